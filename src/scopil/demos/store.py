@@ -1,0 +1,209 @@
+"""Demonstrations on disk: a plain `.npz` that any NumPy reads, never pickle, sealed by a checksum.
+
+The seal is the archive's comment: a SHA-256 over every byte before it, so no flipped byte goes unseen.
+Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions an episode),
+`terminated`, `truncated`, `starts`, and `header`, a JSON text with names, spaces and provenance.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos.dataset import Demonstrations, Episode, Space, guess_space
+from scopil.errors import DatasetError
+from scopil.files import write_atomically
+
+FORMAT = "scopil-demonstrations"
+VERSION = 1
+_SEAL = b"scopil sha256 "
+_SEAL_BYTES = len(_SEAL) + 64
+LIBRARY = Path(__file__).parent / "library"
+
+
+def load_demos(source: str | Path | Demonstrations) -> Demonstrations:
+    """A shipped set (`"marble-maze/simple-v1"`), a file, a local Minari dataset (`"minari:ID"`), or a set as it is."""
+    if isinstance(source, Demonstrations):
+        return source
+    if str(source).startswith("minari:"):
+        from scopil.demos.minari import from_minari
+
+        return from_minari(str(source).removeprefix("minari:"))
+    if str(source) in library():
+        return read(library()[str(source)])
+    path = Path(source)
+    if not path.exists():
+        raise DatasetError(
+            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {', '.join(library())}."
+        )
+    return read(path)
+
+
+def library() -> dict[str, Path]:
+    """The shipped sets by name, `marble-maze/simple-v1` and its like."""
+    return {f"{p.parent.name}/{p.stem}": p for p in sorted(LIBRARY.glob("*/*.npz"))}
+
+
+def write(demos: Demonstrations, path: str | Path) -> None:
+    write_atomically(Path(path), to_bytes(demos))
+
+
+def to_bytes(demos: Demonstrations) -> bytes:
+    """The same set gives the same bytes, always: the archive carries no clock."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": demos.name,
+        "env_id": demos.env_id,
+        "observation_space": space_to_json(demos.observation_space),
+        "action_space": space_to_json(demos.action_space),
+        "about": demos.about,
+    }
+    episodes = demos.episodes
+    arrays = {
+        "header": np.array(json.dumps(header, sort_keys=True)),
+        "observations": np.concatenate([e.observations for e in episodes]),
+        "actions": np.concatenate([e.actions for e in episodes]),
+        "lengths": np.array([len(e) for e in episodes], dtype=np.int64),
+        "terminated": np.array([e.terminated for e in episodes]),
+        "truncated": np.array([e.truncated for e in episodes]),
+    }
+    if all(e.rewards is not None for e in episodes):
+        arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
+    if demos.starts is not None:
+        arrays["starts"] = demos.starts
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            entry = io.BytesIO()
+            np.lib.format.write_array(entry, np.ascontiguousarray(array), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, entry.getvalue())
+        archive.comment = _SEAL + b"0" * 64  # its length is in the archive; its digits are filled in below
+    body = buffer.getvalue()[:-_SEAL_BYTES]
+    return body + _SEAL + hashlib.sha256(body).hexdigest().encode()
+
+
+def read(path: str | Path) -> Demonstrations:
+    """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs)."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
+    tail = data[-_SEAL_BYTES:]
+    sealed = tail.startswith(_SEAL)
+    if sealed and hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest().encode() != tail[len(_SEAL) :]:
+        raise DatasetError(f"{path}: checksum does not match: the file was damaged or changed after it was written.")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
+        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged ({error}).") from error
+    if "header" not in arrays:
+        return _from_plain(arrays, path)
+    if not sealed:
+        raise DatasetError(f"{path}: the checksum at its end is missing: the file was truncated or rewritten.")
+    return _from_sealed(arrays, path)
+
+
+def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
+    try:
+        header = json.loads(str(arrays["header"]))
+        if header["format"] != FORMAT or header["version"] != VERSION:
+            raise DatasetError(
+                f"{path}: {header['format']} version {header['version']}; this scopil reads {FORMAT} version {VERSION}."
+            )
+        return Demonstrations(
+            episodes=_cut(arrays, path),
+            observation_space=space_from_json(header["observation_space"]),
+            action_space=space_from_json(header["action_space"]),
+            name=header["name"],
+            env_id=header["env_id"],
+            about=header["about"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
+
+
+def _from_plain(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
+    """Arrays by people who have neither our file nor Minari: (episodes, T+1, …) blocks, or joined with `lengths`."""
+    for key in ("observations", "actions"):
+        if key not in arrays:
+            raise DatasetError(f"{path}: no array {key!r}; found {sorted(arrays)}, want observations and actions.")
+    if "lengths" in arrays:
+        episodes = _cut(arrays, path)
+    else:
+        obs, actions = arrays["observations"], arrays["actions"]
+        if obs.ndim < 2 or len(obs) != len(actions) or obs.shape[1] != actions.shape[1] + 1:
+            raise DatasetError(
+                f"{path}: observations {obs.shape} and actions {actions.shape} without 'lengths'; want "
+                f"(episodes, T+1, …) and (episodes, T, …), or joined arrays plus 'lengths' (actions an episode)."
+            )
+        rewards = arrays.get("rewards")
+        episodes = tuple(
+            Episode(observations=obs[i], actions=actions[i], rewards=None if rewards is None else rewards[i])
+            for i in range(len(obs))
+        )
+    return Demonstrations(
+        episodes=episodes,
+        observation_space=guess_space([e.observations for e in episodes], bounded=False),
+        action_space=guess_space([e.actions for e in episodes], bounded=True),
+        name=path.stem,
+        about={"source": path.name},
+    )
+
+
+def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
+    """Joined arrays back into episodes."""
+    lengths = arrays["lengths"].astype(np.int64)
+    games, pairs = len(lengths), int(lengths.sum())
+    wanted = {"observations": pairs + games, "actions": pairs, "rewards": pairs}
+    wanted |= {"terminated": games, "truncated": games, "starts": games}
+    for key, rows in wanted.items():
+        if key in arrays and len(arrays[key]) != rows:
+            raise DatasetError(
+                f"{path}: {len(arrays[key])} rows in {key!r}; want {rows} for {games} episodes with {pairs} actions "
+                f"(one more observation than actions in each)."
+            )
+    ends = np.cumsum(lengths)
+    rewards, starts = arrays.get("rewards"), arrays.get("starts")
+    terminated = arrays.get("terminated", np.ones(games, bool))
+    truncated = arrays.get("truncated", np.zeros(games, bool))
+    return tuple(
+        Episode(
+            observations=arrays["observations"][a + i : b + i + 1],
+            actions=arrays["actions"][a:b],
+            rewards=None if rewards is None else rewards[a:b],
+            terminated=bool(terminated[i]),
+            truncated=bool(truncated[i]),
+            start=None if starts is None else starts[i],
+        )
+        for i, (a, b) in enumerate(zip(ends - lengths, ends))
+    )
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    if isinstance(space, gym.spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    return {
+        "type": "Box",
+        "shape": list(space.shape),
+        "dtype": str(space.dtype),
+        "low": np.asarray(space.low, np.float64).ravel().astype(str).tolist(),
+        "high": np.asarray(space.high, np.float64).ravel().astype(str).tolist(),
+    }
+
+
+def space_from_json(spec: dict[str, Any]) -> Space:
+    if spec["type"] == "Discrete":
+        return gym.spaces.Discrete(spec["n"], start=spec["start"])
+    shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
+    low, high = (np.array([float(x) for x in spec[k]]).reshape(shape).astype(dtype) for k in ("low", "high"))
+    return gym.spaces.Box(low, high, shape, dtype.type)

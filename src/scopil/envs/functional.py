@@ -1,0 +1,124 @@
+"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with its clock and an autoreset that keeps
+the last observation.
+
+Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets, so stepping
+is done here.
+"""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
+from gymnasium.experimental.functional import FuncEnv
+from jaxtyping import Array, Bool, Int
+
+from scopil.errors import EnvError
+from scopil.types import PRNGKey, Transition
+
+
+RESETS_AT_ONCE = 16
+
+
+class EnvState(NamedTuple):
+    """One environment between two steps (or a batch of them, with a leading axis)."""
+
+    inner: Any  # the FuncEnv's own state
+    obs: Array
+    steps: Int[Array, "..."]  # steps played in this episode
+
+
+class CompiledEnv:
+    """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
+
+    `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock says so with a method
+    `truncation(state, params)`.
+    """
+
+    def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
+        self.env = env
+        self.params = env.get_default_params() if params is None else params
+        self.max_episode_steps = max_episode_steps
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+
+    def reset(self, key: PRNGKey) -> EnvState:
+        k_state, k_obs = jax.random.split(key)
+        return self.begin(self.env.initial(k_state, self.params), k_obs)
+
+    def begin(self, inner: Any, key: PRNGKey) -> EnvState:
+        """An episode that starts from a given inner state."""
+        return EnvState(inner, self.env.observation(inner, key, self.params), jnp.int32(0))
+
+    def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        """One step of one environment, without autoreset."""
+        k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
+        env, params = self.env, self.params
+        inner = env.transition(state.inner, action, k_move, params)
+        after = EnvState(inner, env.observation(inner, k_obs, params), state.steps + 1)
+        reward = jnp.asarray(env.reward(state.inner, action, inner, k_reward, params), jnp.float32)
+        terminated = jnp.asarray(env.terminal(inner, k_end, params), bool)
+        truncated = self._out_of_time(after) & ~terminated
+        return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
+
+    def _out_of_time(self, state: EnvState) -> Bool[Array, ""]:
+        late = jnp.array(False)
+        if hasattr(self.env, "truncation"):
+            late = self.env.truncation(state.inner, self.params)
+        if self.max_episode_steps is not None:
+            late = late | (state.steps >= self.max_episode_steps)
+        return late
+
+    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
+        return jax.vmap(self.reset)(jax.random.split(key, num_envs))
+
+    def step_batch(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState]:
+        """Step a batch and begin a new episode where one ended.
+
+        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
+        states before any reset. Ended episodes are restarted a handful at a time: on most steps few or none end,
+        and drawing an initial state for every environment would cost more than the physics.
+        """
+        num_envs = state.steps.shape[0]
+        k_step, k_reset = jax.random.split(key)
+        after, transition = jax.vmap(self.advance)(state, action, jax.random.split(k_step, num_envs))
+
+        def restart_some(carry):
+            state, ended, key = carry
+            key, k_fresh = jax.random.split(key)
+            count = min(num_envs, RESETS_AT_ONCE)
+            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[0]  # the fill is out of range: dropped
+            fresh = self.reset_batch(k_fresh, count)
+            state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
+            return state, ended.at[which].set(False, mode="drop"), key
+
+        ended = transition.terminated | transition.truncated
+        state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
+        return state, transition, after
+
+
+def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
+    """The compiled form of an id, a FuncEnv or the Gymnasium env of one."""
+    if isinstance(env, CompiledEnv):
+        return env
+    if isinstance(env, FuncEnv):
+        return CompiledEnv(env)
+    if isinstance(env, str):
+        try:
+            env = gym.make(env)
+        except gym.error.Error as error:
+            raise EnvError(f"environment {env!r}: {error}") from error
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    inner = env.unwrapped
+    if isinstance(getattr(inner, "compiled", None), CompiledEnv):
+        compiled: CompiledEnv = inner.compiled  # pyright: ignore[reportAttributeAccessIssue]
+        return CompiledEnv(compiled.env, compiled.params, compiled.max_episode_steps or limit)
+    if isinstance(inner, FunctionalJaxEnv):
+        return CompiledEnv(inner.func_env, max_episode_steps=limit)
+    raise EnvError(
+        f"{inner} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such an "
+        f"env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
+    )

@@ -1,0 +1,41 @@
+"""The ids, registered on `import scopil`. Nothing heavy is imported until one is made."""
+
+from typing import Any
+
+import gymnasium as gym
+
+IDS = {
+    "simple": "scopil/MarbleMaze-Simple-v0",
+    "multiple": "scopil/MarbleMaze-Multiple-v0",
+    "two-modes": "scopil/MarbleMaze-TwoModes-v0",
+}
+
+
+def make(setting: str, render_mode: str | None = None) -> gym.Env:
+    from scopil.envs.gym import FunctionalEnv
+
+    return FunctionalEnv(_compiled(setting), render_mode)
+
+
+def make_vec(setting: str, num_envs: int = 1, **kwargs: Any) -> gym.vector.VectorEnv:
+    from scopil.envs.gym import FunctionalVectorEnv
+
+    return FunctionalVectorEnv(_compiled(setting), num_envs, **kwargs)
+
+
+def _compiled(setting: str):
+    from scopil.envs.functional import CompiledEnv
+    from scopil.envs.marble_maze import SETTINGS, MarbleMaze
+
+    return CompiledEnv(MarbleMaze(SETTINGS[setting]))
+
+
+def register() -> None:
+    for setting, env_id in IDS.items():
+        if env_id not in gym.registry:
+            gym.register(
+                env_id,
+                entry_point="scopil.envs.registration:make",
+                vector_entry_point="scopil.envs.registration:make_vec",
+                kwargs={"setting": setting},
+            )
