@@ -43,6 +43,14 @@ class CompiledEnv:
         self.observation_space = env.observation_space
         self.action_space = env.action_space
 
+    @property
+    def horizon(self) -> int:
+        """No episode is longer than this."""
+        limit = self.max_episode_steps or getattr(self.params, "max_steps", None)
+        if limit is None:
+            raise EnvError(f"{type(self.env).__name__} has no time limit; give CompiledEnv a max_episode_steps.")
+        return int(limit)
+
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
         return self.begin(self.env.initial(k_state, self.params), k_obs)
