@@ -1,5 +1,6 @@
 """Demonstrations: episodes of somebody doing the task lawfully, checked at birth."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -48,9 +49,28 @@ class Demonstrations:
             raise DatasetError(f"{self.name}: no episodes; want at least one.")
         for space, what in ((self.observation_space, "observation"), (self.action_space, "action")):
             if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
-                raise DatasetError(f"{self.name}: {what} space {space} is not supported; want Box or Discrete.")
-        checked = tuple(self._check(i, e) for i, e in enumerate(self.episodes))
-        object.__setattr__(self, "episodes", checked)
+                raise DatasetError(
+                    f"{self.name}: {what} space {space} is not supported; want Box or Discrete."
+                )
+        self._set("observation_space", _plain(self.observation_space))
+        self._set("action_space", _plain(self.action_space))
+        self._set("about", _json(self.about, self.name))
+        self._set("episodes", tuple(self._check(i, e) for i, e in enumerate(self.episodes)))
+        for what in ("rewards", "start"):
+            have = [getattr(e, what) is not None for e in self.episodes]
+            if any(have) and not all(have):
+                raise DatasetError(
+                    f"{self.name}: episode {have.index(False)} has no {what}, episode {have.index(True)} has; want "
+                    f"{what} in all episodes or in none."
+                )
+        shapes = {e.start.shape for e in self.episodes if e.start is not None}
+        if len(shapes) > 1:
+            raise DatasetError(
+                f"{self.name}: starts of shapes {sorted(shapes)}; want the same in every episode."
+            )
+
+    def _set(self, field_name: str, value: Any) -> None:
+        object.__setattr__(self, field_name, value)  # the class is frozen; only __post_init__ writes
 
     def _check(self, index: int, episode: Episode) -> Episode:
         where = f"{self.name}, episode {index}"
@@ -65,13 +85,13 @@ class Demonstrations:
             )
         rewards = episode.rewards
         if rewards is not None:
-            rewards = _real(rewards, f"{where}: rewards").astype(np.float32)
+            rewards = _cast(_real(rewards, f"{where}: rewards"), np.float32, f"{where}: rewards")
             if rewards.shape != (len(actions),):
                 raise DatasetError(f"{where}: rewards of shape {rewards.shape}; want ({len(actions)},).")
             rewards.setflags(write=False)
         start = episode.start
         if start is not None:
-            start = _real(start, f"{where}: start").astype(np.float32)
+            start = _cast(_real(start, f"{where}: start"), np.float32, f"{where}: start")
             start.setflags(write=False)
         return replace(
             episode,
@@ -94,11 +114,11 @@ class Demonstrations:
     @cached_property
     def observations(self) -> np.ndarray:
         """The states an action was shown in, (pairs, …): every observation but each episode's last."""
-        return np.concatenate([e.observations[:-1] for e in self.episodes])
+        return _frozen(np.concatenate([e.observations[:-1] for e in self.episodes]))
 
     @cached_property
     def actions(self) -> np.ndarray:
-        return np.concatenate([e.actions for e in self.episodes])
+        return _frozen(np.concatenate([e.actions for e in self.episodes]))
 
     @property
     def pairs(self) -> int:
@@ -131,7 +151,9 @@ class Demonstrations:
     def split(self, fraction: float, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
         """Two sets of whole episodes, the first with `fraction` of them (at least one on either side)."""
         if not 0 < fraction < 1 or len(self) < 2:
-            raise DatasetError(f"cannot split {len(self)} episodes at {fraction}; want ≥ 2 episodes, 0 < fraction < 1.")
+            raise DatasetError(
+                f"cannot split {len(self)} episodes at {fraction}; want ≥ 2 episodes, 0 < fraction < 1."
+            )
         order = np.random.default_rng(seed).permutation(len(self))
         first = min(max(round(fraction * len(self)), 1), len(self) - 1)
         parts = [tuple(self.episodes[i] for i in sorted(part)) for part in (order[:first], order[first:])]
@@ -162,23 +184,36 @@ class Demonstrations:
                 f"of each an episode."
             )
         episodes = tuple(
-            Episode(observations=np.asarray(o), actions=np.asarray(a), rewards=None if r is None else np.asarray(r))
-            for o, a, r in zip(observations, actions, rewards)
+            Episode(
+                observations=_real(o, f"episode {i}: observations"),
+                actions=_real(a, f"episode {i}: actions"),
+                rewards=r,
+            )
+            for i, (o, a, r) in enumerate(zip(observations, actions, rewards))
         )
         return cls(
             episodes=episodes,
-            observation_space=observation_space or guess_space([e.observations for e in episodes], bounded=False),
+            observation_space=observation_space
+            or guess_space([e.observations for e in episodes], bounded=False),
             action_space=action_space or guess_space([e.actions for e in episodes], bounded=True),
             **fields,
         )
 
 
 def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:
+    """The smallest space that holds the rows of `arrays` (see `Demonstrations.from_arrays`)."""
     if not arrays:
         raise DatasetError("no episodes; want at least one.")
-    if arrays[0].ndim == 1 and np.issubdtype(arrays[0].dtype, np.integer):
+    arrays = [_real(a, f"episode {i}") for i, a in enumerate(arrays)]
+    shapes = {a.shape[1:] for a in arrays}
+    if len(shapes) > 1 or any(a.ndim == 0 for a in arrays):
+        found = sorted({a.shape for a in arrays})
+        raise DatasetError(
+            f"arrays of shapes {found} in one set; want (T, …) with the same … in every episode."
+        )
+    shape = shapes.pop()
+    if shape == () and all(a.dtype.kind in "biu" for a in arrays):
         return gym.spaces.Discrete(max(int(a.max(initial=0)) for a in arrays) + 1)
-    shape = arrays[0].shape[1:]
     if not bounded or not all(a.size for a in arrays):
         return gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
     low = np.min([a.min(axis=0) for a in arrays], axis=0).astype(np.float32)
@@ -186,32 +221,71 @@ def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:
     return gym.spaces.Box(low, high, shape, np.float32)
 
 
+def _plain(space: Space) -> Space:
+    """Discrete values are kept as int64, whatever the environment's own integers."""
+    return (
+        gym.spaces.Discrete(int(space.n), start=int(space.start))
+        if isinstance(space, gym.spaces.Discrete)
+        else space
+    )
+
+
+def _json(about: dict[str, Any], name: str) -> dict[str, Any]:
+    """`about` as it will come back from a file: tuples become lists now rather than after a round trip."""
+    try:
+        return json.loads(json.dumps(about, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise DatasetError(
+            f"{name}: `about` is not JSON ({error}); want text, numbers, lists and dicts."
+        ) from error
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
 def _real(values: Any, what: str) -> np.ndarray:
-    array = np.array(values)
+    try:
+        array = np.array(values)
+    except ValueError as error:
+        raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
     if array.dtype.kind not in "biuf":
         raise DatasetError(f"{what}: dtype {array.dtype}; want numbers.")
+    return _finite(array, array, what)
+
+
+def _finite(array: np.ndarray, original: np.ndarray, what: str) -> np.ndarray:
     bad = ~np.isfinite(array)
     if bad.any():
-        raise DatasetError(f"{what}: {array[bad][0]} at index {tuple(np.argwhere(bad)[0].tolist())}; want finite numbers.")
+        at = tuple(np.argwhere(bad)[0].tolist())
+        raise DatasetError(
+            f"{what}: {original[at]} at index {at}; want finite numbers that fit {array.dtype}."
+        )
     return array
+
+
+def _cast(array: np.ndarray, dtype: Any, what: str) -> np.ndarray:
+    with np.errstate(over="ignore"):  # reported just below
+        return _finite(np.ascontiguousarray(array, dtype=dtype).reshape(array.shape), array, what)
 
 
 def _fit(values: Any, space: Space, what: str) -> np.ndarray:
     """`values` as a read-only array of the space's dtype, every row inside the space."""
     array = _real(values, what)
     if array.ndim == 0 or array.shape[1:] != space.shape:
-        raise DatasetError(f"{what}: shape {array.shape}; want (T, {', '.join(map(str, space.shape or ()))}) for {space}.")
+        wanted = ", ".join(["T", *map(str, space.shape or ())])
+        raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")
     if isinstance(space, gym.spaces.Discrete):
-        if not np.all(array == np.floor(array)):
-            raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
-        low, high = space.start, space.start + space.n - 1
-        dtype = np.int64
+        low, high, dtype = space.start, space.start + space.n - 1, np.dtype(np.int64)
     else:
         low, high, dtype = space.low, space.high, space.dtype
+    if dtype.kind == "f":
+        array = _cast(array, dtype, what)  # first: bounds are of that precision too
+    elif not np.all(array == np.floor(array)):
+        raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
     outside = (array < low) | (array > high)
     if outside.any():
         at = tuple(np.argwhere(outside)[0].tolist())
         raise DatasetError(f"{what}: {array[at]} at index {at} is out of range; want values in {space}.")
-    array = np.ascontiguousarray(array, dtype=dtype)
-    array.setflags(write=False)
-    return array
+    return _frozen(np.ascontiguousarray(array, dtype=dtype))

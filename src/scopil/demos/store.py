@@ -50,7 +50,12 @@ def library() -> dict[str, Path]:
 
 
 def write(demos: Demonstrations, path: str | Path) -> None:
-    write_atomically(Path(path), to_bytes(demos))
+    """Write our own file; whatever was there stays until the new one is whole."""
+    data = to_bytes(demos)
+    try:
+        write_atomically(Path(path), data)
+    except OSError as error:
+        raise DatasetError(f"cannot write {path}: {error.strerror}. Nothing was changed there.") from error
 
 
 def to_bytes(demos: Demonstrations) -> bytes:
@@ -73,7 +78,7 @@ def to_bytes(demos: Demonstrations) -> bytes:
         "terminated": np.array([e.terminated for e in episodes]),
         "truncated": np.array([e.truncated for e in episodes]),
     }
-    if all(e.rewards is not None for e in episodes):
+    if episodes[0].rewards is not None:  # all or none, by birth
         arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
     if demos.starts is not None:
         arrays["starts"] = demos.starts
@@ -84,6 +89,7 @@ def to_bytes(demos: Demonstrations) -> bytes:
             np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
             info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # else it names the system that wrote it
             archive.writestr(info, entry.getvalue())
         archive.comment = _SEAL + b"0" * 64  # its length is in the archive; its digits are filled in below
     body = buffer.getvalue()[:-_SEAL_BYTES]
@@ -98,19 +104,30 @@ def read(path: str | Path) -> Demonstrations:
     except OSError as error:
         raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
     tail = data[-_SEAL_BYTES:]
-    sealed = tail.startswith(_SEAL)
+    sealed = is_sealed(data)
     if sealed and hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest().encode() != tail[len(_SEAL) :]:
-        raise DatasetError(f"{path}: checksum does not match: the file was damaged or changed after it was written.")
+        raise DatasetError(
+            f"{path}: checksum does not match: the file was damaged or changed after it was written."
+        )
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
-        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged ({error}).") from error
+        raise DatasetError(
+            f"{path}: not a readable .npz, probably truncated or damaged ({error})."
+        ) from error
     if "header" not in arrays:
         return _from_plain(arrays, path)
     if not sealed:
-        raise DatasetError(f"{path}: the checksum at its end is missing: the file was truncated or rewritten.")
+        raise DatasetError(
+            f"{path}: the checksum at its end is missing: the file was truncated or rewritten."
+        )
     return _from_sealed(arrays, path)
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether this is our own file, by its end; says nothing of its being whole."""
+    return data[-_SEAL_BYTES:].startswith(_SEAL)
 
 
 def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
@@ -136,21 +153,11 @@ def _from_plain(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
     """Arrays by people who have neither our file nor Minari: (episodes, T+1, …) blocks, or joined with `lengths`."""
     for key in ("observations", "actions"):
         if key not in arrays:
-            raise DatasetError(f"{path}: no array {key!r}; found {sorted(arrays)}, want observations and actions.")
-    if "lengths" in arrays:
-        episodes = _cut(arrays, path)
-    else:
-        obs, actions = arrays["observations"], arrays["actions"]
-        if obs.ndim < 2 or len(obs) != len(actions) or obs.shape[1] != actions.shape[1] + 1:
             raise DatasetError(
-                f"{path}: observations {obs.shape} and actions {actions.shape} without 'lengths'; want "
-                f"(episodes, T+1, …) and (episodes, T, …), or joined arrays plus 'lengths' (actions an episode)."
+                f"{path}: no array {key!r}; found {sorted(arrays)}, want observations and actions."
             )
-        rewards = arrays.get("rewards")
-        episodes = tuple(
-            Episode(observations=obs[i], actions=actions[i], rewards=None if rewards is None else rewards[i])
-            for i in range(len(obs))
-        )
+    joined = arrays if "lengths" in arrays else _joined(arrays, path)
+    episodes = _cut(joined, path)
     return Demonstrations(
         episodes=episodes,
         observation_space=guess_space([e.observations for e in episodes], bounded=False),
@@ -160,17 +167,47 @@ def _from_plain(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
     )
 
 
+def _joined(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
+    """(episodes, T, …) blocks laid end to end."""
+    obs, actions = arrays["observations"], arrays["actions"]
+    fits = (
+        obs.ndim >= 2
+        and actions.ndim >= 2
+        and len(obs) == len(actions)
+        and obs.shape[1] == actions.shape[1] + 1
+    )
+    if not fits:
+        raise DatasetError(
+            f"{path}: observations {obs.shape} and actions {actions.shape} without 'lengths'; want "
+            f"(episodes, T+1, …) and (episodes, T, …), or joined arrays plus 'lengths' (actions an episode)."
+        )
+    games, steps = actions.shape[:2]
+    joined = dict(arrays) | {"lengths": np.full(games, steps)}
+    if "rewards" in arrays and arrays["rewards"].shape != (games, steps):
+        raise DatasetError(f"{path}: rewards of shape {arrays['rewards'].shape}; want {(games, steps)}.")
+    for key in {"observations", "actions", "rewards"} & set(arrays):
+        joined[key] = arrays[key].reshape(-1, *arrays[key].shape[2:])
+    return joined
+
+
 def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
     """Joined arrays back into episodes."""
-    lengths = arrays["lengths"].astype(np.int64)
+    lengths = arrays["lengths"]
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not np.all(lengths >= 0):
+        raise DatasetError(
+            f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 an episode."
+        )
+    lengths = lengths.astype(np.int64)
     games, pairs = len(lengths), int(lengths.sum())
     wanted = {"observations": pairs + games, "actions": pairs, "rewards": pairs}
     wanted |= {"terminated": games, "truncated": games, "starts": games}
-    for key, rows in wanted.items():
-        if key in arrays and len(arrays[key]) != rows:
+    for key in sorted(wanted.keys() & arrays.keys()):
+        shape, rows = arrays[key].shape, wanted[key]
+        flags = key in ("terminated", "truncated")
+        if shape[:1] != (rows,) or (flags and len(shape) != 1):
             raise DatasetError(
-                f"{path}: {len(arrays[key])} rows in {key!r}; want {rows} for {games} episodes with {pairs} actions "
-                f"(one more observation than actions in each)."
+                f"{path}: {key} of shape {shape}; want {rows} rows for {games} episodes with {pairs} actions (one "
+                f"more observation than actions in each; one flag an episode)."
             )
     ends = np.cumsum(lengths)
     rewards, starts = arrays.get("rewards"), arrays.get("starts")
@@ -196,8 +233,8 @@ def space_to_json(space: Space) -> dict[str, Any]:
         "type": "Box",
         "shape": list(space.shape),
         "dtype": str(space.dtype),
-        "low": np.asarray(space.low, np.float64).ravel().astype(str).tolist(),
-        "high": np.asarray(space.high, np.float64).ravel().astype(str).tolist(),
+        "low": [str(x) for x in space.low.ravel().tolist()],
+        "high": [str(x) for x in space.high.ravel().tolist()],
     }
 
 
@@ -205,5 +242,6 @@ def space_from_json(spec: dict[str, Any]) -> Space:
     if spec["type"] == "Discrete":
         return gym.spaces.Discrete(spec["n"], start=spec["start"])
     shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
-    low, high = (np.array([float(x) for x in spec[k]]).reshape(shape).astype(dtype) for k in ("low", "high"))
+    number = float if dtype.kind == "f" else int  # an int64 does not fit a float
+    low, high = (np.array([number(x) for x in spec[k]], dtype).reshape(shape) for k in ("low", "high"))
     return gym.spaces.Box(low, high, shape, dtype.type)

@@ -1,0 +1,201 @@
+"""Demonstrations to and from local Minari datasets, without loss and without a network.
+
+Minari's own fields carry what they can (observations, actions, rewards, ends, spaces, the environment's spec, the
+start as the episode's reset options). The rest goes into the dataset's metadata under `scopil`.
+"""
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.errors import DatasetError, ScopilError
+
+_OURS = "scopil"
+_ROOT = "MINARI_DATASETS_PATH"
+_CARD = (
+    "description",
+    "algorithm_name",
+    "author",
+    "author_email",
+    "code_permalink",
+)  # Minari's own provenance
+
+
+def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False) -> Path:
+    """Make the local dataset `dataset_id`, (namespace/)name-v0, and return its folder.
+
+    The dataset is built in a hidden folder beside its place and moved there when it is whole.
+    """
+    minari = _minari()
+    try:
+        namespace, _, _ = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
+    except (ValueError, TypeError) as error:
+        raise DatasetError(
+            f"Minari refuses the id {dataset_id!r}; want (namespace/)name-v0, for example marble-maze/mine-v0."
+        ) from error
+    root = minari.storage.get_dataset_path()
+    target = root / dataset_id
+    if target.exists() and not overwrite:
+        raise DatasetError(
+            f"Minari dataset {dataset_id} exists in {root}; take another version or ask to overwrite it."
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=root, prefix=".scopil-") as staging:
+            with _root(staging):
+                _create(minari, demos, dataset_id)
+            if namespace is not None and namespace not in minari.namespace.list_local_namespaces():
+                minari.namespace.create_namespace(namespace)
+            _swap(Path(staging, dataset_id), target, aside=Path(staging, "old"))
+    except OSError as error:
+        raise DatasetError(f"cannot write Minari dataset {dataset_id} in {root}: {error}.") from error
+    return target
+
+
+def from_minari(dataset_id: str) -> Demonstrations:
+    """Any local dataset whose observations and actions are Box or Discrete."""
+    minari = _minari()
+    root = minari.storage.get_dataset_path()
+    if not (root / dataset_id / "data").is_dir():
+        local = ", ".join(_local_ids(root)) or "none"
+        raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {local}.")
+    try:
+        dataset = minari.load_dataset(dataset_id)
+        _refuse_other_spaces(dataset_id, dataset)
+        metadata = dataset.storage.metadata
+        steps = list(dataset.iterate_episodes())
+        starts = [_start(m) for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+    except ScopilError:
+        raise
+    except Exception as error:  # h5py, pyarrow and Minari each raise their own for a damaged folder
+        raise DatasetError(
+            f"Minari dataset {dataset_id} cannot be read, probably damaged ({error})."
+        ) from error
+    ours = metadata.get(_OURS, {})
+    rewarded = ours.get("rewards", True)
+    known_starts = all(s is not None for s in starts)
+    episodes = tuple(
+        Episode(
+            observations=e.observations,
+            actions=e.actions,
+            rewards=e.rewards if rewarded else None,
+            terminated=bool(np.any(e.terminations)),
+            truncated=bool(np.any(e.truncations)),
+            start=start if known_starts else None,
+        )
+        for e, start in zip(steps, starts)
+    )
+    spec = dataset.spec.env_spec
+    return Demonstrations(
+        episodes=episodes,
+        observation_space=dataset.observation_space,
+        action_space=dataset.action_space,
+        name=ours.get("name", dataset_id),
+        env_id=ours.get("env_id", None if spec is None else spec.id),
+        about=ours.get("about", _foreign(dataset_id, metadata)),
+    )
+
+
+def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
+    buffers = [_buffer(minari, e) for e in demos]
+    registered = demos.env_id in gym.registry
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about authors and e-mails left out
+        dataset = minari.create_dataset_from_buffers(
+            dataset_id,
+            buffers,
+            env=gym.spec(demos.env_id) if registered else None,  # type: ignore[arg-type]
+            observation_space=demos.observation_space,
+            action_space=demos.action_space,
+            description=f"{demos.name}: {len(demos)} demonstrated games, {demos.pairs} pairs.",
+            data_format="hdf5",
+            jpeg_encoding=False,  # JPEG would change the observations
+        )
+    rewarded = demos.episodes[0].rewards is not None
+    ours = {"name": demos.name, "env_id": demos.env_id, "about": demos.about, "rewards": rewarded}
+    dataset.storage.update_metadata({_OURS: ours})
+
+
+def _swap(new: Path, target: Path, aside: Path) -> None:
+    """Folders cannot be replaced in one call: keep the old one at hand until the new one is in place."""
+    had = target.exists()
+    if had:
+        target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        if had:
+            aside.rename(target)
+        raise
+
+
+def _buffer(minari: Any, episode: Episode) -> Any:
+    """Rewards nobody wrote down become NaN: Minari has no word for them, and zero would be a claim."""
+    last = np.arange(len(episode)) == len(episode) - 1
+    rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
+    return minari.data_collector.EpisodeBuffer(
+        options=None if episode.start is None else {"start": episode.start},
+        observations=episode.observations,
+        actions=episode.actions,
+        rewards=rewards,
+        terminations=last & episode.terminated,
+        truncations=last & episode.truncated,
+    )
+
+
+def _start(metadata: dict[str, Any]) -> np.ndarray | None:
+    options = metadata.get("options")
+    start = options.get("start") if isinstance(options, dict) else None
+    return None if start is None else np.asarray(start)
+
+
+def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
+    for space, what in ((dataset.observation_space, "observation"), (dataset.action_space, "action")):
+        if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
+            raise DatasetError(
+                f"Minari dataset {dataset_id}: {what} space {type(space).__name__}; want Box or Discrete. Flatten it "
+                f"first (gymnasium.spaces.flatten)."
+            )
+
+
+def _foreign(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    card = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _CARD}
+    return {"source": f"minari:{dataset_id}"} | card
+
+
+def _local_ids(root: Path) -> list[str]:
+    return sorted(p.parent.relative_to(root).as_posix() for p in root.glob("**/[!.]*/data") if p.is_dir())
+
+
+@contextmanager
+def _root(path: str) -> Iterator[None]:
+    """Minari takes its root from the environment only."""
+    before = os.environ.get(_ROOT)
+    os.environ[_ROOT] = path
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ROOT]
+        else:
+            os.environ[_ROOT] = before
+
+
+def _minari() -> Any:
+    try:
+        for part in ("data_collector", "dataset.minari_dataset", "namespace", "storage"):
+            import_module(f"minari.{part}")
+        import_module("h5py")
+        return import_module("minari")
+    except ImportError as error:
+        raise ScopilError(
+            f'Minari datasets need another package ({error}): pip install "scopil[data]".'
+        ) from error
