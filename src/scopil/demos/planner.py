@@ -1,0 +1,208 @@
+"""The careful player: a beam search over action sequences on the true simulator.
+
+It pays for every step, for speed above what it is comfortable with, for coming near a constraint, and for moving the
+tray; it never comes nearer to a constraint than its clearance. All of this depends on the state alone, so that similar
+states are played alike. Search is deterministic.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.demos.route import Route, find_route, look_up
+from scopil.envs.marble_maze import physics
+from scopil.envs.marble_maze.constraints import Constraint
+from scopil.envs.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
+from scopil.envs.marble_maze.settings import MarbleParams
+from scopil.errors import ScopilError
+
+ACCELERATION = 0.06  # px per update², what a tilt that takes time to build up gives on average
+CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # states this close (px, px per update) at equal tilt count as one
+PATIENCE = (
+    1.0  # search on until the best open plan looks this much (in steps) worse than the best finished one
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Care:
+    """How the player plays. Costs are in steps: 1 is the price of one more step."""
+
+    clearance: float  # px to every constraint at every step; a game that starts nearer moves away first
+    speed: float  # px per update it is comfortable with
+    comfort: float  # px; nearer to a constraint than this costs
+    near_cost: float = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
+    speed_cost: float = 8.0  # per step at twice the comfortable speed, growing as a square
+    tilt_cost: float = 0.02  # per step and axis that stands tilted
+    turn_cost: float = 0.08  # per axis that goes from level to full tilt or back
+    beam: int = 3000
+    max_steps: int = 120
+
+    def about(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Player(NamedTuple):
+    """A player who knows one tray."""
+
+    care: Care
+    laws: tuple[Constraint, ...]
+    hole: Float[Array, "2"]
+    route: Route
+
+
+class _Beam(NamedTuple):
+    state: MarbleState  # (W, …)
+    paid: Float[Array, " W"]  # ∞ where the slot is empty
+    guess: Float[Array, " W"]  # paid + expected cost to the hole
+    level: Int[Array, ""]
+    parent: Int[Array, "T W"]
+    action: Int[Array, "T W"]
+    best: Float[Array, ""]  # the cheapest finished plan: cost, its last parent, action and level
+    best_parent: Int[Array, ""]
+    best_action: Int[Array, ""]
+    best_level: Int[Array, ""]
+
+
+def make_player(params: MarbleParams, care: Care, extra: tuple[Constraint, ...] = ()) -> Player:
+    """`extra` are laws of the player's own, to make it take one way and not another."""
+    laws = (*params.constraints, *extra)
+
+    def weight(position: Float[Array, "2"]) -> Float[Array, ""]:
+        margins = _margins(laws, position)
+        forbidden = jnp.any(margins < 0) * 100.0 + jnp.any(margins < care.clearance) * 5.0
+        return 1.0 + _nearness(care, margins) + forbidden
+
+    return Player(care, laws, jnp.array(params.hole), find_route(weight, params.hole))
+
+
+def plan(player: Player, start: MarbleState) -> np.ndarray:
+    """The actions of a whole game from `start` to the hole."""
+    care = player.care
+    found = jax.device_get(_search(care, player.laws, player.hole, player.route, start))
+    if not np.isfinite(found.best):
+        x, y = np.asarray(start.position)
+        raise ScopilError(
+            f"no way to the hole from ({x:.1f}, {y:.1f}) within {care.max_steps} steps at clearance "
+            f"{care.clearance} px; lower the clearance or move the constraints apart."
+        )
+    actions, slot = [int(found.best_action)], int(found.best_parent)
+    for level in range(int(found.best_level) - 1, -1, -1):
+        actions.append(int(found.action[level, slot]))
+        slot = int(found.parent[level, slot])
+    return np.array(actions[::-1])
+
+
+@partial(jax.jit, static_argnums=0)
+def _search(care: Care, laws: tuple[Constraint, ...], hole: Array, route: Route, start: MarbleState) -> _Beam:
+    player = Player(care, laws, hole, route)
+    width, levels = care.beam, care.max_steps
+    state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (width, *leaf.shape)), start)
+    paid = jnp.full(width, jnp.inf).at[0].set(0.0)
+    trail = jnp.zeros((levels, width), jnp.int32)
+    zero = jnp.int32(0)
+    beam = _Beam(state, paid, paid, zero, trail, trail, jnp.array(jnp.inf), zero, zero, zero)
+
+    def hopeful(beam: _Beam) -> Bool[Array, ""]:
+        return (beam.level < levels) & (beam.guess.min() < beam.best + PATIENCE)
+
+    return jax.lax.while_loop(hopeful, partial(_deepen, player), beam)
+
+
+def _deepen(player: Player, beam: _Beam) -> _Beam:
+    """Every plan in the beam, one action longer; keep the most promising that differ."""
+    width, actions = player.care.beam, jnp.arange(len(ACTIONS))
+    over_actions = jax.vmap(partial(_try, player), in_axes=(None, None, 0))
+    state, paid, guess, fallen = jax.vmap(over_actions, in_axes=(0, 0, None))(beam.state, beam.paid, actions)
+    state, paid, guess, fallen = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (state, paid, guess, fallen)
+    )
+
+    done = jnp.where(fallen, paid, jnp.inf)
+    first = jnp.argmin(done)
+    better = done[first] < beam.best
+    best, parent, action, level = (
+        jnp.where(better, new, old)
+        for new, old in (
+            (done[first], beam.best),
+            (first // len(ACTIONS), beam.best_parent),
+            (first % len(ACTIONS), beam.best_action),
+            (beam.level, beam.best_level),
+        )
+    )
+
+    kept = _most_promising(state, jnp.where(fallen, jnp.inf, guess), width)
+    open_guess = jnp.where(fallen, jnp.inf, guess)[kept]
+    return _Beam(
+        state=jax.tree.map(lambda leaf: leaf[kept], state),
+        paid=jnp.where(jnp.isfinite(open_guess), paid[kept], jnp.inf),
+        guess=open_guess,
+        level=beam.level + 1,
+        parent=beam.parent.at[beam.level].set((kept // len(ACTIONS)).astype(jnp.int32)),
+        action=beam.action.at[beam.level].set((kept % len(ACTIONS)).astype(jnp.int32)),
+        best=best,
+        best_parent=parent.astype(jnp.int32),
+        best_action=action.astype(jnp.int32),
+        best_level=level,
+    )
+
+
+def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -> Int[Array, " W"]:
+    """The `width` lowest guesses, at most one from each cell of state space."""
+    position = jnp.floor(state.position / CELL_POSITION).astype(jnp.int32) + 128
+    velocity = jnp.clip(jnp.round(state.velocity / CELL_VELOCITY), -63, 63).astype(jnp.int32) + 64
+    tilt = jnp.sum((state.tilt // MAX_TICKS + 1) * jnp.array([3, 1]), axis=-1)  # −5, 0 or 5 between steps
+    place = (position[:, 0] * 256 + position[:, 1]) * 9 + tilt
+    motion = velocity[:, 0] * 128 + velocity[:, 1]
+    order = jnp.lexsort((guess, motion, place))
+    same = (jnp.diff(place[order]) == 0) & (jnp.diff(motion[order]) == 0)
+    repeated = jnp.zeros(len(guess), bool).at[order[1:]].set(same)
+    return jax.lax.top_k(-jnp.where(repeated, jnp.inf, guess), width)[1]
+
+
+def _try(
+    player: Player, state: MarbleState, paid: Float[Array, ""], action: Int[Array, ""]
+) -> tuple[MarbleState, Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    """One action: the state after it, the cost so far (∞ when not allowed), the guess, and whether the ball fell."""
+    care = player.care
+    after = physics.step(state, action, player.hole)
+    margins = _margins(player.laws, after.position)
+    allowed = jnp.all(margins >= jnp.clip(_margins(player.laws, state.position), 0.0, care.clearance))
+    # At full tilt, pressing on and letting go do the same. Press on: one name for one thing.
+    turn = jnp.asarray(ACTIONS)[action]
+    allowed &= ~jnp.any((jnp.abs(state.tilt) == MAX_TICKS) & (turn == 0))
+
+    fallen = physics.in_hole(after.position, player.hole)
+    speed = jnp.sqrt(jnp.sum(after.velocity**2))
+    left = physics.hole_distance(state.position, player.hole) - physics.HOLE_RADIUS
+    # The last step is paid for only until the ball falls, so that no plan hurries to save a whole step.
+    share = jnp.where(fallen, jnp.clip(left / (physics.UPDATES_PER_STEP * speed + 1e-6), 0.0, 1.0), 1.0)
+    step_cost = (
+        1.0 + _nearness(care, margins) + care.speed_cost * jnp.maximum(speed / care.speed - 1.0, 0.0) ** 2
+    )
+    tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
+    turned = jnp.sum(jnp.abs(after.tilt - state.tilt)) / MAX_TICKS
+    paid = paid + share * step_cost + care.tilt_cost * tilted + care.turn_cost * turned
+    paid = jnp.where(allowed, paid, jnp.inf)
+    return after, paid, paid + _to_go(player, after), fallen
+
+
+def _to_go(player: Player, state: MarbleState) -> Float[Array, ""]:
+    """(D + |v − u|² / 2a) / |u| updates, in steps: the way at cruising velocity u, and the way lost until u is reached."""
+    distance = look_up(player.route.distance, state.position)
+    ahead = -look_up(player.route.slope, state.position)
+    cruise = player.care.speed
+    lost = jnp.sum((state.velocity - cruise * ahead) ** 2) / (2 * ACCELERATION)
+    return (distance + lost) / (cruise * physics.UPDATES_PER_STEP)
+
+
+def _margins(laws: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
+    return jnp.stack([jnp.asarray(law.margin(position)) for law in laws])
+
+
+def _nearness(care: Care, margins: Float[Array, " C"]) -> Float[Array, ""]:
+    return care.near_cost * jnp.sum(jnp.clip(1.0 - margins / care.comfort, 0.0, 1.0) ** 2)
