@@ -1,1 +1,11 @@
+"""One algorithm, one file."""
 
+from scopil.algos import sac, scopil
+from scopil.algos.ablations import S_DGD, S_DGD_EIC, S_EIC
+from scopil.algos.base import Algorithm
+
+ALGORITHMS: dict[str, Algorithm] = {
+    a.name: a for a in (scopil.ALGORITHM, sac.ALGORITHM, S_DGD, S_EIC, S_DGD_EIC)
+}
+
+__all__ = ["ALGORITHMS", "Algorithm"]

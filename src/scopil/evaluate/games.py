@@ -14,8 +14,7 @@ from scopil.envs.functional import CompiledEnv, EnvState
 from scopil.errors import EnvError
 from scopil.types import PRNGKey
 
-Act = Callable[[Array, PRNGKey], Array]  # (observation, key) → action
-Script = Callable[[EnvState, PRNGKey], Array]
+Act = Callable[[Any, Array, PRNGKey], Array]  # (policy parameters, observation, key) → action
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,9 +33,18 @@ class Game:
         return len(self.actions)
 
 
-def play(env: CompiledEnv, act: Act, first: EnvState, key: PRNGKey) -> list[Game]:
-    """One game from each of the batch of first states (see `first_states`)."""
-    return _games(env, lambda state, k: act(state.obs, k), first, key)
+class Player:
+    """Plays games from a batch of first states. Compiled on the first call, for all parameters after it."""
+
+    def __init__(self, env: CompiledEnv, act: Act):
+        def games(params, first, key):
+            keys = jax.random.split(key, first.steps.shape[0])
+            return jax.vmap(lambda s, k: _rollout(env, lambda s, k: act(params, s.obs, k), s, k))(first, keys)
+
+        self._games = jax.jit(games)
+
+    def __call__(self, params: Any, first: EnvState, key: PRNGKey) -> list[Game]:
+        return _unstack(self._games(params, first, key))
 
 
 def first_states(env: CompiledEnv, starts: np.ndarray) -> EnvState:
@@ -54,33 +62,24 @@ def replay(env: CompiledEnv, demos: Demonstrations) -> list[Game]:
     longest = max(len(e) for e in demos)
     table = np.stack([np.resize(e.actions, (longest, *e.actions.shape[1:])) for e in demos])
     first = first_states(env, demos.starts)
-    games = _games(env, _Scripted(jnp.asarray(table)), first, jax.random.key(0))
+
+    def one(state, actions):
+        play = lambda s, _: actions[jnp.minimum(s.steps, longest - 1)]  # noqa: E731
+        return _rollout(env, play, state, jax.random.key(0))
+
+    games = _unstack(jax.jit(jax.vmap(one))(first, jnp.asarray(table)))
     return [_cut(g, len(e)) for g, e in zip(games, demos)]
 
 
-class _Scripted:
-    """Plays row i of a table in game i; `_games` hands it the game's number through `index`."""
-
-    def __init__(self, table: Array):
-        self.table = table
-
-    def of(self, index: Array) -> Script:
-        return lambda state, key: self.table[index][jnp.minimum(state.steps, self.table.shape[1] - 1)]
-
-
-def _games(env: CompiledEnv, script: Script | _Scripted, first: EnvState, key: PRNGKey) -> list[Game]:
-    count = first.steps.shape[0]
-    keys = jax.random.split(key, count)
-
-    def one(state, index, key):
-        chosen = script.of(index) if isinstance(script, _Scripted) else script
-        return _rollout(env, chosen, state, key)
-
-    out = jax.device_get(jax.jit(jax.vmap(one))(first, jnp.arange(count), keys))
+def _unstack(out: Any) -> list[Game]:
+    out = jax.device_get(out)
+    count = len(out["begin"])
     return [_game(jax.tree.map(lambda leaf, i=i: leaf[i], out)) for i in range(count)]
 
 
-def _rollout(env: CompiledEnv, script: Script, state: EnvState, key: PRNGKey) -> dict[str, Any]:
+def _rollout(
+    env: CompiledEnv, script: Callable[[EnvState, PRNGKey], Array], state: EnvState, key: PRNGKey
+) -> dict[str, Any]:
     begin_info = env.env.state_info(state.inner, env.params)
 
     def body(carry, k):

@@ -1,0 +1,115 @@
+"""Checkpoints: any pytree of arrays as sealed safetensors. Loading executes nothing.
+
+A file holds every array by its path in the tree (typed keys as their data), a JSON note, and a checksum over all
+of it. The unused part of a replay ring is not written: it is zeros.
+"""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from scopil.core.replay import Replay
+from scopil.errors import CheckpointError
+from scopil.files import seal, unsealed, write_atomically
+
+FORMAT = "scopil-checkpoint-1"
+KEEP = 2  # the newest, and one to fall back to
+
+
+def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
+    arrays = {name: _to_numpy(leaf) for name, leaf in _named(_trim(tree))}
+    body = save_safetensors(arrays, metadata={"format": FORMAT, "note": json.dumps(note)})
+    write_atomically(path, body, seal(body))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays by name and the note of a checkpoint, after its seal has been checked."""
+    try:
+        body = unsealed(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}: the file is damaged.") from error
+    if body is None:
+        raise CheckpointError(f"{path}: no checksum at its end: truncated, or not one of our files.")
+    try:
+        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])["__metadata__"]
+        return load_safetensors(body), json.loads(header["note"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: not readable as safetensors ({error}).") from error
+
+
+def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note."""
+    arrays, note = read_arrays(path)
+    wanted = _named(like)
+    names = [name for name, _ in wanted]
+    if set(names) != set(arrays):
+        odd = sorted(set(names) ^ set(arrays))[:3]
+        raise CheckpointError(f"{path}: holds another kind of state than wanted (differs in {', '.join(odd)}).")
+    leaves = [_from_numpy(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), note
+
+
+class Checkpoints:
+    """A folder of numbered checkpoints, newest last."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.ckpt"))
+
+    def save(self, step: int, tree: Any, note: dict[str, Any]) -> Path:
+        path = self.folder / f"{step:012d}.ckpt"
+        save_tree(path, tree, note)
+        for old in self.files()[:-KEEP]:
+            old.unlink()
+        return path
+
+    def load_newest(self, like: Any) -> tuple[Any, dict[str, Any]] | None:
+        """The newest checkpoint that can be read; a damaged one is passed over with a warning."""
+        for path in reversed(self.files()):
+            try:
+                return load_tree(path, like)
+            except CheckpointError as error:
+                warnings.warn(f"{error} Falling back to the checkpoint before it.", stacklevel=2)
+        return None
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _trim(tree: Any) -> Any:
+    def used(node: Any) -> Any:
+        return node._replace(rows=np.asarray(node.rows)[: int(node.size)]) if isinstance(node, Replay) else node
+
+    return jax.tree.map(used, tree, is_leaf=lambda node: isinstance(node, Replay))
+
+
+def _to_numpy(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _from_numpy(array: np.ndarray, like: Any, what: str) -> jax.Array:
+    if _is_key(like):
+        return jax.random.wrap_key_data(jnp.asarray(array))
+    shape = tuple(like.shape)
+    if array.shape != shape and array.shape[1:] == shape[1:] and len(array) < shape[0]:
+        array = np.concatenate([array, np.zeros((shape[0] - len(array), *shape[1:]), array.dtype)])
+    if array.shape != shape or array.dtype != like.dtype:
+        raise CheckpointError(f"{what} is {array.dtype}{array.shape}; want {like.dtype}{shape}.")
+    return jnp.array(array)

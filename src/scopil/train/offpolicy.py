@@ -1,0 +1,145 @@
+"""Off-policy training as one compiled program: act, store, sample, update, thousands of times a dispatch.
+
+The functions are pure: `jax.vmap` them over keys or over the numbers in a config (examples/sweep.py does).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from scopil.algos.base import Algorithm, Metrics, Pairs, discrete_spaces
+from scopil.core import replay as ring
+from scopil.core.replay import Replay
+from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.types import PRNGKey, Transition
+
+
+class TrainState(NamedTuple):
+    """Everything a run is: save it, load it, and the run goes on as if nothing had happened."""
+
+    learner: Any
+    env: EnvState
+    replay: Replay
+    key: PRNGKey  # never changes; each step folds its own number in
+    env_steps: Int[Array, ""]
+    episode_return: Float[Array, " N"]  # of the episodes being played
+
+
+@dataclass(frozen=True, eq=False)
+class OffPolicy:
+    """A learner, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
+
+    algorithm: Algorithm
+    env: CompiledEnv
+    demos: Pairs | None = None
+
+    def init(self, key: PRNGKey, cfg: Any) -> TrainState:
+        """Fresh networks, fresh environments, an empty replay."""
+        k_learner, k_env, k_run = jax.random.split(key, 3)
+        spaces = discrete_spaces(self.env.observation_space, self.env.action_space)
+        return TrainState(
+            learner=self.algorithm.init(k_learner, spaces, cfg),
+            env=self.env.reset_batch(k_env, cfg.num_envs),
+            replay=ring.empty(cfg.replay_size, self._like()),
+            key=k_run,
+            env_steps=jnp.int32(0),
+            episode_return=jnp.zeros(cfg.num_envs, jnp.float32),
+        )
+
+    def warm_up(self, state: TrainState, blocks: Int[Array, ""] | int) -> TrainState:
+        """Steps of all environments under the untrained policy, without learning."""
+        return jax.lax.fori_loop(0, blocks, lambda _, s: self._interact(s, self._keys(s)[0])[0], state)
+
+    def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
+        """`blocks` times: one step of every environment, then the gradient steps. The number of blocks is data,
+        not structure, so that one compiled program serves every length."""
+        shapes = jax.eval_shape(self._block, state, cfg)[1]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+        def body(_, carry):
+            state, sums = carry
+            state, metrics = self._block(state, cfg)
+            return state, jax.tree.map(jnp.add, sums, metrics)
+
+        state, sums = jax.lax.fori_loop(0, blocks, body, (state, zeros))
+        return state, _summary(sums, blocks)
+
+    def _block(self, state: TrainState, cfg: Any) -> tuple[TrainState, dict[str, Metrics]]:
+        k_interact, k_update = self._keys(state)
+        state, episodes = self._interact(state, k_interact)
+        learner, metrics = state.learner, None
+        for k in jax.random.split(k_update, cfg.grad_steps):
+            learner, metrics = self._update(learner, state.replay, cfg, k)
+        return state._replace(learner=learner), {"update": metrics, "episodes": episodes}
+
+    def _keys(self, state: TrainState) -> tuple[PRNGKey, PRNGKey]:
+        k_interact, k_update = jax.random.split(jax.random.fold_in(state.key, state.env_steps))
+        return k_interact, k_update
+
+    def _interact(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Metrics]:
+        k_act, k_step = jax.random.split(key)
+        action = self.algorithm.policy(state.learner, state.env.obs).sample(k_act)
+        env, transition, after = self.env.step_batch(state.env, action, k_step)
+        ended = transition.terminated | transition.truncated
+        total = state.episode_return + transition.reward
+        episodes = {
+            "count": ended.sum().astype(jnp.float32),
+            "return": jnp.where(ended, total, 0.0).sum(),
+            "steps": jnp.where(ended, after.steps, 0).sum().astype(jnp.float32),
+            "reward": transition.reward.sum(),
+        }
+        state = state._replace(
+            env=env,
+            replay=ring.add(state.replay, transition),
+            env_steps=state.env_steps + action.shape[0],
+            episode_return=jnp.where(ended, 0.0, total),
+        )
+        return state, episodes
+
+    def _update(self, learner: Any, replay: Replay, cfg: Any, key: PRNGKey) -> tuple[Any, Metrics]:
+        k_batch, k_demo = jax.random.split(key)
+        batch = ring.sample(replay, k_batch, cfg.batch_size, self._like())
+        demo = None
+        if self.demos is not None:
+            index = jax.random.randint(k_demo, (cfg.demo_batch_size,), 0, self.demos.action.shape[0])
+            demo = Pairs(self.demos.obs[index], self.demos.action[index])
+        return self.algorithm.update(learner, batch, demo, cfg)
+
+    def _like(self) -> Transition:
+        """One transition's shapes and types."""
+        obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
+        flag = jnp.array(False)
+        return Transition(obs, jnp.int32(0), jnp.float32(0), obs, flag, flag)
+
+    @partial(jax.jit, static_argnums=0)
+    def compiled_init(self, key: PRNGKey, cfg: Any) -> TrainState:
+        return self.init(key, cfg)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def compiled_warm_up(self, state: TrainState, blocks: Any) -> TrainState:
+        return self.warm_up(state, blocks)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def compiled_run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
+        return self.run(state, cfg, blocks)
+
+
+def warmup_blocks(cfg: Any) -> int:
+    """Steps of all environments before the first gradient step: enough to fill one batch."""
+    return -(-cfg.batch_size // cfg.num_envs)
+
+
+def _summary(sums: dict[str, Metrics], blocks: Any) -> Metrics:
+    episodes = sums["episodes"]
+    played = jnp.maximum(episodes["count"], 1.0)
+    none = jnp.where(episodes["count"] > 0, 1.0, jnp.nan)  # no episode ended: there is no mean
+    return {name: value / blocks for name, value in sums["update"].items()} | {
+        "episode/count": episodes["count"],
+        "episode/return": none * episodes["return"] / played,
+        "episode/steps": none * episodes["steps"] / played,
+        "env/reward": episodes["reward"] / blocks,
+    }
