@@ -1,0 +1,72 @@
+"""The command line: a table of verbs. A verb's module is imported when it is called, so that help is quick.
+
+A module in this package has `main(argv) -> int | None` and raises `ScopilError` for what it refuses.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from scopil import __version__
+from scopil.errors import ScopilError
+
+VERBS: dict[str, tuple[str, str]] = {
+    "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
+    "play": ("scopil.cli.play", "Play games by keyboard and record them as demonstrations"),
+    "render": ("scopil.cli.render", "Draw a game as a picture or an animation"),
+}
+INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 when done, 2 for bad input (one line on stderr), 130 when interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(args)
+    except ScopilError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{where}{error.strerror or error}")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as stop:  # tyro's way of saying that it has printed help or a complaint
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+
+
+def _run(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        _help()
+        return 0
+    verb, *rest = args
+    if verb == "--version":
+        print(f"scopil {__version__}")
+        return 0
+    if verb not in VERBS:
+        raise ScopilError(f"unknown command {verb!r}; want one of {', '.join(VERBS)} (see scopil --help).")
+    return import_module(VERBS[verb][0]).main(rest) or 0
+
+
+def _refuse(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def _help() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(
+        "[bold]scopil[/bold]: learn policies that do the task and keep the demonstrator's unwritten rules\n"
+    )
+    console.print(
+        "usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help says more\n", soft_wrap=True
+    )
+    table = Table.grid(padding=(0, 3))
+    for verb, (_, line) in VERBS.items():
+        table.add_row(f"  [bold cyan]{verb}[/bold cyan]", line)
+    table.add_row("", "")
+    table.add_row("  [bold]--version[/bold]", "Print the version")
+    console.print(table)
