@@ -1,0 +1,42 @@
+# Everything needs only Python ≥ 3.11, git and make: the first command builds .venv, the next ones reuse it.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint slow bench clean
+
+help:  ## print this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(STAMP)  ## the main job, in a minute
+	$(BIN)/python examples/first_look.py
+
+test: lint  ## lint, types and the fast tests: what CI runs
+	$(BIN)/pytest -n 2 -q
+
+lint: $(STAMP)  ## ruff and pyright alone
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+slow: $(STAMP)  ## learning tests that take minutes
+	$(BIN)/pytest -q -m slow
+
+bench: $(STAMP)  ## measure again everything under benchmarks/
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "scopil needs Python 3.11 or newer; found $$($(or $(PYTHON),python3) --version 2>/dev/null || echo none)." \
+		"Point to one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	test -x $(BIN)/python || '$(PYTHON)' -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
