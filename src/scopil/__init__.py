@@ -20,6 +20,12 @@ _HOME = {
     "Episode": "scopil.demos.dataset",
     "load_demos": "scopil.demos.store",
     "ScopilError": "scopil.errors",
+    "SCOPIL": "scopil.agents",
+    "SAC": "scopil.agents",
+    "SDGD": "scopil.agents",
+    "SEiC": "scopil.agents",
+    "SDGDEiC": "scopil.agents",
+    "load": "scopil.agents",
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"

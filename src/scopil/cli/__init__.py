@@ -11,6 +11,9 @@ from scopil import __version__
 from scopil.errors import ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
+    "train": ("scopil.cli.train", "Train a policy into a run folder, or go on with one"),
+    "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations as the paper does"),
+    "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
     "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play games by keyboard and record them as demonstrations"),
     "render": ("scopil.cli.render", "Draw a game as a picture or an animation"),

@@ -1,0 +1,204 @@
+"""The Python API, in the habits of Stable-Baselines3:
+
+    agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1", seed=0)
+    agent.learn(100_000, progress_bar=True)
+    action, _ = agent.predict(obs, deterministic=True)
+    agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import gymnasium as gym
+import jax
+import numpy as np
+from gymnasium.experimental.functional import FuncEnv
+
+from scopil.algos import ALGORITHMS
+from scopil.algos.base import Algorithm
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.store import load_demos
+from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.errors import CheckpointError, ConfigError
+from scopil.evaluate import protocol
+from scopil.evaluate.games import Game
+from scopil.evaluate.metrics import Measures, average, measure
+from scopil.train.checkpoint import load_tree, read_arrays, save_tree
+from scopil.train.offpolicy import OffPolicy
+from scopil.train.run import Run, RunSpec, demo_pairs
+from scopil.train.trainer import Report, Trainer
+
+AnyEnv = str | FuncEnv | gym.Env | CompiledEnv
+
+
+class Agent:
+    """A learner with its environment. Every keyword after `seed` is a field of the algorithm's config."""
+
+    algorithm: ClassVar[Algorithm]
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        demos: str | Path | Demonstrations | None = None,
+        *,
+        seed: int = 0,
+        **config: Any,
+    ):
+        self.env = compile_env(env)
+        self.demos = None if demos is None else load_demos(demos)
+        self.seed = seed
+        self._env_id = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", None)
+        spec = RunSpec(algorithm=self.algorithm.name, env=self._env_id or "", seed=seed, config=config)
+        self.config = spec.build_config()
+        pairs = demo_pairs(self.algorithm.needs_demos, self.demos, self.env)
+        self._trainer = Trainer(OffPolicy(self.algorithm, self.env, pairs), self.config, seed)
+        self._weights: list[tuple[np.ndarray, np.ndarray]] | None = None
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps made so far."""
+        return self._trainer.env_steps
+
+    @property
+    def learner(self) -> Any:
+        """The algorithm's state: networks, optimisers, α, λ."""
+        return self._trainer.state.learner
+
+    def learn(
+        self,
+        total_timesteps: int,
+        *,
+        progress_bar: bool = False,
+        callback: Callable[[Report], bool | None] = lambda report: None,
+    ) -> Self:
+        """Train for `total_timesteps` further steps. `callback` hears of every stretch of a few thousand steps and
+        may stop training by returning True."""
+        until = self.num_timesteps + total_timesteps
+        self._weights = None
+        if not progress_bar:
+            self._trainer.advance(until, callback)
+            return self
+        from scopil.train.progress import Progress
+
+        with Progress(self.algorithm.title, self.num_timesteps, until) as bar:
+            self._trainer.advance(until, lambda report: bar(report) or callback(report))
+        return self
+
+    def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
+        """The action for one observation or a batch of them. The second value is there for SB3's callers.
+
+        Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
+        """
+        obs = np.asarray(observation, np.float32)
+        shape = self.env.observation_space.shape
+        if obs.shape != shape and obs.shape[1:] != shape:
+            raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch (B, {shape[0]}).")
+        logits = self._logits(obs)
+        if not deterministic:
+            logits = logits + self._rng.gumbel(size=logits.shape)
+        action = logits.argmax(axis=-1)
+        return (int(action) if action.ndim == 0 else action), None
+
+    def _logits(self, x: np.ndarray) -> np.ndarray:
+        if self._weights is None:
+            actor = self.learner.actor.params
+            self._weights = [(np.array(w), np.array(b)) for w, b in zip(actor.weights, actor.biases)]
+        *hidden, (w, b) = self._weights
+        for w_h, b_h in hidden:
+            x = np.maximum(x @ w_h + b_h, 0.0)
+        return x @ w + b
+
+    def play(
+        self, starts: str = "test", games: int | None = None, *, deterministic: bool = True, seed: int = 0
+    ) -> list[Game]:
+        """Whole games from `train` (demonstrated) or `test` (fresh) starts."""
+        demos = self.demos or protocol.demos_for(self._env_id)
+        first = protocol.starts_from(starts, self.env, demos, games)
+        play = protocol.player(self.env, self.algorithm, "greedy" if deterministic else "sampled")
+        return play(self.learner, first, jax.random.key(seed))
+
+    def evaluate(self, starts: str = "test", games: int | None = None, **options: Any) -> Measures:
+        """The paper's measures, averaged over games."""
+        return average([measure(game) for game in self.play(starts, games, **options)])
+
+    def save(self, path: str | Path) -> None:
+        """Networks, optimisers and multipliers with everything needed to use them again; not the replay."""
+        note = {"algorithm": self.algorithm.name, "env": self._env_id, "seed": self.seed}
+        save_tree(Path(path), self.learner, note | {"config": asdict(self.config)})
+
+    @classmethod
+    def load(cls, path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> "Agent":
+        return load(path, env, demos)
+
+
+def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agent:
+    """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
+
+    `env` is needed when the agent was trained on an object without an id; `demos` to learn on with an algorithm
+    that wants them, unless the run folder names them.
+    """
+    path = Path(path)
+    state = None
+    if path.is_dir():
+        run = Run.open(path)
+        demos = run.spec.demos if demos is None else demos
+        if run.finished:
+            path = run.policy_file
+        else:
+            found = run.checkpoints.load_newest(run.trainer().shape())
+            if found is None:
+                raise CheckpointError(f"{path} has no policy and no checkpoint yet; train it first.")
+            state, note = found[0].learner, run.note()
+    if state is None:
+        _, note = read_arrays(path)
+    if note.get("algorithm") not in ALGORITHMS:
+        raise CheckpointError(f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(ALGORITHMS)}.")
+    if env is None and not note.get("env"):
+        raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
+    cls = AGENTS[note["algorithm"]]
+    agent = cls.__new__(cls)
+    config = {k: tuple(v) if isinstance(v, list) else v for k, v in note["config"].items()}
+    if cls.algorithm.needs_demos and demos is None:
+        demos = protocol.demos_for(note.get("env"))
+    Agent.__init__(agent, env or note["env"], demos, seed=note["seed"], **config)
+    trainer = agent._trainer
+    if state is None:
+        state, _ = load_tree(path, trainer.shape().learner)
+    trainer.state = trainer.state._replace(learner=state)
+    return agent
+
+
+class SCOPIL(Agent):
+    """Soft actor-critic under an imitation constraint (docs/algorithms/scopil.md)."""
+
+    algorithm = ALGORITHMS["scopil"]
+
+
+class SAC(Agent):
+    """Soft actor-critic for discrete actions (docs/algorithms/sac.md)."""
+
+    algorithm = ALGORITHMS["sac"]
+
+
+class SDGD(Agent):
+    """SCOPIL with a fixed multiplier."""
+
+    algorithm = ALGORITHMS["s-dgd"]
+
+
+class SEiC(Agent):
+    """SCOPIL without entropy in the constraint."""
+
+    algorithm = ALGORITHMS["s-eic"]
+
+
+class SDGDEiC(Agent):
+    """SCOPIL with a fixed multiplier and without entropy in the constraint."""
+
+    algorithm = ALGORITHMS["s-dgd-eic"]
+
+
+AGENTS: dict[str, type[Agent]] = {cls.algorithm.name: cls for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC)}

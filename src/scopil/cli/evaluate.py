@@ -1,0 +1,46 @@
+"""`scopil evaluate RUN`: the paper's measures, a game and on average, as a table and as JSON."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from scopil.agents import Agent, load
+from scopil.cli.options import option
+from scopil.errors import ConfigError
+from scopil.evaluate.metrics import average, measure
+from scopil.files import write_atomically
+from scopil.report.tables import measures_table, per_game
+
+
+def main(argv: list[str]) -> None:
+    tyro.cli(evaluate, prog="scopil evaluate", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def evaluate(
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")],
+    starts: Annotated[str, tyro.conf.arg(help="train, test or a file", metavar="STARTS")] = "train",
+    games: Annotated[int | None, option("how many; default: one a start", "N")] = None,
+    policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how actions are chosen")] = "greedy",
+    seed: Annotated[int, tyro.conf.arg(help="of the sampled actions")] = 0,
+    each: Annotated[bool, tyro.conf.arg(help="print every game")] = False,
+    out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
+) -> None:
+    """Play games and count what the demonstrator would not have done."""
+    if games is not None and games < 1:
+        raise ConfigError(f"--games {games}; want at least 1.")
+    agent: Agent = load(run)
+    measures = [measure(g) for g in agent.play(starts, games, deterministic=policy == "greedy", seed=seed)]
+    mean = average(measures)
+    title = agent.algorithm.title
+    name = f"{title}, {policy}, {starts} starts"
+    rows = per_game(measures) if each else {}
+    console = Console()
+    console.print(measures_table(rows | {f"{name} ({len(measures)} games)": mean}))
+    where = Path(starts).stem if starts not in ("train", "test") else starts
+    target = out or (run if run.is_dir() else run.parent) / f"evaluation-{where}-{policy}.json"
+    result = {"policy": policy, "starts": starts, "seed": seed, "mean": mean, "games": measures}
+    write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
+    console.print(f"written: {target}")

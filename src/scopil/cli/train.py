@@ -1,0 +1,110 @@
+"""`scopil train ALGORITHM …` and `scopil train --resume RUN`."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+# One thread a process: the networks are too small to share, and one process a core is what scales.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+import tyro
+from rich.console import Console
+
+from scopil.algos import ALGORITHMS
+from scopil.algos.base import Algorithm
+from scopil.cli.options import option
+from scopil.errors import ConfigError
+from scopil.report.tables import measures_table
+from scopil.train.progress import Progress
+from scopil.train.run import Run, RunSpec
+from scopil.train.trainer import Report
+
+STOPPED = 130
+
+
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["--resume"]:
+        if len(argv) != 2:
+            raise ConfigError(f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN.")
+        return _train(Run.open(Path(argv[1])))
+    return tyro.extras.subcommand_cli_from_dict(
+        {name: _verb(algorithm) for name, algorithm in ALGORITHMS.items()},
+        prog="scopil train",
+        description="Train a policy into a run folder. An interrupted run goes on with: scopil train --resume RUN",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def _verb(algorithm: Algorithm) -> Callable[..., int]:
+    def train(
+        out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
+        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=algorithm.config)],
+        env: Annotated[str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")] = "scopil/MarbleMaze-Simple-v0",
+        demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
+        steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = 1_000_000,
+        seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
+        eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations from the train starts")] = 10_000,
+        checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
+    ) -> int:
+        spec = RunSpec(
+            algorithm=algorithm.name,
+            env=env,
+            demos=demos,
+            seed=seed,
+            steps=steps,
+            eval_every=eval_every,
+            checkpoint_every=checkpoint_every,
+            config=asdict(cfg),
+        )
+        return _train(Run.create(out, spec))
+
+    train.__doc__ = f"{algorithm.title}: see docs/algorithms/."
+    return train
+
+
+def _train(run: Run) -> int:
+    console = Console()
+    spec = run.spec
+    if run.finished:
+        console.print(f"{run.folder} is finished: {spec.steps:,} steps. scopil evaluate {run.folder} plays its policy.")
+        return 0
+    title = ALGORITHMS[spec.algorithm].title
+    last: list[Report] = []
+    with _until_signalled() as signalled, Progress(title, 0, spec.steps) as bar:
+
+        def observe(report: Report) -> bool:
+            last[:] = [report]
+            bar(report)
+            return signalled()
+
+        finished = run.train(observe)
+    if not finished:
+        console.print(f"stopped at step {last[0].env_steps:,}, saved; go on with: scopil train --resume {run.folder}")
+        return STOPPED
+    measures = {k.removeprefix("eval/"): v for k, v in run.metrics.rows()[-1].items() if k.startswith("eval/")}
+    console.print(measures_table({f"{title}, greedy, train starts": measures}))
+    console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
+    return 0
+
+
+@contextmanager
+def _until_signalled() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

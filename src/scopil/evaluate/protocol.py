@@ -1,0 +1,83 @@
+"""The paper's protocol: games from demonstrated ("train") or fresh ("test") starts, greedy or sampled."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from scopil.algos.base import Algorithm
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.errors import DatasetError, EnvError
+from scopil.evaluate.games import Player, first_states
+from scopil.types import PRNGKey
+
+Mode = Literal["greedy", "sampled"]
+TEST_SEED = 20_250_709  # fresh starts are drawn from this seed alone: no run trains from it
+GAMES = 40
+
+
+def player(env: CompiledEnv, algorithm: Algorithm, mode: Mode) -> Player:
+    """A compiled player whose parameters are the learner's state."""
+
+    def act(learner: Any, obs: Array, key: PRNGKey) -> Array:
+        pi = algorithm.policy(learner, obs)
+        return pi.mode() if mode == "greedy" else pi.sample(key)
+
+    return Player(env, act)
+
+
+def train_starts(env: CompiledEnv, demos: Demonstrations) -> EnvState:
+    """The demonstrated initial states."""
+    if demos.starts is None:
+        raise DatasetError(f"{demos.name} does not record its starts; evaluate from fresh ones: --starts test.")
+    return first_states(env, demos.starts)
+
+
+def test_starts(env: CompiledEnv, games: int = GAMES) -> EnvState:
+    """Fresh initial states, the same for everybody."""
+    return env.reset_batch(jax.random.key(TEST_SEED), games)
+
+
+def starts_from(
+    which: str, env: CompiledEnv, demos: Demonstrations | None, games: int | None = None
+) -> EnvState:
+    """`train`, `test`, or a file: a demonstration set or a `.npy` array of starts. More games than starts cycle
+    through them."""
+    if which == "test":
+        return test_starts(env, games or GAMES)
+    if which == "train":
+        if demos is None:
+            raise DatasetError("there are no demonstrations to take train starts from: name a file, or use test.")
+        first = train_starts(env, demos)
+    elif which.endswith(".npy"):
+        first = first_states(env, _read_starts(Path(which)))
+    else:
+        first = train_starts(env, store.load_demos(which))
+    if games is None:
+        return first
+    index = np.arange(games) % len(first.steps)
+    return jax.tree.map(lambda leaf: leaf[index], first)
+
+
+def demos_for(env_id: str | None) -> Demonstrations | None:
+    """The shipped set for an environment: what its "train starts" are when a run used no demonstrations."""
+    from scopil.envs.registration import IDS
+
+    for setting, known in IDS.items():
+        if known == env_id:
+            return store.load_demos(f"marble-maze/{setting}-v1")
+    return None
+
+
+def _read_starts(path: Path) -> np.ndarray:
+    try:
+        starts = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise EnvError(f"cannot read starts from {path}: {error}.") from error
+    if starts.ndim != 2 or not len(starts):
+        raise EnvError(f"{path}: array of shape {starts.shape}; want (games, coordinates).")
+    return starts

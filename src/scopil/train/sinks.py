@@ -1,0 +1,59 @@
+"""Where metrics go: lines of JSON, and TensorBoard when it is installed."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scopil.files import write_atomically
+
+
+class JsonLines:
+    """An append-only file of JSON objects. A line cut short by a kill is dropped when the file is read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, row: dict[str, Any]) -> None:
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        with self.path.open("a") as file:
+            file.write(json.dumps(clean) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        rows = []
+        for line in self.path.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Forget what a resumed run is about to write again."""
+        rows = [row for row in self.rows() if wanted(row)]
+        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+@contextmanager
+def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+    """A writer of scalars; does nothing when tensorboardX (extra `tensorboard`) is not installed."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        yield lambda step, row: None
+        return
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step)
+
+    def write(step: int, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if isinstance(value, float) and math.isfinite(value):
+                writer.add_scalar(name, value, step)
+
+    try:
+        yield write
+    finally:
+        writer.close()

@@ -1,0 +1,118 @@
+"""The host side of training: run the compiled loop a stretch at a time, check it, and tell observers.
+
+Stretches end at fixed step numbers, wherever a run was interrupted, so that a resumed run logs, evaluates and
+saves exactly where an undisturbed one does.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scopil.errors import ConfigError, DivergedError
+from scopil.train.offpolicy import OffPolicy, TrainState, warmup_blocks
+
+STRETCH = 5_000  # environment steps a dispatch: long enough to hide it, short enough to answer Ctrl-C
+
+
+class Report(NamedTuple):
+    """What observers hear after each stretch."""
+
+    env_steps: int
+    metrics: dict[str, float]
+    state: TrainState
+
+
+class Trainer:
+    """Owns the training state and moves it forward."""
+
+    def __init__(self, loop: OffPolicy, cfg: Any, seed: int, stretch: int = STRETCH):
+        check(cfg, stretch)
+        self.loop, self.cfg, self.seed, self.stretch = loop, cfg, seed, stretch
+        self._state: TrainState | None = None
+
+    def start(self) -> TrainState:
+        """A fresh state, with one batch of transitions by the untrained policy in the replay."""
+        state = self.loop.compiled_init(jax.random.key(self.seed), self.cfg)
+        return self.loop.compiled_warm_up(state, jnp.int32(warmup_blocks(self.cfg)))
+
+    def shape(self) -> Any:
+        """The form of the state, to load a checkpoint into."""
+        return jax.eval_shape(self.loop.init, jax.random.key(0), self.cfg)
+
+    @property
+    def state(self) -> TrainState:
+        if self._state is None:
+            self._state = self.start()
+        return self._state
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        self._state = state
+
+    @property
+    def env_steps(self) -> int:
+        return 0 if self._state is None else int(self._state.env_steps)
+
+    def advance(self, until: int, observe: Callable[[Report], bool | None] = lambda report: None) -> None:
+        """Train until `until` environment steps have been made in all, or an observer returns True."""
+        done = int(self.state.env_steps)
+        while done < until:
+            target = min(until, (done // self.stretch + 1) * self.stretch)
+            blocks = -(-(target - done) // self.cfg.num_envs)
+            self._state, metrics = self.loop.compiled_run(self.state, self.cfg, jnp.int32(blocks))
+            metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+            done = int(self._state.env_steps)
+            self._refuse_nonsense(metrics, done)
+            if observe(Report(done, metrics, self._state)):
+                return
+
+    def _refuse_nonsense(self, metrics: dict[str, float], env_steps: int) -> None:
+        """NaN and infinity stop training before anything is saved."""
+        if not np.isfinite(metrics["env/reward"]):
+            what = "the environment returned a reward that is not finite"
+        elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
+            what = f"{', '.join(sorted(bad))} became NaN or infinite"
+        elif not all(jax.tree.leaves(jax.tree.map(_finite, self._state.learner))):  # type: ignore[union-attr]
+            what = "a parameter became NaN or infinite"
+        else:
+            return
+        raise DivergedError(
+            f"stopped before environment step {env_steps}: {what}. The last checkpoint is good. Look at the rewards "
+            f"and observations for outliers, or lower learning_rate (now {float(self.cfg.learning_rate):g})."
+        )
+
+
+def _finite(leaf: Any) -> bool:
+    return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(jnp.isfinite(leaf).all())
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "discount": (0.0, 1.0),
+    "polyak": (0.0, 1.0),
+    "entropy_split": (0.0, 1.0),
+    "target_entropy": (0.0, 1.0),
+    "learning_rate": (0.0, float("inf")),
+    "alpha_lr": (0.0, float("inf")),
+    "lambda_lr": (0.0, float("inf")),
+    "lambda_init": (0.0, float("inf")),
+}
+
+
+def check(cfg: Any, stretch: int) -> None:
+    """Ranges, checked at the border: a frozen config may be rebuilt around tracers and cannot check itself."""
+    for name, (low, high) in _RANGES.items():
+        if hasattr(cfg, name) and not low <= (value := float(getattr(cfg, name))) <= high:
+            raise ConfigError(f"{name} = {value:g}; want a value in [{low:g}, {high:g}].")
+    for name in ("batch_size", "demo_batch_size", "replay_size", "num_envs", "grad_steps"):
+        if hasattr(cfg, name) and getattr(cfg, name) < 1:
+            raise ConfigError(f"{name} = {getattr(cfg, name)}; want at least 1.")
+    if not cfg.hidden or min(cfg.hidden) < 1:
+        raise ConfigError(f"hidden = {cfg.hidden}; want at least one layer of at least one unit.")
+    for name, total in (("replay_size", cfg.replay_size), ("the stretch", stretch)):
+        if total % cfg.num_envs:
+            raise ConfigError(f"{name} {total} is not a multiple of num_envs {cfg.num_envs}; change one of them.")
+    if cfg.replay_size < cfg.batch_size:
+        raise ConfigError(f"replay_size {cfg.replay_size} is smaller than batch_size {cfg.batch_size}.")
