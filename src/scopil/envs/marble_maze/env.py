@@ -10,7 +10,7 @@ from gymnasium.experimental.functional import FuncEnv
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.envs.marble_maze import constraints as law
-from scopil.envs.marble_maze import physics
+from scopil.envs.marble_maze import physics, render
 from scopil.envs.marble_maze.physics import REACH, MarbleState
 from scopil.envs.marble_maze.settings import SIMPLE, MarbleParams
 from scopil.errors import EnvError
@@ -120,6 +120,19 @@ class MarbleMaze(FuncEnv):
         params: MarbleParams | None = None,
     ) -> dict[str, Array]:
         return {"raw_reward": self.raw_reward(next_state, params)} | self.state_info(next_state, params)
+
+    def render_init(
+        self, params: MarbleParams | None = None, size: int = render.SIZE, **kwargs: Any
+    ) -> render.RenderState:
+        return render.begin(self._of(params), size)
+
+    def render_image(
+        self, state: MarbleState, render_state: render.RenderState, params: MarbleParams | None = None
+    ) -> tuple[render.RenderState, np.ndarray]:
+        return render.frame(state, render_state)
+
+    def render_close(self, render_state: render.RenderState, params: MarbleParams | None = None) -> None:
+        pass
 
     def _of(self, params: MarbleParams | None) -> MarbleParams:
         return self._params if params is None else params

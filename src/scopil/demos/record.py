@@ -1,0 +1,132 @@
+"""A person as the expert: games played with the keyboard in a window, saved one by one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.keys import CONTROLS, Held, KeyMap
+from scopil.demos.recorder import Recorder
+from scopil.envs.window import TEXT, Colour, Key, Window
+from scopil.errors import ConfigError, ScopilError
+
+FREEZE_FPS = 60  # how often a standing game looks at the keyboard
+ALERT, ASK = (255, 140, 120), (255, 214, 120)
+
+
+def play(
+    env: gym.Env,
+    out: str | Path,
+    *,
+    keys: KeyMap,
+    live: bool = False,
+    fps: int | float | None = None,
+    games: int | None = None,
+    seed: int = 0,
+    name: str = "recorded",
+) -> Demonstrations | None:
+    """Let a person play in a window until they quit or have kept `games` games; what the file then holds.
+
+    The game stands still until a key is pressed and then plays one step (the paper's freeze). With `live` it
+    starts at the first key and runs at `fps` steps a second (the environment's own rate when not given).
+    """
+    recorder = Recorder(env, out, seed=seed, name=name)
+    n_actions = env.action_space.n  # type: ignore[attr-defined]  (Recorder checked the space)
+    if unknown := [a for a in (*keys.actions.values(), keys.idle) if not 0 <= a < n_actions]:
+        raise ConfigError(
+            f"the key map plays action {unknown[0]}; {recorder.env_id} has 0 … {n_actions - 1}."
+        )
+    if fps is not None and fps <= 0:
+        raise ConfigError(f"fps is {fps}; want more than 0.")
+    rate = fps or env.metadata.get("render_fps") or 12
+    window = Window(f"scopil play: {recorder.env_id or name}", rate if live else FREEZE_FPS)
+    table = _Table(recorder, keys, live)
+    try:
+        while True:
+            for key in window.events():
+                table.key(key, window.now())
+                if table.done(games):
+                    break
+            if table.done(games) or window.closed:
+                return recorder.demos
+            table.tick(window.now())
+            window.draw(recorder.image, table.text())
+            window.wait()
+    finally:
+        window.close()
+
+
+class _Table:
+    """The recorder, the keys held, and what the person is told."""
+
+    def __init__(self, recorder: Recorder, keys: KeyMap, live: bool):
+        self.recorder, self.keys, self.live = recorder, keys, live
+        self.held = Held()
+        self.quit = False
+        self.running = False  # real time only: the clock starts with the first key
+        self.message = ""
+
+    def done(self, games: int | None) -> bool:
+        return self.quit or (games is not None and self.recorder.kept_now >= games)
+
+    def key(self, key: Key, now: float) -> None:
+        if key.down and key.name in CONTROLS:
+            self._control(CONTROLS[key.name])
+        elif key.down and self.keys.knows(key.name):
+            self.held.press(key.name, now)
+            self.running = True
+        elif not key.down:
+            self.held.release(key.name, now)
+        if not self.live:
+            self._act(self.held.take(now))
+
+    def tick(self, now: float) -> None:
+        if not self.live:
+            self._act(self.held.take(now))
+        elif self.running and not self.recorder.over:
+            action = self.keys.action(self.held.sample())
+            self.recorder.step(self.keys.idle if action is None else action)
+
+    def _act(self, held: tuple[str, ...]) -> None:
+        action = self.keys.action(held)
+        if action is not None and not self.recorder.over:
+            self.message = ""
+            self.recorder.step(action)
+
+    def _control(self, what: str) -> None:
+        self.message = ""
+        try:
+            if what == "quit":
+                self.quit = True
+            elif what == "undo" and not self.live:
+                self.recorder.undo()
+            elif what == "restart":
+                self._next(self.recorder.restart)
+            elif what in ("keep", "discard") and self.recorder.over:
+                self._next(self.recorder.keep if what == "keep" else self.recorder.discard)
+        except ScopilError as error:
+            self.message = str(error)
+
+    def _next(self, begin: Callable[[], None]) -> None:
+        begin()
+        self.held.clear()
+        self.running = False
+
+    def text(self) -> list[tuple[str, Colour]]:
+        r = self.recorder
+        broken = "" if r.violations is None else f"   violations {r.violations}"
+        total = "" if r.violations is None else f", {r.kept_violations} violations"
+        now = f"Game {r.kept + 1}   step {r.steps}{broken}"
+        kept = f"Kept: {r.kept} games, {r.kept_steps} steps{total}"
+        undo = "" if self.live else "U: undo    "
+        if r.over:
+            end = "The game has ended" if r.terminated else "Out of time"
+            ask = f"{end} after {r.steps} steps.   Enter: keep    Backspace: discard"
+            last = (ask, ASK)
+            rest = f"{undo}R: same start again    Esc: quit without this game"
+        else:
+            wait = "press a key to begin" if self.live and not self.running else ""
+            last = (self.message or wait or self.keys.help, ALERT if self.message else TEXT)
+            rest = f"{undo}R: restart    Esc: quit"
+        return [(now, ALERT if r.violations else TEXT), (kept, TEXT), last, (rest, TEXT)]

@@ -1,0 +1,196 @@
+"""The book-keeping of recorded games: step, undo, keep, discard, save. It knows no window and no keys."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.errors import DatasetError, EnvError
+
+
+class Recorder:
+    """Plays one game at a time on `env` and writes every kept one to `out` before the next begins.
+
+    A game is its reset seed and its actions. Undo therefore plays the game again from its seed without the last
+    action: that needs an environment which repeats itself from a seed, as Gymnasium asks for; one that does not
+    is found out by its observations, and the game starts over. A file of the same environment is continued.
+    """
+
+    def __init__(self, env: gym.Env, out: str | Path, *, seed: int = 0, name: str = "recorded"):
+        _check_env(env)
+        self.env, self.out, self.name = env, Path(out), name
+        self.env_id = env.spec.id if env.spec is not None else None
+        self.demos = self._continued()
+        self.kept_now = 0  # games kept since this recorder was made
+        earlier = [game["seed"] for game in self.recorded]
+        self._seed = max([seed, *(s + 1 for s in earlier)])
+        self.restart()
+
+    def _continued(self) -> Demonstrations | None:
+        if not self.out.exists():
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.out.parent, os.W_OK):
+                raise DatasetError(f"cannot write to {self.out.parent}; choose another --out.")
+            return None
+        if not self.out.is_file():
+            raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
+        demos = store.read(self.out)
+        mine = (self.env_id, self.env.observation_space, self.env.action_space)
+        if (demos.env_id, demos.observation_space, demos.action_space) != mine:
+            found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
+            raise DatasetError(
+                f"{self.out} holds games of {found}, not of {self.env_id or self.env.unwrapped}; choose another --out."
+            )
+        return demos
+
+    # --- the game at hand -------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """This game again, from the same start."""
+        obs, info = self.env.reset(seed=self._seed)
+        self._observations, self._actions, self._rewards = [np.array(obs)], [], []
+        self._costs = [info.get("cost")]
+        self._start = _start_of(self.env, info)
+        self.terminated = self.truncated = False
+        self._look()
+
+    def step(self, action: int) -> None:
+        assert not self.over, "the game is over: keep or discard it"
+        obs, reward, terminated, truncated, info = self.env.step(np.int64(action))
+        self._observations.append(np.array(obs))
+        self._actions.append(int(action))
+        self._rewards.append(float(reward))
+        self._costs.append(info.get("cost"))
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self._look()
+
+    def undo(self) -> None:
+        """Take the last step back."""
+        if not self._actions:
+            return
+        actions, before = self._actions[:-1], self._observations[:-1]
+        self.restart()
+        for action in actions:
+            self.step(action)
+        if not all(np.array_equal(a, b) for a, b in zip(before, self._observations, strict=True)):
+            self.restart()
+            raise EnvError(
+                "this environment does not repeat itself from its seed, so undo restarted the game."
+            )
+
+    def keep(self) -> None:
+        """Save the finished game and begin the next. If saving fails the game is still there."""
+        assert self.over, "only a finished game can be kept"
+        demos = self._with(self._episode())
+        try:
+            store.write(demos, self.out)
+        except OSError as error:
+            raise DatasetError(f"cannot write {self.out}: {error.strerror}.") from error
+        self.demos = demos
+        self.kept_now += 1
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget this game and begin another, from a new start."""
+        self._seed += 1
+        self.restart()
+
+    def _episode(self) -> Episode:
+        return Episode(
+            observations=np.stack(self._observations),
+            actions=np.array(self._actions, np.int64),
+            rewards=np.array(self._rewards, np.float32),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            start=self._start,
+        )
+
+    def _with(self, episode: Episode) -> Demonstrations:
+        recorded = [*self.recorded, {"seed": self._seed, "violations": self.violations}]
+        if self.demos is None:
+            return Demonstrations(
+                episodes=(episode,),
+                observation_space=self.env.observation_space,  # type: ignore[arg-type]  (checked at birth)
+                action_space=self.env.action_space,  # type: ignore[arg-type]
+                name=self.name,
+                env_id=self.env_id,
+                about={"made_by": "scopil play", "recorded": recorded},
+            )
+        # A set has starts, or rewards, in all of its episodes or in none.
+        other = self.demos.episodes[0]
+        episode = replace(
+            episode,
+            start=None if other.start is None else episode.start,
+            rewards=None if other.rewards is None else episode.rewards,
+        )
+        return replace(
+            self.demos,
+            episodes=(*self.demos.episodes, episode),
+            about=self.demos.about | {"recorded": recorded},
+        )
+
+    def _look(self) -> None:
+        self.image = np.asarray(self.env.render())
+
+    # --- counts -------------------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    @property
+    def steps(self) -> int:
+        return len(self._actions)
+
+    @property
+    def violations(self) -> int | None:
+        """States of this game with a cost; None when the environment reports no costs."""
+        costs = [c for c in self._costs if c is not None]
+        return sum(bool(np.any(np.asarray(c) > 0)) for c in costs) if costs else None
+
+    @property
+    def recorded(self) -> list[dict[str, Any]]:
+        """Seed and violations of every game recorded into the file."""
+        return [] if self.demos is None else self.demos.about.get("recorded", [])
+
+    @property
+    def kept(self) -> int:
+        return 0 if self.demos is None else len(self.demos)
+
+    @property
+    def kept_steps(self) -> int:
+        return 0 if self.demos is None else self.demos.pairs
+
+    @property
+    def kept_violations(self) -> int:
+        return sum(game["violations"] or 0 for game in self.recorded)
+
+
+def _check_env(env: gym.Env) -> None:
+    who = env.spec.id if env.spec is not None else str(env.unwrapped)
+    actions, observations = env.action_space, env.observation_space
+    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
+        raise EnvError(f"{who} takes {actions}; keyboard play wants Discrete actions counted from 0.")
+    if not isinstance(observations, gym.spaces.Box | gym.spaces.Discrete):
+        raise EnvError(f"{who} shows {observations}; demonstrations want Box or Discrete observations.")
+    if env.render_mode != "rgb_array":
+        modes = env.metadata.get("render_modes", [])
+        way = (
+            "make it with gym.make(id, render_mode='rgb_array')"
+            if "rgb_array" in modes
+            else f"it has only {modes}"
+        )
+        raise EnvError(f"{who} has render_mode {env.render_mode!r}; keyboard play wants 'rgb_array': {way}.")
+
+
+def _start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
+    """What `reset(options={"start": …})` would want, for compiled environments that can start anywhere."""
+    compiled = getattr(env.unwrapped, "compiled", None)
+    if compiled is None or not hasattr(compiled.env, "initial_at") or "position" not in info:
+        return None
+    return np.array(info["position"])

@@ -1,0 +1,115 @@
+"""A picture in a window, with lines of text beneath it. pygame is imported when the first window opens."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scopil.errors import ScopilError
+
+SMALLEST = 480  # smaller pictures are enlarged by a whole factor
+LINE, PAD = 22, 10
+BACK, TEXT = (38, 30, 26), (240, 232, 218)
+
+Colour = tuple[int, int, int]
+
+
+class Key(NamedTuple):
+    """A key going down or up, by pygame's name for it: "up", "a", "space", "[7]" on the keypad."""
+
+    name: str
+    down: bool
+
+
+def import_pygame() -> Any:
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        import pygame
+    except ImportError as error:
+        raise ScopilError('a window needs pygame: pip install "scopil[play]"') from error
+    return pygame
+
+
+class Window:
+    """Opens at the first `show`. When the person closes it, `closed` turns true and `show` does nothing more."""
+
+    def __init__(self, title: str, fps: int | float):
+        self._pygame = import_pygame()
+        self._title = title
+        self._fps = fps
+        self._screen = None
+        self.closed = False
+
+    def show(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
+        """Draw, then wait until the frame's time is over."""
+        self.draw(image, text)
+        self.events()
+        if not self.closed:
+            self.wait()
+
+    def draw(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
+        """Draw without waiting. `text` holds lines and their colours."""
+        if self.closed:
+            return
+        pygame = self._pygame
+        factor = max(1, SMALLEST // min(image.shape[:2]))
+        height, width = image.shape[0] * factor, image.shape[1] * factor
+        size = (width, height + (2 * PAD + LINE * len(text) if text else 0))
+        screen = self._screen
+        if screen is None or screen.get_size() != size:
+            screen = self._screen = self._open(size)
+        picture = pygame.surfarray.make_surface(np.swapaxes(image, 0, 1))
+        screen.blit(pygame.transform.scale(picture, (width, height)), (0, 0))
+        if text:
+            screen.fill(BACK, (0, height, width, size[1] - height))
+        for i, (line, colour) in enumerate(text):
+            written = self._font.render(line, True, colour)
+            if written.get_width() > width - 2 * PAD:  # a narrow picture: shrink rather than cut off
+                share = (width - 2 * PAD) / written.get_width()
+                written = pygame.transform.smoothscale_by(written, share)
+            screen.blit(written, (PAD, height + PAD + LINE * i))
+        pygame.display.flip()
+
+    def _open(self, size: tuple[int, int]) -> Any:
+        pygame = self._pygame
+        try:
+            pygame.display.init()
+            pygame.font.init()
+            screen = pygame.display.set_mode(size)
+        except pygame.error as error:
+            raise ScopilError(
+                f"cannot open a window ({error}): no display here? render_mode='rgb_array' needs none."
+            ) from error
+        pygame.display.set_caption(self._title)
+        self._font = pygame.font.Font(None, LINE)
+        self._clock = pygame.time.Clock()
+        return screen
+
+    def events(self) -> list[Key]:
+        """Keys since the last call, in order. Must be called often, or the system thinks the window hangs."""
+        if self._screen is None or self.closed:
+            return []
+        pygame = self._pygame
+        keys = []
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self.close()
+                return keys
+            if event.type in (pygame.KEYDOWN, pygame.KEYUP):
+                keys.append(Key(pygame.key.name(event.key), event.type == pygame.KEYDOWN))
+        return keys
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        return self._pygame.time.get_ticks() / 1000
+
+    def wait(self) -> None:
+        """Sleep until the next frame is due."""
+        self._clock.tick(self._fps)
+
+    def close(self) -> None:
+        self.closed = True
+        if self._screen is not None:
+            self._screen = None
+            self._pygame.display.quit()

@@ -1,0 +1,50 @@
+"""Pictures on disk without an imaging library."""
+
+import io
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from scopil.errors import ScopilError
+from scopil.files import write_atomically
+
+Image = UInt8[np.ndarray, "height width 3"]
+
+
+def write_png(path: str | Path, image: Image) -> None:
+    """8-bit RGB. Every row is stored as its difference to the row above (filter 2), which deflates well."""
+    height, width, _ = image.shape
+    above = np.vstack([np.zeros((1, width * 3), np.uint8), image.reshape(height, -1)[:-1]])
+    rows = np.hstack([np.full((height, 1), 2, np.uint8), image.reshape(height, -1) - above])
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
+    write_atomically(Path(path), b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts))
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
+    """An endless animation whose last frame rests for a second."""
+    if not frames:
+        raise ScopilError(f"{path}: no frames; want at least one picture to animate.")
+    try:
+        from PIL import Image as Pillow
+    except ImportError as error:
+        raise ScopilError('GIF needs pillow: pip install "scopil[data]"') from error
+    # One palette for all: a palette a frame flickers.
+    few = np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]])
+    palette = Pillow.fromarray(few).quantize(256)
+    pictures = [Pillow.fromarray(f).quantize(palette=palette, dither=Pillow.Dither.NONE) for f in frames]
+    pause = round(1000 / fps)
+    buffer = io.BytesIO()
+    durations = [pause] * (len(frames) - 1) + [max(pause, 1000)]
+    pictures[0].save(
+        buffer, "GIF", save_all=True, append_images=pictures[1:], duration=durations, loop=0, optimize=False
+    )
+    write_atomically(Path(path), buffer.getvalue())

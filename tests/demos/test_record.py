@@ -1,0 +1,376 @@
+"""Recording: the book-keeping by itself, then the real window loop on SDL's dummy screen."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import scopil  # noqa: F401  (registers the ids)
+from scopil.demos import record, store
+from scopil.demos.keys import Held, marble_maze_keys, parse_keys
+from scopil.demos.recorder import Recorder
+from scopil.envs.marble_maze.physics import ACTIONS
+from scopil.errors import ConfigError, DatasetError, EnvError
+
+CARTPOLE = parse_keys("a=0,d=1", 2)
+
+
+def cartpole(**kwargs):
+    return gym.make("CartPole-v1", **({"render_mode": "rgb_array"} | kwargs))
+
+
+class Corridor(gym.Env):
+    """Walk right for three cells; cell 2 costs. Optionally one that forgets its seed."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 500}  # noqa: RUF012
+    observation_space = gym.spaces.Discrete(1000)
+    action_space = gym.spaces.Discrete(2)
+    render_mode = "rgb_array"
+
+    def __init__(self, forgetful=False):
+        self.forgetful, self.resets, self.played = forgetful, 0, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell, self.resets = 0, self.resets + 1
+        self.offset = 10 * self.resets if self.forgetful else 0
+        return self.offset, {"cost": 0.0}
+
+    def step(self, action):
+        self.played.append(int(action))
+        self.cell += int(action)
+        return self.cell + self.offset, -1.0, self.cell == 3, False, {"cost": float(self.cell == 2)}
+
+    def render(self):
+        return np.full((40, 60, 3), 60 * self.cell, np.uint8)
+
+
+# --- the recorder -----------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_game_is_on_disk_as_it_was_played(tmp_path):
+    recorder = Recorder(cartpole(), tmp_path / "a.npz", seed=7)
+    actions = []
+    while not recorder.over:
+        actions.append(len(actions) % 3 // 2)
+        recorder.step(actions[-1])
+    recorder.keep()
+    (episode,) = store.read(tmp_path / "a.npz")
+    env = cartpole()
+    expected = [env.reset(seed=7)[0]] + [env.step(a)[0] for a in actions]
+    np.testing.assert_array_equal(episode.observations, np.stack(expected))
+    assert episode.actions.tolist() == actions
+    assert (episode.terminated, episode.truncated) == (True, False)
+    assert episode.rewards.tolist() == [1.0] * len(actions)
+    assert (recorder.kept, recorder.kept_steps, recorder.steps) == (1, len(actions), 0)
+
+
+def test_undo_takes_one_step_back_even_after_the_end(tmp_path):
+    recorder = Recorder(Corridor(), tmp_path / "a.npz")
+    for _ in range(3):
+        recorder.step(1)
+    assert recorder.over
+    assert recorder.violations == 1
+    recorder.undo()
+    assert not recorder.over
+    assert (recorder.steps, recorder.violations) == (2, 1)
+    assert recorder.image[0, 0, 0] == 120
+    recorder.undo()
+    assert (recorder.steps, recorder.violations) == (1, 0)
+    recorder.undo()
+    recorder.undo()  # nothing left to undo: nothing happens
+    assert recorder.steps == 0
+    for action in (0, 1, 1, 1):
+        recorder.step(action)
+    recorder.keep()
+    (episode,) = store.read(tmp_path / "a.npz")
+    assert episode.actions.tolist() == [0, 1, 1, 1]
+    assert episode.observations.tolist() == [0, 0, 1, 2, 3]
+
+
+def test_undo_repeats_marble_maze_exactly(tmp_path):
+    recorder = Recorder(
+        gym.make("scopil/MarbleMaze-Simple-v0", render_mode="rgb_array"), tmp_path / "a.npz", seed=3
+    )
+    for action in (3, 4, 0):
+        recorder.step(action)
+    image, observations = recorder.image.copy(), list(recorder._observations)
+    recorder.step(8)
+    assert not np.array_equal(recorder.image, image)
+    recorder.undo()
+    np.testing.assert_array_equal(recorder.image, image)  # the trail is back as well
+    np.testing.assert_array_equal(recorder._observations, observations)
+    reset_again, _ = recorder.env.reset(options={"start": recorder._start})
+    np.testing.assert_array_equal(reset_again, observations[0])
+
+
+def test_an_environment_that_forgets_its_seed_is_found_out_by_undo(tmp_path):
+    recorder = Recorder(Corridor(forgetful=True), tmp_path / "a.npz")
+    recorder.step(1)
+    recorder.step(1)
+    with pytest.raises(EnvError, match="does not repeat itself"):
+        recorder.undo()
+    assert recorder.steps == 0
+
+
+def finish(recorder):
+    while not recorder.over:
+        recorder.step(1)
+
+
+def test_restart_repeats_the_start_and_discard_changes_it(tmp_path):
+    recorder = Recorder(cartpole(), tmp_path / "a.npz")
+    first = recorder._observations[0]
+    finish(recorder)
+    recorder.restart()
+    np.testing.assert_array_equal(recorder._observations[0], first)
+    finish(recorder)
+    recorder.discard()
+    assert not np.array_equal(recorder._observations[0], first)
+    assert recorder.kept == 0
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
+    out = tmp_path / "a.npz"
+    for _ in range(2):
+        recorder = Recorder(cartpole(), out, seed=5)
+        finish(recorder)
+        recorder.keep()
+    demos = store.read(out)
+    assert (len(demos), recorder.kept, recorder.kept_now) == (2, 2, 1)
+    assert [game["seed"] for game in demos.about["recorded"]] == [5, 6]
+    assert not np.array_equal(demos.episodes[0].observations[0], demos.episodes[1].observations[0])
+
+
+def test_a_file_of_another_environment_is_left_alone(tmp_path):
+    out = tmp_path / "a.npz"
+    recorder = Recorder(cartpole(), out)
+    finish(recorder)
+    recorder.keep()
+    before = out.read_bytes()
+    with pytest.raises(DatasetError, match=r"holds games of CartPole-v1, not of Acrobot-v1"):
+        Recorder(gym.make("Acrobot-v1", render_mode="rgb_array"), out)
+    assert out.read_bytes() == before
+    with pytest.raises(DatasetError, match="not a file"):
+        Recorder(cartpole(), tmp_path)
+
+
+def test_a_game_survives_a_failed_save(tmp_path, monkeypatch):
+    recorder = Recorder(Corridor(), tmp_path / "a.npz")
+    finish(recorder)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", full)
+        with pytest.raises(DatasetError, match="No space left"):
+            recorder.keep()
+    assert recorder.over
+    recorder.keep()
+    assert len(store.read(tmp_path / "a.npz")) == 1
+
+
+def test_unfit_environments_are_refused_at_once(tmp_path):
+    with pytest.raises(EnvError, match="wants Discrete actions"):
+        Recorder(gym.make("Pendulum-v1", render_mode="rgb_array"), tmp_path / "a.npz")
+    with pytest.raises(EnvError, match="render_mode='rgb_array'"):
+        Recorder(cartpole(render_mode=None), tmp_path / "a.npz")
+    with pytest.raises(EnvError, match="Box or Discrete observations"):
+        Recorder(gym.make("Blackjack-v1", render_mode="rgb_array"), tmp_path / "a.npz")
+    with pytest.raises(ConfigError, match="plays action 5"):
+        record.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_marble_keys_push_the_ball_where_they_point():
+    keys = marble_maze_keys()
+    towards = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0), "space": (0, 0), ".": (0, 0)}
+    towards |= {"q": (-1, 1), "e": (1, 1), "z": (-1, -1), "c": (1, -1), "[7]": (-1, 1), "[3]": (1, -1)}
+    for key, direction in towards.items():
+        tilt_x, tilt_y = ACTIONS[keys.action((key,))]
+        assert (-tilt_y, tilt_x) == direction, key  # a = 0.1 (−r_y, r_x)
+    for pair in (("up", "left"), ("right", "down"), ("w", "a")):
+        tilt = sum(ACTIONS[keys.action((key,))] for key in pair)
+        np.testing.assert_array_equal(ACTIONS[keys.action(pair)], tilt)
+    assert set(keys.actions.values()) == set(range(9))
+    assert keys.action(("left", "right")) == keys.action(("right",)), "the newer key wins"
+    assert keys.action(("k",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a", "want key=action"),
+        ("a=x", "want key=action"),
+        ("=1", "want key=action"),
+        ("a+=1", "want key=action"),
+        ("a=2", r"action 2; want 0 … 1"),
+        ("a=0,a=1", "given twice"),
+        ("u=1", "u means undo"),
+        ("enter=1", "return means keep"),
+        ("", "no keys"),
+    ],
+)
+def test_bad_key_maps_are_refused(text, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        parse_keys(text, 2)
+
+
+def test_key_maps_take_chords_and_an_idle_action():
+    keys = parse_keys(" a=0, D=1 ,up+left=2", 3, idle=2)
+    assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
+    assert keys.idle == 2
+    with pytest.raises(ConfigError, match="idle: action 3"):
+        parse_keys("a=0", 3, idle=3)
+
+
+def acts(events, until, tick=0.01):
+    """What a `Held` acts on: (time, keys), polled as the window does."""
+    held, out, events = Held(), [], list(events)
+    for now in np.arange(0, until, tick):
+        while events and events[0][0] <= now:
+            _, key, down = events.pop(0)
+            (held.press if down else held.release)(key, now)
+            if keys := held.take(now):
+                out.append((round(now, 2), keys))
+        if keys := held.take(now):
+            out.append((round(now, 2), keys))
+    return out
+
+
+def test_a_tap_acts_once_and_two_keys_together_are_one_chord():
+    assert [k for _, k in acts([(0, "up", True), (0.02, "up", False)], 1)] == [("up",)]
+    assert [k for _, k in acts([(0, "up", True), (0.1, "up", False)], 1)] == [("up",)]
+    together = [(0, "up", True), (0.03, "left", True), (0.1, "up", False), (0.13, "left", False)]
+    assert [k for _, k in acts(together, 1)] == [("up", "left")]
+
+
+def test_a_held_key_repeats_until_it_is_let_go():
+    times = [t for t, _ in acts([(0, "up", True), (0.7, "up", False)], 2)]
+    assert times == pytest.approx([0.05, 0.40, 0.53, 0.66], abs=0.021)
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def screen():
+    pygame = pytest.importorskip("pygame")
+    pygame.display.init()
+    pygame.event.clear()
+    yield pygame
+    pygame.display.quit()
+
+
+def post(pygame, *names, up=True):
+    for name in names:
+        code = pygame.key.key_code(name)
+        pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=code))
+        if up:
+            pygame.event.post(pygame.event.Event(pygame.KEYUP, key=code))
+
+
+def test_frozen_play_through_the_window(tmp_path, screen):
+    keys = parse_keys("a=0,d=1", 2)
+    first, second, third = (*"dauddd", "return"), (*"ddd", "backspace"), (*"dr", *"ddad", "return")
+    post(screen, *first, *second, *third)
+    env = Corridor()
+    demos = record.play(env, tmp_path / "a.npz", keys=keys, games=2)
+    assert [e.actions.tolist() for e in demos] == [[1, 1, 1], [1, 1, 0, 1]]
+    assert [e.actions.tolist() for e in store.read(tmp_path / "a.npz")] == [[1, 1, 1], [1, 1, 0, 1]]
+    assert [game["violations"] for game in demos.about["recorded"]] == [1, 2]
+
+
+def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path, screen, monkeypatch):
+    shown = []
+    draw = record.Window.draw
+
+    def spy(window, image, text):
+        draw(window, image, text)
+        shown.append([line for line, _ in text])
+        if len(shown) == 20:
+            post(screen, *"ddd", "escape")
+
+    monkeypatch.setattr(record.Window, "draw", spy)
+    env = Corridor()
+    assert record.play(env, tmp_path / "a.npz", keys=CARTPOLE) is None
+    assert len(shown) == 20
+    assert all("step 0" in lines[0] and "violations 0" in lines[0] for lines in shown)
+    assert env.played == [1, 1, 1]
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_live_play_idles_until_a_key_is_held(tmp_path, screen, monkeypatch):
+    frames = []
+    draw = record.Window.draw
+
+    def spy(window, image, text):
+        draw(window, image, text)
+        frames.append(text)
+        if len(frames) == 3:
+            assert env.played == [], "the clock starts with the first key"
+            post(screen, "a")
+        if len(frames) == 6:
+            post(screen, "d", up=False)
+        if len(frames) == 15:
+            post(screen, "return")
+
+    monkeypatch.setattr(record.Window, "draw", spy)
+    env = Corridor()
+    demos = record.play(env, tmp_path / "a.npz", keys=CARTPOLE, live=True, games=1)
+    assert demos.episodes[0].actions.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_closing_the_window_ends_play(tmp_path, screen):
+    screen.event.post(screen.event.Event(screen.QUIT))
+    assert record.play(Corridor(), tmp_path / "a.npz", keys=CARTPOLE) is None
+
+
+CHILD = """
+import sys, gymnasium as gym, pygame
+from pathlib import Path
+from scopil.demos import record
+from scopil.demos.keys import parse_keys
+
+class Loud(gym.Wrapper):
+    games = steps = 0
+    def reset(self, **kwargs):
+        self.games, self.steps = self.games + 1, 0
+        return super().reset(**kwargs)
+    def step(self, action):
+        self.steps += 1
+        if (self.games, self.steps) == (2, 3):
+            print("in the middle of the second game", flush=True)
+        return super().step(action)
+
+pygame.display.init()
+for name in ["d"] * 30 + ["return"] + ["a"] * 3:
+    for kind in (pygame.KEYDOWN, pygame.KEYUP):
+        pygame.event.post(pygame.event.Event(kind, key=pygame.key.key_code(name)))
+env = Loud(gym.make("CartPole-v1", render_mode="rgb_array"))
+record.play(env, Path(sys.argv[1]), keys=parse_keys("a=0,d=1", 2))
+"""
+
+
+def test_a_crash_loses_the_current_game_alone(tmp_path):
+    pytest.importorskip("pygame")
+    out = tmp_path / "a.npz"
+    environment = os.environ | {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    command = [sys.executable, "-c", CHILD, str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            assert child.stdout.readline() == "in the middle of the second game\n"
+        finally:
+            child.send_signal(signal.SIGKILL)
+    (episode,) = store.read(out)
+    assert set(episode.actions.tolist()) == {1}
+    assert episode.terminated
+    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
