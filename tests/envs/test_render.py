@@ -1,5 +1,6 @@
 """The picture says what the state says: pixels are checked against geometry written out here."""
 
+import sys
 import time
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import scopil  # noqa: F401  (registers the ids)
 from scopil.envs.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
 from scopil.envs.marble_maze.render import HALF, draw_tray
 from scopil.envs.registration import IDS
+from scopil.envs.window import Window
 from scopil.errors import ScopilError
 from scopil.images import write_gif, write_png
 
@@ -162,6 +164,22 @@ def test_human_mode_opens_a_window_and_survives_its_closing():
     assert pygame.display.get_surface() is None
     env.step(0)
     env.close()
+
+
+def test_a_missing_library_or_screen_is_said_in_one_line(monkeypatch, tmp_path):
+    pygame = pytest.importorskip("pygame")
+    image = np.zeros((480, 480, 3), np.uint8)
+    pygame.display.quit()
+    with monkeypatch.context() as patch:
+        patch.setenv("SDL_VIDEODRIVER", "no-such-driver")
+        with pytest.raises(ScopilError, match="cannot open a window"):
+            Window("test", 12).draw(image)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(ScopilError, match=r'pip install "scopil\[play\]"'):
+        Window("test", 12)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ScopilError, match=r'pip install "scopil\[data\]"'):
+        write_gif(tmp_path / "a.gif", [image])
 
 
 def test_png_is_read_back_by_another_program(tmp_path):
