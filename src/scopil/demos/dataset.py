@@ -187,7 +187,7 @@ class Demonstrations:
             Episode(
                 observations=_real(o, f"episode {i}: observations"),
                 actions=_real(a, f"episode {i}: actions"),
-                rewards=r,
+                rewards=None if r is None else _real(r, f"episode {i}: rewards"),
             )
             for i, (o, a, r) in enumerate(zip(observations, actions, rewards))
         )
