@@ -25,6 +25,7 @@ LAYERS = [
     "algos",
     "evaluate",
     "train",
+    "agents",
     "experiments",
     "report",
     "cli",

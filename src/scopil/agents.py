@@ -1,15 +1,15 @@
 """The Python API, in the habits of Stable-Baselines3:
 
-    agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1", seed=0)
-    agent.learn(100_000, progress_bar=True)
-    action, _ = agent.predict(obs, deterministic=True)
-    agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
+agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1", seed=0)
+agent.learn(100_000, progress_bar=True)
+action, _ = agent.predict(obs, deterministic=True)
+agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
 """
 
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import jax
@@ -25,7 +25,7 @@ from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import protocol
 from scopil.evaluate.games import Game
 from scopil.evaluate.metrics import Measures, average, measure
-from scopil.train.checkpoint import load_tree, read_arrays, save_tree
+from scopil.train.checkpoint import load_tree, read_note, save_tree
 from scopil.train.offpolicy import OffPolicy
 from scopil.train.run import Run, RunSpec, demo_pairs
 from scopil.train.trainer import Report, Trainer
@@ -39,12 +39,7 @@ class Agent:
     algorithm: ClassVar[Algorithm]
 
     def __init__(
-        self,
-        env: AnyEnv,
-        demos: str | Path | Demonstrations | None = None,
-        *,
-        seed: int = 0,
-        **config: Any,
+        self, env: AnyEnv, demos: str | Path | Demonstrations | None = None, *, seed: int = 0, **config: Any
     ):
         self.env = compile_env(env)
         self.demos = None if demos is None else load_demos(demos)
@@ -73,7 +68,7 @@ class Agent:
         *,
         progress_bar: bool = False,
         callback: Callable[[Report], bool | None] = lambda report: None,
-    ) -> Self:
+    ) -> "Agent":
         """Train for `total_timesteps` further steps. `callback` hears of every stretch of a few thousand steps and
         may stop training by returning True."""
         until = self.num_timesteps + total_timesteps
@@ -95,7 +90,7 @@ class Agent:
         obs = np.asarray(observation, np.float32)
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
-            raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch (B, {shape[0]}).")
+            raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
         logits = self._logits(obs)
         if not deterministic:
             logits = logits + self._rng.gumbel(size=logits.shape)
@@ -127,11 +122,13 @@ class Agent:
     def save(self, path: str | Path) -> None:
         """Networks, optimisers and multipliers with everything needed to use them again; not the replay."""
         note = {"algorithm": self.algorithm.name, "env": self._env_id, "seed": self.seed}
-        save_tree(Path(path), self.learner, note | {"config": asdict(self.config)})
+        save_tree(Path(path), {"learner": self.learner}, note | {"config": asdict(self.config)})
 
-    @classmethod
-    def load(cls, path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> "Agent":
-        return load(path, env, demos)
+    def restore(self, path: str | Path) -> None:
+        """Take the learner from a saved policy or a checkpoint; replay and environment begin anew."""
+        learner, _ = load_tree(Path(path), self._trainer.shape().learner, within="learner")
+        self._trainer.state = self._trainer.state._replace(learner=learner)
+        self._weights = None
 
 
 def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agent:
@@ -141,33 +138,23 @@ def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agen
     that wants them, unless the run folder names them.
     """
     path = Path(path)
-    state = None
     if path.is_dir():
         run = Run.open(path)
         demos = run.spec.demos if demos is None else demos
-        if run.finished:
-            path = run.policy_file
-        else:
-            found = run.checkpoints.load_newest(run.trainer().shape())
-            if found is None:
-                raise CheckpointError(f"{path} has no policy and no checkpoint yet; train it first.")
-            state, note = found[0].learner, run.note()
-    if state is None:
-        _, note = read_arrays(path)
+        path = run.newest_policy()
+    note = read_note(path)
     if note.get("algorithm") not in ALGORITHMS:
-        raise CheckpointError(f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(ALGORITHMS)}.")
+        raise CheckpointError(
+            f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(ALGORITHMS)}."
+        )
     if env is None and not note.get("env"):
         raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
     cls = AGENTS[note["algorithm"]]
-    agent = cls.__new__(cls)
-    config = {k: tuple(v) if isinstance(v, list) else v for k, v in note["config"].items()}
     if cls.algorithm.needs_demos and demos is None:
         demos = protocol.demos_for(note.get("env"))
-    Agent.__init__(agent, env or note["env"], demos, seed=note["seed"], **config)
-    trainer = agent._trainer
-    if state is None:
-        state, _ = load_tree(path, trainer.shape().learner)
-    trainer.state = trainer.state._replace(learner=state)
+    config = {k: tuple(v) if isinstance(v, list) else v for k, v in note["config"].items()}
+    agent = cls(env or note["env"], demos, seed=note["seed"], **config)
+    agent.restore(path)
     return agent
 
 

@@ -1,11 +1,11 @@
 """Soft actor-critic for discrete actions: no demonstrations, no multiplier. One gradient step:
 
-    V(s')   = Σ_a π(a|s') [ min_x Q_ψx(s',a) − α log π(a|s') ]
-    y       = r + γ (1 − terminated) V(s')
-    J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                          minimised in φ1, φ2
-    J_π(θ)  = E_B [ α H(π(·|s)) + Σ_a π(a|s) min_x Q_φx(s,a) ]  maximised in θ
-    α:        minimise α ( E_B H(π(·|s)) − H̄ ),  H̄ = 0.4 log|A|
-    ψx      ← ε φx + (1 − ε) ψx
+V(s')   = Σ_a π(a|s') [ min_x Q_ψx(s',a) − α log π(a|s') ]
+y       = r + γ (1 − terminated) V(s')
+J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                          minimised in φ1, φ2
+J_π(θ)  = E_B [ α H(π(·|s)) + Σ_a π(a|s) min_x Q_φx(s,a) ]  maximised in θ
+α:        minimise α ( E_B H(π(·|s)) − H̄ ),  H̄ = 0.4 log|A|
+ψx      ← ε φx + (1 − ε) ψx
 """
 
 from dataclasses import dataclass

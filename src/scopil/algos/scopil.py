@@ -57,12 +57,15 @@ class Parts(NamedTuple):
     dual: Callable[..., Float[Array, ""]] = duals.ascend
 
 
+WHOLE = Parts()
+
+
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(*sac.init(key, spaces, cfg), jnp.asarray(cfg.lambda_init, jnp.float32))
 
 
 def update(
-    state: State, batch: Transition, demo: Pairs, cfg: Config, parts: Parts = Parts()
+    state: State, batch: Transition, demo: Pairs, cfg: Config, parts: Parts = WHOLE
 ) -> tuple[State, Metrics]:
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
@@ -111,4 +114,4 @@ def variant(name: str, title: str, parts: Parts) -> Algorithm:
     )
 
 
-ALGORITHM = variant("scopil", "SCOPIL", Parts())
+ALGORITHM = variant("scopil", "SCOPIL", WHOLE)

@@ -70,8 +70,13 @@ def show(
 def _show(demos: Demonstrations, plot: Path | None = None) -> None:
     from scopil.envs.marble_maze import MarbleParams
     from scopil.evaluate.games import replay
+    from scopil.report.paths import check_ending, save_paths
 
     env = sets.replayable(demos)
+    if plot is not None:
+        check_ending(plot)
+        if env is None or not isinstance(env.params, MarbleParams):
+            raise EnvError(f"{demos.name} was not played on a Marble Maze tray: --plot cannot draw it.")
     games = None if env is None else replay(env, demos)
     console = _console()
     console.print(f"{demos.name}  ({demos.env_id or 'no environment named'})", style="bold")
@@ -80,15 +85,11 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
         console.print(f"  {key}: {said}", soft_wrap=True)
     console.print()
     console.print(_statistics(demos, games))
-    if games is None:
+    if env is None or games is None:
         console.print("not replayed: that needs starts and an environment that can be put at them")
-    else:
-        console.print(f"unlawful states: {sets.unlawful(demos, games)}", soft_wrap=True)
+        return
+    console.print(f"unlawful states: {sets.unlawful(demos, games)}", soft_wrap=True)
     if plot is not None:
-        from scopil.report.paths import save_paths
-
-        if env is None or games is None or not isinstance(env.params, MarbleParams):
-            raise EnvError(f"{demos.name} was not played on a Marble Maze tray: --plot cannot draw it.")
         save_paths(plot, env.params, games, title=f"{demos.name}: {len(demos)} games")
         console.print(f"drawn: {plot}", soft_wrap=True)
 
@@ -136,7 +137,8 @@ def generate(
     from scopil.demos.generate import generate as make
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task(f"{setting} games", total=games)
         demos = make(setting, seed, games, progress=lambda done, _: progress.update(task, completed=done))
     store.write(demos, out)

@@ -20,7 +20,9 @@ def main(argv: list[str]) -> None:
 
 
 def evaluate(
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")],
+    run: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")
+    ],
     starts: Annotated[str, tyro.conf.arg(help="train, test or a file", metavar="STARTS")] = "train",
     games: Annotated[int | None, option("how many; default: one a start", "N")] = None,
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how actions are chosen")] = "greedy",

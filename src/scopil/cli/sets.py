@@ -119,11 +119,11 @@ def _against_env(demos: Demonstrations) -> Iterator[Finding]:
     except EnvError as error:
         yield Finding("replay", str(error), good=False)
         return
-    yield _compare(demos, games)
+    yield compare(demos, games)
     yield Finding("unlawful", unlawful(demos, games))
 
 
-def _compare(demos: Demonstrations, games: Sequence) -> Finding:
+def compare(demos: Demonstrations, games: Sequence) -> Finding:
     """The same actions from the same starts must show the same states, rewards and ends."""
     worst = 0.0
     for i, (e, g) in enumerate(zip(demos, games)):

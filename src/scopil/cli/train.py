@@ -29,7 +29,9 @@ STOPPED = 130
 def main(argv: list[str]) -> int:
     if argv[:1] == ["--resume"]:
         if len(argv) != 2:
-            raise ConfigError(f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN.")
+            raise ConfigError(
+                f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN."
+            )
         return _train(Run.open(Path(argv[1])))
     return tyro.extras.subcommand_cli_from_dict(
         {name: _verb(algorithm) for name, algorithm in ALGORITHMS.items()},
@@ -44,11 +46,15 @@ def _verb(algorithm: Algorithm) -> Callable[..., int]:
     def train(
         out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
         cfg: Annotated[Any, tyro.conf.arg(name="", constructor=algorithm.config)],
-        env: Annotated[str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")] = "scopil/MarbleMaze-Simple-v0",
+        env: Annotated[
+            str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")
+        ] = "scopil/MarbleMaze-Simple-v0",
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
         steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = 1_000_000,
         seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
-        eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations from the train starts")] = 10_000,
+        eval_every: Annotated[
+            int, tyro.conf.arg(help="steps between evaluations from the train starts")
+        ] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
     ) -> int:
         spec = RunSpec(
@@ -71,7 +77,9 @@ def _train(run: Run) -> int:
     console = Console()
     spec = run.spec
     if run.finished:
-        console.print(f"{run.folder} is finished: {spec.steps:,} steps. scopil evaluate {run.folder} plays its policy.")
+        console.print(
+            f"{run.folder} is finished: {spec.steps:,} steps. scopil evaluate {run.folder} plays its policy."
+        )
         return 0
     title = ALGORITHMS[spec.algorithm].title
     last: list[Report] = []
@@ -84,9 +92,13 @@ def _train(run: Run) -> int:
 
         finished = run.train(observe)
     if not finished:
-        console.print(f"stopped at step {last[0].env_steps:,}, saved; go on with: scopil train --resume {run.folder}")
+        console.print(
+            f"stopped at step {last[0].env_steps:,}, saved; go on with: scopil train --resume {run.folder}"
+        )
         return STOPPED
-    measures = {k.removeprefix("eval/"): v for k, v in run.metrics.rows()[-1].items() if k.startswith("eval/")}
+    measures = {
+        k.removeprefix("eval/"): v for k, v in run.metrics.rows()[-1].items() if k.startswith("eval/")
+    }
     console.print(measures_table({f"{title}, greedy, train starts": measures}))
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
     return 0

@@ -51,7 +51,8 @@ def first_states(env: CompiledEnv, starts: np.ndarray) -> EnvState:
     """A batch of first states at given starts, for environments that can be put somewhere."""
     if not hasattr(env.env, "initial_at"):
         raise EnvError(f"{type(env.env).__name__} has no `initial_at`: play from random starts instead.")
-    states = [env.begin(env.env.initial_at(s, env.params), jax.random.key(0)) for s in np.asarray(starts)]
+    place = env.env.initial_at  # pyright: ignore[reportAttributeAccessIssue]
+    states = [env.begin(place(s, env.params), jax.random.key(0)) for s in np.asarray(starts)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 

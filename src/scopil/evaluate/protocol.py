@@ -33,11 +33,13 @@ def player(env: CompiledEnv, algorithm: Algorithm, mode: Mode) -> Player:
 def train_starts(env: CompiledEnv, demos: Demonstrations) -> EnvState:
     """The demonstrated initial states."""
     if demos.starts is None:
-        raise DatasetError(f"{demos.name} does not record its starts; evaluate from fresh ones: --starts test.")
+        raise DatasetError(
+            f"{demos.name} does not record its starts; evaluate from fresh ones: --starts test."
+        )
     return first_states(env, demos.starts)
 
 
-def test_starts(env: CompiledEnv, games: int = GAMES) -> EnvState:
+def fresh_starts(env: CompiledEnv, games: int = GAMES) -> EnvState:
     """Fresh initial states, the same for everybody."""
     return env.reset_batch(jax.random.key(TEST_SEED), games)
 
@@ -48,10 +50,12 @@ def starts_from(
     """`train`, `test`, or a file: a demonstration set or a `.npy` array of starts. More games than starts cycle
     through them."""
     if which == "test":
-        return test_starts(env, games or GAMES)
+        return fresh_starts(env, games or GAMES)
     if which == "train":
         if demos is None:
-            raise DatasetError("there are no demonstrations to take train starts from: name a file, or use test.")
+            raise DatasetError(
+                "there are no demonstrations to take train starts from: name a file, or use test."
+            )
         first = train_starts(env, demos)
     elif which.endswith(".npy"):
         first = first_states(env, _read_starts(Path(which)))

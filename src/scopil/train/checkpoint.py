@@ -47,14 +47,24 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise CheckpointError(f"{path}: not readable as safetensors ({error}).") from error
 
 
-def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note."""
+def read_note(path: Path) -> dict[str, Any]:
+    return read_arrays(path)[1]
+
+
+def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note. `within` picks one
+    branch of what was saved: a policy file and a checkpoint both have a `learner`."""
     arrays, note = read_arrays(path)
+    if within is not None:
+        heads = (f"['{within}']", f".{within}")
+        arrays = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
     wanted = _named(like)
     names = [name for name, _ in wanted]
     if set(names) != set(arrays):
         odd = sorted(set(names) ^ set(arrays))[:3]
-        raise CheckpointError(f"{path}: holds another kind of state than wanted (differs in {', '.join(odd)}).")
+        raise CheckpointError(
+            f"{path}: holds another kind of state than wanted (differs in {', '.join(odd)})."
+        )
     leaves = [_from_numpy(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted]
     return jax.tree.unflatten(jax.tree.structure(like), leaves), note
 
@@ -95,7 +105,9 @@ def _is_key(leaf: Any) -> bool:
 
 def _trim(tree: Any) -> Any:
     def used(node: Any) -> Any:
-        return node._replace(rows=np.asarray(node.rows)[: int(node.size)]) if isinstance(node, Replay) else node
+        return (
+            node._replace(rows=np.asarray(node.rows)[: int(node.size)]) if isinstance(node, Replay) else node
+        )
 
     return jax.tree.map(used, tree, is_leaf=lambda node: isinstance(node, Replay))
 

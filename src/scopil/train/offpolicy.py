@@ -71,7 +71,7 @@ class OffPolicy:
     def _block(self, state: TrainState, cfg: Any) -> tuple[TrainState, dict[str, Metrics]]:
         k_interact, k_update = self._keys(state)
         state, episodes = self._interact(state, k_interact)
-        learner, metrics = state.learner, None
+        learner, metrics = state.learner, {}
         for k in jax.random.split(k_update, cfg.grad_steps):
             learner, metrics = self._update(learner, state.replay, cfg, k)
         return state._replace(learner=learner), {"update": metrics, "episodes": episodes}
@@ -115,22 +115,31 @@ class OffPolicy:
         flag = jnp.array(False)
         return Transition(obs, jnp.int32(0), jnp.float32(0), obs, flag, flag)
 
+    # --- what the trainer calls: the same functions, compiled -----------------------------------------------------
+
+    def start(self, key: PRNGKey, cfg: Any) -> TrainState:
+        """A fresh state with one batch of transitions by the untrained policy in the replay."""
+        warmup = -(-cfg.batch_size // cfg.num_envs)
+        return self._warm_up(self._init(key, cfg), jnp.int32(warmup))
+
+    def block_steps(self, cfg: Any) -> int:
+        """Environment steps a block."""
+        return cfg.num_envs
+
+    def run_blocks(self, state: TrainState, cfg: Any, blocks: int) -> tuple[TrainState, Metrics]:
+        return self._run(state, cfg, jnp.int32(blocks))
+
     @partial(jax.jit, static_argnums=0)
-    def compiled_init(self, key: PRNGKey, cfg: Any) -> TrainState:
+    def _init(self, key: PRNGKey, cfg: Any) -> TrainState:
         return self.init(key, cfg)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def compiled_warm_up(self, state: TrainState, blocks: Any) -> TrainState:
+    def _warm_up(self, state: TrainState, blocks: Any) -> TrainState:
         return self.warm_up(state, blocks)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def compiled_run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
+    def _run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
         return self.run(state, cfg, blocks)
-
-
-def warmup_blocks(cfg: Any) -> int:
-    """Steps of all environments before the first gradient step: enough to fill one batch."""
-    return -(-cfg.batch_size // cfg.num_envs)
 
 
 def _summary(sums: dict[str, Metrics], blocks: Any) -> Metrics:

@@ -32,7 +32,9 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[numbers]}"),
         )
-        self._task = self._bar.add_task(title, total=total, completed=done, numbers="compiling …", speed=math.nan)
+        self._task = self._bar.add_task(
+            title, total=total, completed=done, numbers="compiling …", speed=math.nan
+        )
         self._begun, self._first = time.monotonic(), done
         self._numbers: dict[str, float] = {}
 

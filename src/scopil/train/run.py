@@ -1,11 +1,11 @@
 """A run folder and everything in it.
 
-    run.json          algorithm, environment, demonstrations, seed, budget, every config value
-    versions.json     of the packages that made it
-    metrics.jsonl     one line a stretch, the same whoever interrupted the run
-    timing.jsonl      wall-clock, which is not the same
-    checkpoints/      the newest two training states, complete
-    policy.ckpt       the learner at the end
+run.json          algorithm, environment, demonstrations, seed, budget, every config value
+versions.json     of the packages that made it
+metrics.jsonl     one line a stretch, the same whoever interrupted the run
+timing.jsonl      wall-clock, which is not the same
+checkpoints/      the newest two training states, complete
+policy.ckpt       the learner at the end
 """
 
 import fcntl
@@ -34,7 +34,7 @@ from scopil.files import write_atomically
 from scopil.train.checkpoint import Checkpoints, save_tree
 from scopil.train.offpolicy import OffPolicy
 from scopil.train.sinks import JsonLines, tensorboard
-from scopil.train.trainer import STRETCH, Report, Trainer
+from scopil.train.trainer import Report, Trainer
 
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
 
@@ -55,17 +55,17 @@ class RunSpec:
     def __post_init__(self):
         if self.algorithm not in ALGORITHMS:
             raise ConfigError(f"no algorithm {self.algorithm!r}; there are {', '.join(ALGORITHMS)}.")
-        for name in ("eval_every", "checkpoint_every"):
-            if getattr(self, name) % STRETCH or getattr(self, name) < STRETCH:
-                raise ConfigError(f"{name} = {getattr(self, name)}; want a multiple of {STRETCH}.")
-        if self.steps < 1:
-            raise ConfigError(f"steps = {self.steps}; want at least 1.")
+        for name in ("steps", "eval_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.")
 
     def build_config(self) -> Any:
         cls = ALGORITHMS[self.algorithm].config
         known = {f.name for f in fields(cls)}
         if unknown := set(self.config) - known:
-            raise ConfigError(f"{self.algorithm} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}.")
+            raise ConfigError(
+                f"{self.algorithm} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
+            )
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in self.config.items()}
         return cls(**values)
 
@@ -82,7 +82,9 @@ class Run:
     @classmethod
     def create(cls, folder: Path, spec: RunSpec) -> "Run":
         if (folder / "run.json").exists():
-            raise ConfigError(f"{folder} already holds a run: continue it with --resume {folder}, or name another folder.")
+            raise ConfigError(
+                f"{folder} already holds a run: continue it with --resume {folder}, or name another folder."
+            )
         whole = asdict(spec) | {"config": asdict(spec.build_config())}
         write_atomically(folder / "run.json", json.dumps(whole, indent=2).encode() + b"\n")
         versions = {name: version(name) for name in PACKAGES}
@@ -95,7 +97,9 @@ class Run:
         try:
             return cls(folder, RunSpec(**json.loads((folder / "run.json").read_text())))
         except OSError as error:
-            raise CheckpointError(f"{folder} is not a run folder: no readable run.json ({error.strerror}).") from error
+            raise CheckpointError(
+                f"{folder} is not a run folder: no readable run.json ({error.strerror})."
+            ) from error
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}/run.json is damaged: {error}.") from error
 
@@ -106,6 +110,14 @@ class Run:
     @property
     def policy_file(self) -> Path:
         return self.folder / "policy.ckpt"
+
+    def newest_policy(self) -> Path:
+        """The file to play from: the final policy, or the newest checkpoint while the run is young."""
+        if self.finished:
+            return self.policy_file
+        if not self.checkpoints.files():
+            raise CheckpointError(f"{self.folder} has no policy and no checkpoint yet; train it first.")
+        return self.checkpoints.files()[-1]
 
     def env(self) -> CompiledEnv:
         return compile_env(self.spec.env)
@@ -135,23 +147,29 @@ class Run:
 
             with tensorboard(self.folder, trainer.env_steps) as board:
 
+                def due(every: int, step: int) -> bool:
+                    """The first stretch to end at or after a multiple of `every`, and the last one."""
+                    return step % every < trainer.stretch or step >= self.spec.steps
+
                 def hear(report: Report) -> bool | None:
                     row = {"env_steps": report.env_steps} | report.metrics
-                    if report.env_steps % self.spec.eval_every == 0 or report.env_steps >= self.spec.steps:
+                    if due(self.spec.eval_every, report.env_steps):
                         row |= evaluate(report)
                     self.metrics.append(row)
                     board(report.env_steps, row)
                     rate = (report.env_steps - at) / (time.monotonic() - begun)
                     self.timing.append({"env_steps": report.env_steps, "steps_per_second": rate})
                     stop = observe(report._replace(metrics=row))
-                    if stop or report.env_steps % self.spec.checkpoint_every == 0 or report.env_steps >= self.spec.steps:
-                        self.checkpoints.save(report.env_steps, report.state, {"env_steps": report.env_steps})
+                    if stop or due(self.spec.checkpoint_every, report.env_steps):
+                        self.checkpoints.save(
+                            report.env_steps, report.state, self.note() | {"env_steps": report.env_steps}
+                        )
                     return stop
 
                 trainer.advance(self.spec.steps, hear)
             done = trainer.env_steps >= self.spec.steps
             if done:
-                save_tree(self.policy_file, trainer.state.learner, self.note())
+                save_tree(self.policy_file, {"learner": trainer.state.learner}, self.note())
         return done
 
     def note(self) -> dict[str, Any]:
@@ -161,7 +179,11 @@ class Run:
     def _evaluator(self, env: CompiledEnv) -> Callable[[Report], dict[str, float]]:
         """Greedy games from the demonstrated starts. They are logged, never fed back."""
         demos = self.demos() or protocol.demos_for(self.spec.env)
-        first = protocol.test_starts(env) if demos is None or demos.starts is None else protocol.train_starts(env, demos)
+        first = (
+            protocol.fresh_starts(env)
+            if demos is None or demos.starts is None
+            else protocol.train_starts(env, demos)
+        )
         play = protocol.player(env, ALGORITHMS[self.spec.algorithm], "greedy")
 
         def evaluate(report: Report) -> dict[str, float]:
@@ -187,9 +209,17 @@ def demo_pairs(needed: bool, demos: Demonstrations | None, env: CompiledEnv) -> 
     if not needed:
         return None
     if demos is None:
-        raise DatasetError("this algorithm learns from demonstrations; give it some: --demos marble-maze/simple-v1.")
+        raise DatasetError(
+            "this algorithm learns from demonstrations; give it some: --demos marble-maze/simple-v1."
+        )
     for what in ("observation_space", "action_space"):
         found, want = getattr(demos, what), getattr(env, what)
-        if type(found) is not type(want) or found.shape != want.shape or getattr(found, "n", 0) > getattr(want, "n", 0):
-            raise DatasetError(f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}.")
+        if (
+            type(found) is not type(want)
+            or found.shape != want.shape
+            or getattr(found, "n", 0) > getattr(want, "n", 0)
+        ):
+            raise DatasetError(
+                f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
+            )
     return Pairs(jnp.asarray(demos.observations), jnp.asarray(demos.actions, jnp.int32))

@@ -5,16 +5,20 @@ saves exactly where an undisturbed one does.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scopil.algos.base import Metrics
+from scopil.envs.functional import CompiledEnv
 from scopil.errors import ConfigError, DivergedError
-from scopil.train.offpolicy import OffPolicy, TrainState, warmup_blocks
+from scopil.types import PRNGKey
 
-STRETCH = 5_000  # environment steps a dispatch: long enough to hide it, short enough to answer Ctrl-C
+STRETCH = (
+    5_000  # environment steps a dispatch, at least: long enough to hide it, short enough to answer Ctrl-C
+)
 
 
 class Report(NamedTuple):
@@ -22,34 +26,42 @@ class Report(NamedTuple):
 
     env_steps: int
     metrics: dict[str, float]
-    state: TrainState
+    state: Any
+
+
+class Loop(Protocol):
+    """A compiled training loop. Its state has at least `learner` and `env_steps`."""
+
+    @property
+    def env(self) -> CompiledEnv: ...
+    def init(self, key: PRNGKey, cfg: Any) -> Any: ...
+    def start(self, key: PRNGKey, cfg: Any) -> Any: ...
+    def block_steps(self, cfg: Any) -> int: ...
+    def run_blocks(self, state: Any, cfg: Any, blocks: int) -> tuple[Any, Metrics]: ...
 
 
 class Trainer:
     """Owns the training state and moves it forward."""
 
-    def __init__(self, loop: OffPolicy, cfg: Any, seed: int, stretch: int = STRETCH):
-        check(cfg, stretch)
-        self.loop, self.cfg, self.seed, self.stretch = loop, cfg, seed, stretch
-        self._state: TrainState | None = None
-
-    def start(self) -> TrainState:
-        """A fresh state, with one batch of transitions by the untrained policy in the replay."""
-        state = self.loop.compiled_init(jax.random.key(self.seed), self.cfg)
-        return self.loop.compiled_warm_up(state, jnp.int32(warmup_blocks(self.cfg)))
+    def __init__(self, loop: Loop, cfg: Any, seed: int):
+        check(cfg)
+        self.loop, self.cfg, self.seed = loop, cfg, seed
+        block = loop.block_steps(cfg)
+        self.stretch = -(-STRETCH // block) * block
+        self._state: Any = None
 
     def shape(self) -> Any:
         """The form of the state, to load a checkpoint into."""
         return jax.eval_shape(self.loop.init, jax.random.key(0), self.cfg)
 
     @property
-    def state(self) -> TrainState:
+    def state(self) -> Any:
         if self._state is None:
-            self._state = self.start()
+            self._state = self.loop.start(jax.random.key(self.seed), self.cfg)
         return self._state
 
     @state.setter
-    def state(self, state: TrainState) -> None:
+    def state(self, state: Any) -> None:
         self._state = state
 
     @property
@@ -61,8 +73,8 @@ class Trainer:
         done = int(self.state.env_steps)
         while done < until:
             target = min(until, (done // self.stretch + 1) * self.stretch)
-            blocks = -(-(target - done) // self.cfg.num_envs)
-            self._state, metrics = self.loop.compiled_run(self.state, self.cfg, jnp.int32(blocks))
+            blocks = -(-(target - done) // self.loop.block_steps(self.cfg))
+            self._state, metrics = self.loop.run_blocks(self.state, self.cfg, blocks)
             metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
             done = int(self._state.env_steps)
             self._refuse_nonsense(metrics, done)
@@ -75,7 +87,7 @@ class Trainer:
             what = "the environment returned a reward that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif not all(jax.tree.leaves(jax.tree.map(_finite, self._state.learner))):  # type: ignore[union-attr]
+        elif not all(jax.tree.leaves(jax.tree.map(_finite, self._state.learner))):
             what = "a parameter became NaN or infinite"
         else:
             return
@@ -101,7 +113,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def check(cfg: Any, stretch: int) -> None:
+def check(cfg: Any) -> None:
     """Ranges, checked at the border: a frozen config may be rebuilt around tracers and cannot check itself."""
     for name, (low, high) in _RANGES.items():
         if hasattr(cfg, name) and not low <= (value := float(getattr(cfg, name))) <= high:
@@ -111,8 +123,10 @@ def check(cfg: Any, stretch: int) -> None:
             raise ConfigError(f"{name} = {getattr(cfg, name)}; want at least 1.")
     if not cfg.hidden or min(cfg.hidden) < 1:
         raise ConfigError(f"hidden = {cfg.hidden}; want at least one layer of at least one unit.")
-    for name, total in (("replay_size", cfg.replay_size), ("the stretch", stretch)):
-        if total % cfg.num_envs:
-            raise ConfigError(f"{name} {total} is not a multiple of num_envs {cfg.num_envs}; change one of them.")
-    if cfg.replay_size < cfg.batch_size:
-        raise ConfigError(f"replay_size {cfg.replay_size} is smaller than batch_size {cfg.batch_size}.")
+    if hasattr(cfg, "replay_size"):
+        if cfg.replay_size % cfg.num_envs:
+            raise ConfigError(
+                f"replay_size {cfg.replay_size} is not a multiple of num_envs {cfg.num_envs}; change one."
+            )
+        if cfg.replay_size < cfg.batch_size:
+            raise ConfigError(f"replay_size {cfg.replay_size} is smaller than batch_size {cfg.batch_size}.")
