@@ -26,8 +26,8 @@ from scopil.evaluate import protocol
 from scopil.evaluate.games import Game
 from scopil.evaluate.metrics import Measures, average, measure
 from scopil.train.checkpoint import load_tree, read_note, save_tree
-from scopil.train.offpolicy import OffPolicy
-from scopil.train.run import Run, RunSpec, demo_pairs
+from scopil.train.loops import make_loop
+from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import Report, Trainer
 
 AnyEnv = str | FuncEnv | gym.Env | CompiledEnv
@@ -47,8 +47,7 @@ class Agent:
         self._env_id = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", None)
         spec = RunSpec(algorithm=self.algorithm.name, env=self._env_id or "", seed=seed, config=config)
         self.config = spec.build_config()
-        pairs = demo_pairs(self.algorithm.needs_demos, self.demos, self.env)
-        self._trainer = Trainer(OffPolicy(self.algorithm, self.env, pairs), self.config, seed)
+        self._trainer = Trainer(make_loop(self.algorithm, self.env, self.demos), self.config, seed)
         self._weights: list[tuple[np.ndarray, np.ndarray]] | None = None
         self._rng = np.random.default_rng(seed)
 

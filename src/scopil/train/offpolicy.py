@@ -14,7 +14,9 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Algorithm, Metrics, Pairs, discrete_spaces
 from scopil.core import replay as ring
 from scopil.core.replay import Replay
+from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.errors import DatasetError
 from scopil.types import PRNGKey, Transition
 
 
@@ -152,3 +154,22 @@ def _summary(sums: dict[str, Metrics], blocks: Any) -> Metrics:
         "episode/steps": none * episodes["steps"] / played,
         "env/reward": episodes["reward"] / blocks,
     }
+
+
+def demo_pairs(demos: Demonstrations | None, env: CompiledEnv) -> Pairs:
+    """The demonstrated pairs for a learner, refused before training starts when they do not fit."""
+    if demos is None:
+        raise DatasetError(
+            "this algorithm learns from demonstrations; give it some: --demos marble-maze/simple-v1."
+        )
+    for what in ("observation_space", "action_space"):
+        found, want = getattr(demos, what), getattr(env, what)
+        if (
+            type(found) is not type(want)
+            or found.shape != want.shape
+            or getattr(found, "n", 0) > getattr(want, "n", 0)
+        ):
+            raise DatasetError(
+                f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
+            )
+    return Pairs(jnp.asarray(demos.observations), jnp.asarray(demos.actions, jnp.int32))

@@ -20,19 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from scopil.algos import ALGORITHMS
-from scopil.algos.base import Pairs
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
 from scopil.envs.functional import CompiledEnv, compile_env
-from scopil.errors import CheckpointError, ConfigError, DatasetError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import protocol
 from scopil.evaluate.metrics import average, measure
 from scopil.files import write_atomically
 from scopil.train.checkpoint import Checkpoints, save_tree
-from scopil.train.offpolicy import OffPolicy
+from scopil.train.loops import make_loop
 from scopil.train.sinks import JsonLines, tensorboard
 from scopil.train.trainer import Report, Trainer
 
@@ -126,12 +124,8 @@ class Run:
         return None if self.spec.demos is None else load_demos(self.spec.demos)
 
     def trainer(self) -> Trainer:
-        algorithm, env, demos = ALGORITHMS[self.spec.algorithm], self.env(), self.demos()
-        return Trainer(
-            OffPolicy(algorithm, env, demo_pairs(algorithm.needs_demos, demos, env)),
-            self.spec.build_config(),
-            self.spec.seed,
-        )
+        loop = make_loop(ALGORITHMS[self.spec.algorithm], self.env(), self.demos())
+        return Trainer(loop, self.spec.build_config(), self.spec.seed)
 
     def train(self, observe: Callable[[Report], bool | None] = lambda report: None) -> bool:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
@@ -202,24 +196,3 @@ class Run:
             except OSError as error:
                 raise ConfigError(f"{self.folder} is being trained by another process.") from error
             yield
-
-
-def demo_pairs(needed: bool, demos: Demonstrations | None, env: CompiledEnv) -> Pairs | None:
-    """The demonstrated pairs for a learner, refused before training starts when they do not fit."""
-    if not needed:
-        return None
-    if demos is None:
-        raise DatasetError(
-            "this algorithm learns from demonstrations; give it some: --demos marble-maze/simple-v1."
-        )
-    for what in ("observation_space", "action_space"):
-        found, want = getattr(demos, what), getattr(env, what)
-        if (
-            type(found) is not type(want)
-            or found.shape != want.shape
-            or getattr(found, "n", 0) > getattr(want, "n", 0)
-        ):
-            raise DatasetError(
-                f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
-            )
-    return Pairs(jnp.asarray(demos.observations), jnp.asarray(demos.actions, jnp.int32))
