@@ -1,8 +1,9 @@
 """`scopil demos`: list, show, generate, check, export and import sets of demonstrations."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +16,6 @@ from scopil.cli import sets
 from scopil.cli.options import option
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.paper import TABLE_1, Row
 from scopil.envs.registration import IDS
 from scopil.errors import DatasetError, EnvError
 
@@ -68,15 +68,10 @@ def show(
 
 
 def _show(demos: Demonstrations, plot: Path | None = None) -> None:
-    from scopil.envs.marble_maze import MarbleParams
     from scopil.evaluate.games import replay
-    from scopil.report.paths import check_ending, save_paths
 
     env = sets.replayable(demos)
-    if plot is not None:
-        check_ending(plot)
-        if env is None or not isinstance(env.params, MarbleParams):
-            raise EnvError(f"{demos.name} was not played on a Marble Maze tray: --plot cannot draw it.")
+    draw = None if plot is None else _drawing(demos, env, plot)
     games = None if env is None else replay(env, demos)
     console = _console()
     console.print(f"{demos.name}  ({demos.env_id or 'no environment named'})", style="bold")
@@ -85,13 +80,24 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
         console.print(f"  {key}: {said}", soft_wrap=True)
     console.print()
     console.print(_statistics(demos, games))
-    if env is None or games is None:
+    if games is None:
         console.print("not replayed: that needs starts and an environment that can be put at them")
-        return
-    console.print(f"unlawful states: {sets.unlawful(demos, games)}", soft_wrap=True)
-    if plot is not None:
-        save_paths(plot, env.params, games, title=f"{demos.name}: {len(demos)} games")
+    else:
+        console.print(f"unlawful states: {sets.unlawful(demos, games)}", soft_wrap=True)
+    if draw is not None:
+        draw(games)
         console.print(f"drawn: {plot}", soft_wrap=True)
+
+
+def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
+    """What draws the games into `plot`; refuses before anything is played."""
+    from scopil.envs.marble_maze import MarbleParams
+    from scopil.report.paths import check_ending, save_paths
+
+    check_ending(plot)
+    if env is None or not isinstance(env.params, MarbleParams):
+        raise EnvError(f"{demos.name} was not played on a Marble Maze tray: --plot cannot draw it.")
+    return lambda games: save_paths(plot, env.params, games, title=f"{demos.name}: {len(demos)} games")
 
 
 def _statistics(demos: Demonstrations, games: list | None) -> Table:
@@ -117,8 +123,10 @@ def _statistics(demos: Demonstrations, games: list | None) -> Table:
     return table
 
 
-def _paper_row(demos: Demonstrations) -> Row | None:
+def _paper_row(demos: Demonstrations):
     """By environment, so that one's own games are set beside the paper's people too."""
+    from scopil.demos.paper import TABLE_1  # brings JAX, which `list` can do without
+
     setting = {env_id: setting for setting, env_id in IDS.items()}.get(demos.env_id or "")
     return TABLE_1.get(f"marble-maze/{setting}-v1")
 

@@ -56,11 +56,16 @@ def _margins(params: MarbleParams, ticks: Float[np.ndarray, " S"]) -> Float[np.n
     return np.asarray(jax.vmap(jax.vmap(lambda p: lawful_margin(params.constraints, p)))(grid))
 
 
+def check_ending(path: str | Path) -> Path:
+    """Refuse a name we cannot draw into; callers ask before they play a thousand games."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise ScopilError(f"{path}: pictures end in {', '.join(FORMATS)}; give it one of these endings.")
+    return Path(path)
+
+
 def save_paths(path: str | Path, params: MarbleParams, games: Sequence[Game], title: str = "") -> None:
     """One tray with its games, as PNG, PDF or SVG by the name's ending."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ScopilError(f"{path}: pictures end in {', '.join(FORMATS)}; give it one of these endings.")
+    path = check_ending(path)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,0 +1,270 @@
+"""`scopil demos`: what each command says and how it ends, for good and for bad input."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from samples import marble_games, small_set
+from scopil.cli import main, sets
+from scopil.demos import generate as planner
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.minari import from_minari, to_minari
+from scopil.envs.functional import compile_env
+from scopil.evaluate.games import replay
+
+
+@pytest.fixture(scope="module")
+def marble() -> Demonstrations:
+    return marble_games()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys) -> str:
+    return capsys.readouterr().out
+
+
+def refused(argv: list[str], capsys) -> str:
+    """The one line on stderr."""
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+# --- list and show -----------------------------------------------------------------------------------------------
+
+
+def test_list_says_what_is_shipped(capsys, here, monkeypatch):
+    monkeypatch.setattr(store, "LIBRARY", here / "library")
+    store.write(small_set((3, 1, 5), env_id="some/Env-v0"), here / "library" / "maze" / "one-v1.npz")
+    assert main(["demos", "list"]) == 0
+    assert "maze/one-v1      3      9    3.0  some/Env-v0" in said(capsys)
+
+
+def test_show_sets_a_marble_set_beside_the_paper_and_draws_it(capsys, marble, here):
+    pytest.importorskip("matplotlib")
+    store.write(marble, "mine.npz")
+    assert main(["demos", "show", "mine.npz", "--plot", "out/paths.png"]) == 0
+    assert (here / "out" / "paths.png").read_bytes().startswith(b"\x89PNG")
+    out = said(capsys)
+    steps = np.array([len(e) for e in marble])
+    rewards = np.array([e.rewards.astype(float).sum() for e in marble])
+    rows = {line.split("  ")[0]: line.split()[-6:] for line in out.splitlines() if "a game" in line}
+    assert rows["steps a game"][:4] == [f"{f(steps):.2f}" for f in (np.mean, np.std, np.min, np.max)]
+    assert rows["reward a game"][:4] == [f"{f(rewards):.2f}" for f in (np.mean, np.std, np.min, np.max)]
+    assert rows["steps a game"][4:] == ["21.25", "8.62"]  # the paper's Table 1
+    assert "unlawful states: " in out
+
+
+def test_show_counts_unlawful_states(capsys, marble):
+    """On a level tray the ball rests where it is put: three states in the middle of the circle."""
+    first = marble.episodes[0]
+    resting = replace(
+        first,
+        observations=first.observations[:3],
+        actions=np.array([0, 0]),
+        rewards=first.rewards[:2],
+        start=np.array([-50.0, -60.0]),
+    )
+    store.write(replace(marble, episodes=(resting,)), "mine.npz")
+    assert main(["demos", "show", "mine.npz"]) == 0
+    out = said(capsys)
+    assert "circle 3" in out
+    assert "horizontal 0" in out
+    assert "initial states 1, later ones 2, of 3 states" in out
+
+
+def test_show_works_for_sets_of_other_environments(capsys):
+    store.write(small_set((3, 1, 5), name="[weird] name"), "mine.npz")
+    assert main(["demos", "show", "mine.npz"]) == 0
+    out = said(capsys)
+    assert "[weird] name" in out
+    assert "not replayed" in out
+    assert "paper" not in out
+
+
+def test_show_refuses(capsys, marble):
+    assert "no demonstrations 'nothing'" in refused(["demos", "show", "nothing"], capsys)
+    store.write(small_set(), "other.npz")
+    assert "not played on a Marble Maze" in refused(["demos", "show", "other.npz", "--plot", "a.png"], capsys)
+    store.write(marble, "mine.npz")
+    assert "end in .png, .pdf, .svg" in refused(["demos", "show", "mine.npz", "--plot", "a.jpg"], capsys)
+
+
+# --- generate ----------------------------------------------------------------------------------------------------
+
+
+def test_generate_writes_what_the_planner_made(capsys, marble, monkeypatch, here):
+    asked = []
+
+    def fake(setting, seed, games, progress):
+        asked.append((setting, seed, games))
+        for i in range(games):
+            progress(i + 1, games)
+        return marble
+
+    monkeypatch.setattr(planner, "generate", fake)
+    monkeypatch.setattr(sets, "replayable", lambda demos: None)  # shown above; compiling takes seconds
+    argv = ["demos", "generate", "simple", "--seed", "5", "--games", "3", "--out", "deep/er/mine.npz"]
+    assert main(argv) == 0
+    assert asked == [("simple", 5, 3)]
+    assert (here / "deep/er/mine.npz").read_bytes() == store.to_bytes(marble)
+    assert "written: deep/er/mine.npz" in said(capsys)
+
+
+def test_generate_refuses(capsys, here):
+    argv = ["demos", "generate", "easy", "--out", "x.npz"]
+    assert "unknown setting 'easy'; want one of simple, multiple, two-modes" in refused(argv, capsys)
+    assert "is a folder" in refused(["demos", "generate", "simple", "--out", str(here)], capsys)
+    argv = ["demos", "generate", "simple", "--games", "0", "--out", "x.npz"]
+    assert "want at least 1" in refused(argv, capsys)
+    assert list(here.iterdir()) == []
+
+
+# --- check -------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_what_it_found(capsys, marble):
+    store.write(marble, "mine.npz")
+    assert main(["demos", "check", "mine.npz"]) == 0
+    out = said(capsys)
+    assert "checksum matches" in out
+    assert f"3 with {marble.pairs} pairs" in out
+    assert "3 different ones" in out
+    assert "replay       equal" in out
+    assert "BAD" not in out
+
+
+def test_check_takes_plain_arrays_and_minari(capsys):
+    np.savez("plain.npz", observations=np.zeros((2, 4, 3)), actions=np.zeros((2, 3), int))
+    assert main(["demos", "check", "plain.npz"]) == 0
+    out = said(capsys)
+    assert "plain .npz" in out
+    assert "1 games are copies of others" in out
+    to_minari(small_set(), "set-v0")
+    assert main(["demos", "check", "minari:set-v0"]) == 0
+    assert "Minari dataset" in said(capsys)
+
+
+def damaged(path: str) -> None:
+    data = bytearray(Path(path).read_bytes())
+    data[len(data) // 2] ^= 1
+    Path(path).write_bytes(data)
+
+
+def truncated(path: str) -> None:
+    Path(path).write_bytes(Path(path).read_bytes()[:500])
+
+
+def text(path: str) -> None:
+    Path(path).write_text("hello")
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (damaged, "checksum does not match"),
+        (truncated, "truncated or damaged"),
+        (text, "not a readable .npz"),
+    ],
+)
+def test_check_names_the_failed_check(harm, message, capsys):
+    store.write(small_set(), "mine.npz")
+    harm("mine.npz")
+    assert message in refused(["demos", "check", "mine.npz"], capsys)
+
+
+def changed(demos: Demonstrations, **changes) -> Demonstrations:
+    return replace(demos, episodes=(demos.episodes[0], replace(demos.episodes[1], **changes)))
+
+
+def test_check_finds_what_only_a_replay_shows(capsys, marble):
+    other_action = marble.episodes[1].actions.copy()
+    other_action[0] = (other_action[0] + 1) % 9
+    store.write(changed(marble, actions=other_action), "mine.npz")
+    assert main(["demos", "check", "mine.npz"]) == 2
+    out, err = capsys.readouterr()
+    assert "BAD  replay       game 1 differs by" in out
+    assert err == "error: mine.npz: not sound: replay.\n"
+    store.write(changed(marble, start=np.array([500.0, 0.0])), "mine.npz")
+    assert main(["demos", "check", "mine.npz"]) == 2
+    assert "is not on the tray" in said(capsys)
+
+
+def test_a_replay_is_compared_in_rewards_and_ends_too(marble):
+    games = replay(compile_env(str(marble.env_id)), marble)
+    assert sets.compare(marble, games).good
+    worse = marble.episodes[1].rewards.copy()
+    worse[3] -= 0.01
+    cases = [
+        ({"rewards": worse}, "game 1 differs by 0.01"),
+        ({"terminated": True}, "game 1 ends otherwise"),
+        ({"truncated": True}, "game 1 ends otherwise"),
+    ]
+    for change, message in cases:
+        found = sets.compare(changed(marble, **change), games)
+        assert not found.good
+        assert message in found.said
+    short = [games[0], replay_cut(games[1])]
+    assert "game 1 ends after 11 steps; the set has 12" in sets.compare(changed(marble), short).said
+
+
+def replay_cut(game):
+    return replace(game, actions=game.actions[:-1])
+
+
+def test_check_compares_the_spaces_with_the_environment(capsys):
+    store.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), "mine.npz")
+    assert main(["demos", "check", "mine.npz"]) == 2
+    assert "BAD  spaces       observation_space Box" in said(capsys)
+
+
+# --- export and import -------------------------------------------------------------------------------------------
+
+
+def test_export_and_import_round_trip(capsys, marble, here):
+    store.write(marble, "mine.npz")
+    assert main(["demos", "export", "mine.npz", "--minari", "tests/mine-v0"]) == 0
+    assert "tests/mine-v0: 3 games" in said(capsys)
+    assert main(["demos", "import", "minari:tests/mine-v0", "--out", "back.npz"]) == 0
+    assert (here / "back.npz").read_bytes() == (here / "mine.npz").read_bytes()
+    assert "exists" in refused(["demos", "export", "mine.npz", "--minari", "tests/mine-v0"], capsys)
+    store.write(replace(marble, name="newer"), "mine.npz")
+    assert main(["demos", "export", "mine.npz", "--minari", "tests/mine-v0", "--overwrite"]) == 0
+    assert from_minari("tests/mine-v0").name == "newer"
+
+
+def test_import_seals_plain_arrays_in_the_spaces_of_their_environment(capsys):
+    np.savez("plain.npz", observations=np.zeros((1, 3, 4)), actions=np.zeros((1, 2), int))
+    assert main(["demos", "import", "plain.npz", "--out", "a.npz"]) == 0
+    assert store.read("a.npz").action_space == gym.spaces.Discrete(1)  # all that the data shows
+    argv = ["demos", "import", "plain.npz", "--env", "CartPole-v1", "--name", "poles", "--out", "b.npz"]
+    assert main(argv) == 0
+    demos = store.read("b.npz")
+    assert (demos.env_id, demos.name, demos.action_space) == ("CartPole-v1", "poles", gym.spaces.Discrete(2))
+
+
+def test_export_and_import_refuse(capsys, here):
+    store.write(small_set(), "mine.npz")
+    before = (here / "mine.npz").read_bytes()
+    assert "no demonstrations 'none'" in refused(["demos", "export", "none", "--minari", "a-v0"], capsys)
+    assert "want (namespace/)name-v0" in refused(["demos", "export", "mine.npz", "--minari", "a"], capsys)
+    argv = ["demos", "import", "minari:none-v0", "--out", "mine.npz"]
+    assert "no Minari dataset 'none-v0'" in refused(argv, capsys)
+    argv = ["demos", "import", "mine.npz", "--env", "Nowhere-v0", "--out", "mine.npz"]
+    assert "environment 'Nowhere-v0'" in refused(argv, capsys)
+    argv = ["demos", "import", "mine.npz", "--env", "Pendulum-v1", "--out", "mine.npz"]
+    assert "shape (4, 4); want (T, 3)" in refused(argv, capsys)
+    assert (here / "mine.npz").read_bytes() == before

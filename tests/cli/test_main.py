@@ -1,0 +1,96 @@
+"""The door: verbs, help, exit codes, and one line for whatever is refused."""
+
+import subprocess
+import sys
+
+import pytest
+
+import scopil.cli
+from scopil.cli import VERBS, main
+from scopil.errors import ConfigError
+
+
+def run(*argv: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "scopil", *argv], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_help_names_every_verb(argv, capsys):
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out and line in out for verb, (_, line) in VERBS.items())
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"scopil {scopil.__version__}\n"
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("jax", "matplotlib", "pygame", "minari", "equinox", "optax", "tyro")
+    code = "import sys; from scopil.cli import main; main(['--help']);"
+    code += f"print([m for m in {heavy!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_verb_gets_the_verbs_there_are(capsys):
+    assert main(["demo"]) == 2
+    err = capsys.readouterr().err
+    assert err == f"error: unknown command 'demo'; want one of {', '.join(VERBS)} (see scopil --help).\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_refuses_unknown_options(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    assert f"usage: scopil {verb}" in capsys.readouterr().out
+    assert main([verb, "--no-such-option"]) == 2
+    assert "no-such-option" in capsys.readouterr().err
+
+
+class Verb:
+    """Stands in for a verb's module."""
+
+    def __init__(self, result: object):
+        self.result = result
+
+    def main(self, argv):
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "said"),
+    [
+        (None, 0, ""),
+        (3, 3, ""),
+        (ConfigError("two\n  lines"), 2, "error: two lines\n"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (SystemExit(2), 2, ""),
+        (SystemExit(None), 0, ""),
+    ],
+)
+def test_exit_codes(result, code, said, monkeypatch, capsys):
+    monkeypatch.setattr(scopil.cli, "import_module", lambda name: Verb(result))
+    assert main(["demos"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_our_own_mistakes_are_not_hidden(monkeypatch):
+    monkeypatch.setattr(scopil.cli, "import_module", lambda name: Verb(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        main(["demos"])
+
+
+def test_the_process_hands_the_code_on(tmp_path):
+    good = run("demos", "list")
+    assert (good.returncode, good.stderr) == (0, "")
+    bad = run("demos", "check", str(tmp_path / "none.npz"))
+    assert bad.returncode == 2
+    assert bad.stdout == ""
+    assert bad.stderr.startswith("error: no demonstrations")
+    assert bad.stderr.count("\n") == 1
