@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Int
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
-
 RESETS_AT_ONCE = 16
 
 
@@ -48,7 +47,9 @@ class CompiledEnv:
         """No episode is longer than this."""
         limit = self.max_episode_steps or getattr(self.params, "max_steps", None)
         if limit is None:
-            raise EnvError(f"{type(self.env).__name__} has no time limit; give CompiledEnv a max_episode_steps.")
+            raise EnvError(
+                f"{type(self.env).__name__} has no time limit; give CompiledEnv a max_episode_steps."
+            )
         return int(limit)
 
     def reset(self, key: PRNGKey) -> EnvState:
@@ -71,9 +72,8 @@ class CompiledEnv:
         return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
 
     def _out_of_time(self, state: EnvState) -> Bool[Array, ""]:
-        late = jnp.array(False)
-        if hasattr(self.env, "truncation"):
-            late = self.env.truncation(state.inner, self.params)
+        own_clock = getattr(self.env, "truncation", None)
+        late = jnp.array(False) if own_clock is None else own_clock(state.inner, self.params)
         if self.max_episode_steps is not None:
             late = late | (state.steps >= self.max_episode_steps)
         return late
@@ -98,7 +98,9 @@ class CompiledEnv:
             state, ended, key = carry
             key, k_fresh = jax.random.split(key)
             count = min(num_envs, RESETS_AT_ONCE)
-            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[0]  # the fill is out of range: dropped
+            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[
+                0
+            ]  # the fill is out of range: dropped
             fresh = self.reset_batch(k_fresh, count)
             state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
             return state, ended.at[which].set(False, mode="drop"), key
@@ -117,8 +119,9 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
     if isinstance(env, str):
         try:
             env = gym.make(env)
-        except gym.error.Error as error:
+        except (gym.error.Error, ImportError) as error:
             raise EnvError(f"environment {env!r}: {error}") from error
+    _refuse_wrappers(env)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     inner = env.unwrapped
     if isinstance(getattr(inner, "compiled", None), CompiledEnv):
@@ -130,3 +133,15 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
         f"{inner} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such an "
         f"env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
     )
+
+
+def _refuse_wrappers(env: gym.Env) -> None:
+    """Compiled stepping goes past wrappers. Those of `gym.make` have their counterpart here; others would be lost."""
+    known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
+    while isinstance(env, gym.Wrapper):
+        if not isinstance(env, known):
+            raise EnvError(
+                f"{type(env).__name__} around {env.unwrapped} would be lost by compiled stepping: want the bare "
+                f"environment; put what the wrapper does into its FuncEnv."
+            )
+        env = env.env

@@ -1,5 +1,7 @@
 """Gymnasium's faces of a compiled environment: NumPy in, NumPy out, single and vectorised."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import gymnasium as gym
@@ -27,21 +29,7 @@ class FunctionalEnv(gym.Env):
         self._render_state = None
         self._window = None
 
-        def begin(inner, key):
-            state = compiled.begin(inner, key)
-            return state, compiled.env.state_info(inner, compiled.params)
-
-        def reset(key):
-            key, k_inner, k_obs = jax.random.split(key, 3)
-            return key, *begin(compiled.env.initial(k_inner, compiled.params), k_obs)
-
-        def step(state, action, key):
-            key, k_step = jax.random.split(key)
-            after, t = compiled.advance(state, action, k_step)
-            info = compiled.env.transition_info(state.inner, action, after.inner, compiled.params)
-            return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
-
-        self._begin, self._reset, self._step = jax.jit(begin), jax.jit(reset), jax.jit(step)
+        self._begin, self._reset, self._step = _compiled_calls(compiled)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed)
@@ -51,20 +39,18 @@ class FunctionalEnv(gym.Env):
         if start is None:
             self._key, self._state, info = self._reset(self._key)
         else:
-            if not hasattr(self.compiled.env, "initial_at"):
-                raise EnvError(f"{type(self.compiled.env).__name__} has no `initial_at`: it cannot take a start.")
             self._key, k_obs = jax.random.split(self._key)
-            inner = self.compiled.env.initial_at(start, self.compiled.params)
-            self._state, info = self._begin(inner, k_obs)
+            self._state, info = self._begin(_initial_at(self.compiled, start), k_obs)
         if self.render_mode is not None:
             self._render_state = self.compiled.env.render_init(self.compiled.params)
             self._look()
-        return jax.device_get((self._state.obs, info))
+        return _fetch((self._state.obs, info))
 
     def step(self, action: Any):
         if self._key is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        self._key, self._state, out = self._step(self._state, np.asarray(action), self._key)
+        action = _checked(action, self.action_space)
+        self._key, self._state, out = self._step(self._state, action, self._key)
         obs, reward, terminated, truncated, info = out.unpack()
         if self.render_mode is not None:
             self._look()
@@ -94,9 +80,33 @@ class FunctionalEnv(gym.Env):
             self._window = None
 
 
+@lru_cache(maxsize=32)
+def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable]:
+    """`begin`, `reset` and `step` of one environment, compiled once for all that share a `CompiledEnv`."""
+
+    def begin(inner, key):
+        state = compiled.begin(inner, key)
+        return state, compiled.env.state_info(inner, compiled.params)
+
+    def reset(key):
+        key, k_inner, k_obs = jax.random.split(key, 3)
+        return key, *begin(compiled.env.initial(k_inner, compiled.params), k_obs)
+
+    def step(state, action, key):
+        key, k_step = jax.random.split(key)
+        after, t = compiled.advance(state, action, k_step)
+        info = compiled.env.transition_info(state.inner, action, after.inner, compiled.params)
+        return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
+
+    return jax.jit(begin), jax.jit(reset), jax.jit(step)
+
+
 class FunctionalVectorEnv(VectorEnv):
     """A batch of environments in one compiled call. Autoreset in the same step: `info["final_obs"]` and
-    `info["final_info"]` carry the end of an episode, the returned observation opens the next."""
+    `info["final_info"]` carry the end of an episode, the returned observation opens the next.
+
+    `reset(options={"start": ...})` begins every environment there; episodes after that start as they fall.
+    """
 
     metadata = {  # noqa: RUF012
         "render_modes": [],
@@ -119,55 +129,88 @@ class FunctionalVectorEnv(VectorEnv):
             state = compiled.reset_batch(k_reset, num_envs)
             return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
 
+        def begin(inner, key):
+            key, k_obs = jax.random.split(key)
+            state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
+            return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
+
         def step(state, action, key):
             key, k_step = jax.random.split(key)
             new, t, after = compiled.step_batch(state, action, k_step)
-            info = jax.vmap(lambda s, a, n: env.transition_info(s, a, n, params))(state.inner, action, after.inner)
+            info = jax.vmap(lambda s, a, n: env.transition_info(s, a, n, params))(
+                state.inner, action, after.inner
+            )
             fresh = jax.vmap(lambda inner: env.state_info(inner, params))(new.inner)
             return key, new, (new.obs, t, info, fresh)
 
-        self._reset, self._step = jax.jit(reset), jax.jit(step)
+        self._reset, self._begin, self._step = jax.jit(reset), jax.jit(begin), jax.jit(step)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed, options=options)
         if seed is not None or self._key is None:
             self._key = jax.random.key(int(self.np_random.integers(2**32)))
-        self._key, self._state, info = self._reset(self._key)
-        obs, info = jax.device_get((self._state.obs, info))
+        start = (options or {}).get("start")
+        if start is None:
+            self._key, self._state, info = self._reset(self._key)
+        else:
+            self._key, self._state, info = self._begin(_initial_at(self.compiled, start), self._key)
+        obs, info = _fetch((self._state.obs, info))
         return obs, _masked(info, np.ones(self.num_envs, bool))
 
     def step(self, actions: Any):
         if self._key is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        self._key, self._state, out = self._step(self._state, np.asarray(actions), self._key)
-        obs, t, info, fresh = jax.device_get(out)
+        actions = _checked(actions, self.action_space)
+        self._key, self._state, out = self._step(self._state, actions, self._key)
+        obs, t, info, fresh = _fetch(out)
         ended = t.terminated | t.truncated
-        everyone = np.ones(self.num_envs, bool)
-        infos = info
-        if ended.any():
-            # As in Gymnasium: what an ended episode said goes to final_info, `info` speaks of the new one.
-            infos = {k: np.where(_column(ended, v), fresh[k], v) if k in fresh else v for k, v in info.items()}
-        infos = _masked(infos, everyone)
-        if ended.any():
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for i in np.flatnonzero(ended):
-                final_obs[i] = t.next_obs[i]
-            infos |= {"final_obs": final_obs, "_final_obs": ended}
-            infos |= {"final_info": _masked(info, ended), "_final_info": ended}
+        if not ended.any():
+            return obs, t.reward.astype(np.float64), t.terminated, t.truncated, _masked(info, ~ended)
+        # As in Gymnasium: what an ended episode said goes to final_info, `info` speaks of the new one.
+        infos: dict[str, Any] = {}
+        for k in info | fresh:
+            blank = np.zeros_like(info.get(k, fresh.get(k)))
+            infos[k] = np.where(_column(ended, blank), fresh.get(k, blank), info.get(k, blank))
+            infos[f"_{k}"] = np.where(ended, k in fresh, k in info)
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(ended):
+            final_obs[i] = t.next_obs[i]
+        infos |= {"final_obs": final_obs, "_final_obs": ended.copy()}
+        infos |= {"final_info": _masked(info, ended), "_final_info": ended.copy()}
         return obs, t.reward.astype(np.float64), t.terminated, t.truncated, infos
+
+
+def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
+    initial_at = getattr(compiled.env, "initial_at", None)
+    if initial_at is None:
+        raise EnvError(f"{type(compiled.env).__name__} has no `initial_at`: it cannot take a start.")
+    return initial_at(start, compiled.params)
+
+
+def _checked(action: Any, space: gym.Space) -> np.ndarray:
+    """Compiled code reads past the end of a table without a word, so whole-number actions are checked here."""
+    action = np.asarray(action)
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) and not space.contains(action):
+        raise EnvError(f"action {action.tolist()} of dtype {action.dtype}; want one of {space}.")
+    return action
+
+
+def _fetch(tree: Any) -> Any:
+    """The same tree in NumPy arrays of the caller's own: what comes off the device is read-only."""
+    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 @jax.tree_util.register_pytree_node_class
 class _Packed:
-    """A tree of small arrays as one float32 vector: fetching it from the device costs one call instead of ten."""
+    """A tree of small arrays as one row of bytes: fetching it from the device costs one call instead of ten."""
 
     def __init__(self, flat: Any, form: Any):
         self.flat, self.form = flat, form
 
     def unpack(self) -> Any:
-        flat = np.array(self.flat)
+        flat = np.asarray(self.flat)
         structure, leaves = self.form
-        return jax.tree.unflatten(structure, [flat[a:b].reshape(s).astype(d, copy=False) for a, b, s, d in leaves])
+        return jax.tree.unflatten(structure, [flat[a:b].copy().view(d).reshape(s) for a, b, s, d in leaves])
 
     def tree_flatten(self):
         return (self.flat,), self.form
@@ -179,10 +222,17 @@ class _Packed:
 
 def _pack(tree: Any) -> _Packed:
     leaves, structure = jax.tree.flatten(tree)
-    ends = np.cumsum([leaf.size for leaf in leaves]).tolist()
-    form = tuple((end - leaf.size, end, leaf.shape, leaf.dtype) for leaf, end in zip(leaves, ends))
-    flat = jnp.concatenate([leaf.ravel().astype(jnp.float32) for leaf in leaves])
-    return _Packed(flat, (structure, form))
+    parts = [_bytes(leaf) for leaf in leaves]
+    ends = np.cumsum([part.size for part in parts]).tolist()
+    form = tuple(
+        (end - part.size, end, leaf.shape, leaf.dtype) for leaf, part, end in zip(leaves, parts, ends)
+    )
+    return _Packed(jnp.concatenate(parts), (structure, form))
+
+
+def _bytes(leaf: jax.Array) -> jax.Array:
+    leaf = leaf.astype(jnp.uint8) if leaf.dtype == bool else leaf
+    return jax.lax.bitcast_convert_type(leaf, jnp.uint8).ravel()
 
 
 def _column(mask: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The ids, registered on `import scopil`. Nothing heavy is imported until one is made."""
 
-from typing import Any
+from functools import lru_cache
 
 import gymnasium as gym
 
@@ -17,17 +17,18 @@ def make(setting: str, render_mode: str | None = None) -> gym.Env:
     return FunctionalEnv(_compiled(setting), render_mode)
 
 
-def make_vec(setting: str, num_envs: int = 1, **kwargs: Any) -> gym.vector.VectorEnv:
+def make_vec(setting: str, num_envs: int = 1, max_episode_steps: int | None = None) -> gym.vector.VectorEnv:
     from scopil.envs.gym import FunctionalVectorEnv
 
-    return FunctionalVectorEnv(_compiled(setting), num_envs, **kwargs)
+    return FunctionalVectorEnv(_compiled(setting, max_episode_steps), num_envs)
 
 
-def _compiled(setting: str):
+@lru_cache  # environments of one setting share their compiled code
+def _compiled(setting: str, max_episode_steps: int | None = None):
     from scopil.envs.functional import CompiledEnv
     from scopil.envs.marble_maze import SETTINGS, MarbleMaze
 
-    return CompiledEnv(MarbleMaze(SETTINGS[setting]))
+    return CompiledEnv(MarbleMaze(SETTINGS[setting]), max_episode_steps=max_episode_steps)
 
 
 def register() -> None:

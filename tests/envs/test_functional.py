@@ -1,0 +1,186 @@
+"""Compiled stepping: clocks, autoreset that loses nothing, and the envs that can be compiled."""
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.experimental.functional import FuncEnv
+
+from scopil.envs.functional import RESETS_AT_ONCE, CompiledEnv, compile_env
+from scopil.envs.gym import FunctionalEnv
+from scopil.envs.marble_maze import MarbleMaze
+from scopil.errors import EnvError
+
+
+class Countdown(FuncEnv):
+    """A probe with a known answer: the state is (number drawn at the start, steps left); action 1 ends it early."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def get_default_params(self, **kwargs):
+        return 5
+
+    def initial(self, rng, params=None):
+        return jnp.stack([jax.random.uniform(rng), jnp.float32(params)])
+
+    def transition(self, state, action, rng, params=None):
+        return state - jnp.array([0.0, 1.0]) * jnp.where(action == 1, state[1], 1.0)
+
+    def observation(self, state, rng, params=None):
+        return state
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return state[0]
+
+    def terminal(self, state, rng, params=None):
+        return state[1] <= 0
+
+
+def test_advance_never_resets(getkey):
+    env = CompiledEnv(Countdown())
+    state = env.reset(getkey())
+    for left in (4, 3, 2, 1, 0):
+        before = state
+        state, t = env.advance(state, jnp.int32(0), getkey())
+        np.testing.assert_array_equal(t.obs, before.obs)
+        np.testing.assert_array_equal(t.next_obs, state.obs)
+        assert float(state.obs[1]) == left
+        assert bool(t.terminated) == (left == 0)
+        assert not t.truncated
+        assert float(t.reward) == float(before.obs[0])
+    assert int(state.steps) == 5
+
+
+def test_a_limit_truncates_and_an_ending_at_the_limit_terminates(getkey):
+    for limit, expected in ((3, (False, True)), (5, (True, False)), (8, (True, False))):
+        env = CompiledEnv(Countdown(), max_episode_steps=limit)
+        state = env.reset(getkey())
+        for _ in range(min(limit, 5)):
+            state, t = env.advance(state, jnp.int32(0), getkey())
+        assert (bool(t.terminated), bool(t.truncated)) == expected
+
+
+@pytest.mark.parametrize("num_envs", [3, 2 * RESETS_AT_ONCE + 8])
+def test_every_environment_may_end_at_once(num_envs, getkey):
+    env = CompiledEnv(Countdown())
+    state = env.reset_batch(getkey(), num_envs)
+    new, t, after = jax.jit(env.step_batch)(state, jnp.ones(num_envs, jnp.int32), getkey())
+    assert t.terminated.all()
+    np.testing.assert_array_equal(t.next_obs[:, 1], np.zeros(num_envs))  # the true successor
+    np.testing.assert_array_equal(after.obs, t.next_obs)
+    np.testing.assert_array_equal(new.obs[:, 1], np.full(num_envs, 5.0))  # and a new episode
+    np.testing.assert_array_equal(new.obs, new.inner)
+    np.testing.assert_array_equal(new.steps, np.zeros(num_envs))
+    drawn = np.asarray(new.obs[:, 0])
+    assert len(set(drawn.tolist())) == num_envs, "two environments were given the same new episode"
+    assert not np.isin(drawn, np.asarray(state.obs[:, 0])).any()
+
+
+def test_who_does_not_end_keeps_its_own_transition(getkey):
+    """Gymnasium's own batched functional env lost these."""
+    env, num_envs = CompiledEnv(Countdown()), 40
+    state = env.reset_batch(getkey(), num_envs)
+    action = jnp.asarray(np.arange(num_envs) % 3 == 0, jnp.int32)
+    new, t, _ = jax.jit(env.step_batch)(state, action, getkey())
+    stays = np.asarray(action) == 0
+    np.testing.assert_array_equal(t.terminated, ~stays)
+    np.testing.assert_array_equal(np.asarray(new.obs)[stays], np.asarray(t.next_obs)[stays])
+    np.testing.assert_array_equal(np.asarray(new.obs)[stays, 0], np.asarray(state.obs)[stays, 0])
+    np.testing.assert_array_equal(np.asarray(new.steps), stays.astype(int))
+
+
+def test_a_batch_steps_as_its_members_do_alone(getkey):
+    """Three hundred Marble Maze steps with autoreset: each env's own path, stepped by hand from the same states."""
+    env, num_envs, steps = CompiledEnv(MarbleMaze()), 20, 300
+    actions = jax.random.randint(getkey(), (steps, num_envs), 0, 9)
+
+    def body(state, row):
+        new, t, after = env.step_batch(state, *row)
+        return new, (state, t, after, new)
+
+    keys = jax.random.split(getkey(), steps)
+    _, (state, t, after, new) = jax.jit(lambda s: jax.lax.scan(body, s, (actions, keys)))(
+        env.reset_batch(getkey(), num_envs)
+    )
+    ended = np.asarray(t.terminated | t.truncated)
+    assert ended.sum() > num_envs
+    assert np.asarray(t.truncated).any()
+    assert np.asarray(t.terminated).any()
+
+    flat = jax.tree.map(lambda x: x.reshape(steps * num_envs, *x.shape[2:]), state)
+    alone, t_alone = jax.jit(jax.vmap(env.advance))(
+        flat, actions.reshape(-1), jax.random.split(getkey(), steps * num_envs)
+    )
+    for ours, theirs in zip(jax.tree.leaves((after, t)), jax.tree.leaves((alone, t_alone))):
+        np.testing.assert_allclose(ours.reshape(theirs.shape), theirs, rtol=1e-6, atol=2e-5)
+    assert (np.asarray(new.steps)[ended] == 0).all()
+    assert (np.asarray(new.inner.steps)[ended] == 0).all()
+    for kept, was in zip(jax.tree.leaves(new), jax.tree.leaves(after)):
+        np.testing.assert_array_equal(np.asarray(kept)[~ended], np.asarray(was)[~ended])
+
+
+def test_cartpole_compiles_with_its_clock(getkey):
+    """A pole that stands by luck: from the balanced state CartPole truncates at its 500 steps."""
+    env = compile_env("phys2d/CartPole-v1")
+    assert env.max_episode_steps == 500
+    state = env.begin(jnp.zeros_like(env.reset(getkey()).inner), getkey())
+
+    def body(carry, key):
+        state, over = carry
+        x, x_dot, angle, angle_dot = state.obs  # a hand-tuned controller
+        action = (3 * angle + angle_dot + 0.05 * x + 0.1 * x_dot > 0).astype(jnp.int32)
+        state, t = env.advance(state, action, key)
+        return (state, over | t.terminated), t
+
+    (_, fell), t = jax.jit(lambda s, k: jax.lax.scan(body, (s, jnp.array(False)), k))(
+        state, jax.random.split(getkey(), 500)
+    )
+    assert not fell
+    assert np.flatnonzero(t.truncated).tolist() == [499]
+
+
+def test_cartpole_steps_in_batches(getkey):
+    env = compile_env("phys2d/CartPole-v1")
+    state = env.reset_batch(getkey(), 8)
+    step = jax.jit(env.step_batch)
+    ends = 0
+    for _ in range(60):
+        state, t, _ = step(state, jax.random.randint(getkey(), (8,), 0, 2), getkey())
+        ends += int(t.terminated.sum())
+        assert (np.abs(state.obs[:, 2]) < 0.21).all(), "a fallen pole must have been set up again"
+    assert ends > 8
+
+
+def test_every_form_of_an_env_compiles():
+    made = gym.make("scopil/MarbleMaze-Multiple-v0")
+    short = gym.make("scopil/MarbleMaze-Multiple-v0", max_episode_steps=50)
+    for env in (
+        "scopil/MarbleMaze-Multiple-v0",
+        made,
+        MarbleMaze(),
+        FunctionalEnv(CompiledEnv(MarbleMaze())),
+    ):
+        assert isinstance(compile_env(env).env, MarbleMaze)
+    assert compile_env(short).max_episode_steps == 50
+    compiled = CompiledEnv(MarbleMaze())
+    assert compile_env(compiled) is compiled
+    assert len(compile_env(made).params.constraints) == 9
+
+
+def test_an_env_that_is_not_jax_is_refused():
+    with pytest.raises(EnvError, match="not written in JAX"):
+        compile_env("CartPole-v1")
+
+
+@pytest.mark.parametrize("name", ["NoSuchEnv-v0", "no_such_module:Env-v0"])
+def test_an_unknown_id_is_refused(name):
+    with pytest.raises(EnvError, match=name):
+        compile_env(name)
+
+
+def test_a_wrapper_that_would_be_lost_is_refused():
+    wrapped = gym.wrappers.TransformReward(gym.make("scopil/MarbleMaze-Simple-v0"), lambda r: 2 * r)
+    with pytest.raises(EnvError, match="TransformReward"):
+        compile_env(wrapped)
