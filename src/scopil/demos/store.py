@@ -39,7 +39,7 @@ def load_demos(source: str | Path | Demonstrations) -> Demonstrations:
     path = Path(source)
     if not path.exists():
         raise DatasetError(
-            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {', '.join(library())}."
+            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {', '.join(library()) or 'none'}."
         )
     return read(path)
 
