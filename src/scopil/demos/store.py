@@ -38,8 +38,9 @@ def load_demos(source: str | Path | Demonstrations) -> Demonstrations:
         return read(library()[str(source)])
     path = Path(source)
     if not path.exists():
+        shipped = ", ".join(library()) or "none"
         raise DatasetError(
-            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {', '.join(library()) or 'none'}."
+            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {shipped}."
         )
     return read(path)
 
