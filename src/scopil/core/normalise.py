@@ -1,0 +1,86 @@
+"""Running statistics: observations to zero mean and unit variance, rewards to unit variance of their return.
+
+None in place of statistics means: leave the numbers alone.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+Scalar = float | Float[Array, ""]
+LIMIT = 10.0  # normalised numbers are clipped to ± this
+EPS = 1e-8
+
+
+class Running(NamedTuple):
+    """Mean and (population) variance of everything seen so far."""
+
+    mean: Float[Array, "*S"]
+    var: Float[Array, "*S"]
+    count: Float[Array, ""]
+
+
+def fresh(shape: tuple[int, ...] = ()) -> Running:
+    return Running(jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32), jnp.float32(1e-4))
+
+
+def absorb(stats: Running | None, batch: Float[Array, "N *S"]) -> Running | None:
+    """The statistics of what was seen before and `batch` together (Chan et al. 1979)."""
+    if stats is None:
+        return None
+    n = batch.shape[0]
+    total = stats.count + n
+    delta = batch.mean(0) - stats.mean
+    spread = stats.var * stats.count + batch.var(0) * n + delta**2 * (stats.count * n / total)
+    return Running(stats.mean + delta * (n / total), spread / total, total)
+
+
+def normalise(stats: Running | None, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    """(x − mean) / √(var + 1e-8), clipped to ±10"""
+    if stats is None:
+        return x
+    mean, scale = (jnp.broadcast_to(leaf, x.shape) for leaf in (stats.mean, jax.lax.rsqrt(stats.var + EPS)))
+    return jnp.clip((x - mean) * scale, -LIMIT, LIMIT)
+
+
+def normalise_in_numpy(stats: Running | None, x: np.ndarray) -> np.ndarray:
+    if stats is None:
+        return x
+    return np.clip((x - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.var) + EPS), -LIMIT, LIMIT)
+
+
+class ReturnScale(NamedTuple):
+    """What a reward-like signal is divided by: the deviation of its running discounted return."""
+
+    running: Float[Array, " N"]  # R ← γ R + r of each environment's episode being played
+    stats: Running
+
+
+def fresh_scale(num_envs: int) -> ReturnScale:
+    return ReturnScale(jnp.zeros(num_envs, jnp.float32), fresh())
+
+
+def restarted(scale: ReturnScale | None) -> ReturnScale | None:
+    """The same statistics, for environments that all begin anew."""
+    return None if scale is None else scale._replace(running=jnp.zeros_like(scale.running))
+
+
+def scale_signal(
+    scale: ReturnScale | None, signal: Float[Array, "T N"], ended: Bool[Array, "T N"], discount: Scalar
+) -> tuple[ReturnScale | None, Float[Array, "T N"]]:
+    """r / √(Var R + 1e-8), clipped to ±10, with the variance known by the time of each step. No centring."""
+    if scale is None:
+        return None, signal
+
+    def step(scale: ReturnScale, row):
+        r, over = row
+        running = discount * scale.running + r
+        stats = absorb(scale.stats, running)
+        assert stats is not None
+        scaled = jnp.clip(r * jax.lax.rsqrt(stats.var + EPS), -LIMIT, LIMIT)
+        return ReturnScale(jnp.where(over, 0.0, running), stats), scaled
+
+    return jax.lax.scan(step, scale, (signal, ended))

@@ -1,0 +1,32 @@
+"""Generalised advantage estimation (Schulman et al. 2016)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Scalar = float | Float[Array, ""]
+
+
+def gae(
+    reward: Float[Array, "T N"],
+    value: Float[Array, "T N"],
+    next_value: Float[Array, "T N"],
+    terminated: Bool[Array, "T N"],
+    truncated: Bool[Array, "T N"],
+    discount: Scalar,
+    trace: Scalar,
+) -> Float[Array, "T N"]:
+    """δ_t = r_t + γ (1 − terminated) V(s'_t) − V(s_t);  A_t = δ_t + γ λ A_{t+1} within an episode.
+
+    s'_t is the true successor, so a time-out keeps its future value and so does the rollout's last row.
+    """
+    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    carry_on = jnp.where(terminated | truncated, 0.0, discount * trace)
+
+    def back(later, row):
+        delta_t, carry_on_t = row
+        now = delta_t + carry_on_t * later
+        return now, now
+
+    _, advantage = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, carry_on), reverse=True)
+    return advantage
