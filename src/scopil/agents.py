@@ -7,12 +7,13 @@ agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
@@ -47,19 +48,24 @@ class Agent:
         self._env_id = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", None)
         spec = RunSpec(algorithm=self.algorithm.name, env=self._env_id or "", seed=seed, config=config)
         self.config = spec.build_config()
-        self._trainer = Trainer(make_loop(self.algorithm, self.env, self.demos), self.config, seed)
-        self._weights: list[tuple[np.ndarray, np.ndarray]] | None = None
+        # Without demonstrations one can play but not learn; `learn` says so.
+        algorithm = replace(self.algorithm, needs_demos=self.algorithm.needs_demos and self.demos is not None)
+        self._trainer = Trainer(make_loop(algorithm, self.env, self.demos), self.config, seed)
+        self._restored: tuple[Any, int] | None = (
+            None  # a loaded learner and its steps, until training goes on
+        )
+        self._logits: Callable[[np.ndarray], np.ndarray] | None = None
         self._rng = np.random.default_rng(seed)
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps made so far."""
-        return self._trainer.env_steps
+        return self._trainer.env_steps if self._restored is None else self._restored[1]
 
     @property
     def learner(self) -> Any:
         """The algorithm's state: networks, optimisers, α, λ."""
-        return self._trainer.state.learner
+        return self._trainer.state.learner if self._restored is None else self._restored[0]
 
     def learn(
         self,
@@ -70,14 +76,21 @@ class Agent:
     ) -> "Agent":
         """Train for `total_timesteps` further steps. `callback` hears of every stretch of a few thousand steps and
         may stop training by returning True."""
+        if self.demos is None:
+            make_loop(self.algorithm, self.env, None)  # refuses when demonstrations are needed
         until = self.num_timesteps + total_timesteps
-        self._weights = None
+        self._logits = None
+        if self._restored is not None:
+            learner, steps = self._restored
+            state = self._trainer.state  # replay and environment begin anew
+            self._trainer.state = state._replace(learner=learner, env_steps=jnp.int32(steps))
+            self._restored = None
         if not progress_bar:
             self._trainer.advance(until, callback)
             return self
         from scopil.train.progress import Progress
 
-        with Progress(self.algorithm.title, self.num_timesteps, until) as bar:
+        with Progress(self.algorithm.title, until) as bar:
             self._trainer.advance(until, lambda report: bar(report) or callback(report))
         return self
 
@@ -86,24 +99,19 @@ class Agent:
 
         Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
         """
-        obs = np.asarray(observation, np.float32)
+        try:
+            obs = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"observation is not an array of numbers: {error}.") from error
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
-        logits = self._logits(obs)
+        network = self._logits = self._logits or self.learner.actor.params.in_numpy()
+        logits = network(obs)
         if not deterministic:
             logits = logits + self._rng.gumbel(size=logits.shape)
         action = logits.argmax(axis=-1)
         return (int(action) if action.ndim == 0 else action), None
-
-    def _logits(self, x: np.ndarray) -> np.ndarray:
-        if self._weights is None:
-            actor = self.learner.actor.params
-            self._weights = [(np.array(w), np.array(b)) for w, b in zip(actor.weights, actor.biases)]
-        *hidden, (w, b) = self._weights
-        for w_h, b_h in hidden:
-            x = np.maximum(x @ w_h + b_h, 0.0)
-        return x @ w + b
 
     def play(
         self, starts: str = "test", games: int | None = None, *, deterministic: bool = True, seed: int = 0
@@ -121,39 +129,37 @@ class Agent:
     def save(self, path: str | Path) -> None:
         """Networks, optimisers and multipliers with everything needed to use them again; not the replay."""
         note = {"algorithm": self.algorithm.name, "env": self._env_id, "seed": self.seed}
-        save_tree(Path(path), {"learner": self.learner}, note | {"config": asdict(self.config)})
+        note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
+        save_tree(Path(path), {"learner": self.learner}, note)
 
     def restore(self, path: str | Path) -> None:
         """Take the learner from a saved policy or a checkpoint; replay and environment begin anew."""
-        learner, _ = load_tree(Path(path), self._trainer.shape().learner, within="learner")
-        self._trainer.state = self._trainer.state._replace(learner=learner)
-        self._weights = None
+        learner, note = load_tree(Path(path), self._trainer.shape().learner, within="learner")
+        self._restored, self._logits = (learner, int(note.get("env_steps", 0))), None
 
 
 def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agent:
     """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
 
-    `env` is needed when the agent was trained on an object without an id; `demos` to learn on with an algorithm
-    that wants them, unless the run folder names them.
+    `env` is needed when the agent was trained on an object without an id; `demos` to learn on from a policy file
+    with an algorithm that wants them (a run folder has its own).
     """
     path = Path(path)
     if path.is_dir():
         run = Run.open(path)
-        demos = run.spec.demos if demos is None else demos
+        if demos is None and run.demos_file.exists():
+            demos = run.demos()
         path = run.newest_policy()
     note = read_note(path)
-    if note.get("algorithm") not in ALGORITHMS:
-        raise CheckpointError(
-            f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(ALGORITHMS)}."
-        )
+    if note.get("algorithm") not in AGENTS:
+        raise CheckpointError(f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(AGENTS)}.")
     if env is None and not note.get("env"):
         raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
-    cls = AGENTS[note["algorithm"]]
-    if cls.algorithm.needs_demos and demos is None:
-        demos = protocol.demos_for(note.get("env"))
-    config = {k: tuple(v) if isinstance(v, list) else v for k, v in note["config"].items()}
-    agent = cls(env or note["env"], demos, seed=note["seed"], **config)
+    agent = AGENTS[note["algorithm"]](
+        note["env"] if env is None else env, demos, seed=note["seed"], **note["config"]
+    )
     agent.restore(path)
+    agent._env_id = agent._env_id or note.get("env")
     return agent
 
 

@@ -9,10 +9,9 @@ from rich.console import Console
 
 from scopil.agents import Agent, load
 from scopil.cli.options import option
-from scopil.errors import ConfigError
 from scopil.evaluate.metrics import average, measure
 from scopil.files import write_atomically
-from scopil.report.tables import measures_table, per_game
+from scopil.report.tables import per_game, print_measures
 
 
 def main(argv: list[str]) -> None:
@@ -31,8 +30,6 @@ def evaluate(
     out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
 ) -> None:
     """Play games and count what the demonstrator would not have done."""
-    if games is not None and games < 1:
-        raise ConfigError(f"--games {games}; want at least 1.")
     agent: Agent = load(run)
     measures = [measure(g) for g in agent.play(starts, games, deterministic=policy == "greedy", seed=seed)]
     mean = average(measures)
@@ -40,7 +37,7 @@ def evaluate(
     name = f"{title}, {policy}, {starts} starts"
     rows = per_game(measures) if each else {}
     console = Console()
-    console.print(measures_table(rows | {f"{name} ({len(measures)} games)": mean}))
+    print_measures(console, rows | {f"{name} ({len(measures)} games)": mean})
     where = Path(starts).stem if starts not in ("train", "test") else starts
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{where}-{policy}.json"
     result = {"policy": policy, "starts": starts, "seed": seed, "mean": mean, "games": measures}

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,12 +15,13 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
 from scopil.algos import ALGORITHMS
 from scopil.algos.base import Algorithm
 from scopil.cli.options import option
 from scopil.errors import ConfigError
-from scopil.report.tables import measures_table
+from scopil.report.tables import print_measures
 from scopil.train.progress import Progress
 from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import Report
@@ -82,41 +85,68 @@ def _train(run: Run) -> int:
         )
         return 0
     title = ALGORITHMS[spec.algorithm].title
-    last: list[Report] = []
-    with _until_signalled() as signalled, Progress(title, 0, spec.steps) as bar:
+    steps = 0
+    with Progress(title, spec.steps, console) as bar, _signals(console) as asked, _warnings(console):
 
         def observe(report: Report) -> bool:
-            last[:] = [report]
+            nonlocal steps
+            steps = report.env_steps
             bar(report)
-            return signalled()
+            return asked.is_set()
 
         finished = run.train(observe)
     if not finished:
-        console.print(
-            f"stopped at step {last[0].env_steps:,}, saved; go on with: scopil train --resume {run.folder}"
-        )
+        console.print(f"stopped at step {steps:,}, saved; go on with: scopil train --resume {run.folder}")
         return STOPPED
-    measures = {
-        k.removeprefix("eval/"): v for k, v in run.metrics.rows()[-1].items() if k.startswith("eval/")
-    }
-    console.print(measures_table({f"{title}, greedy, train starts": measures}))
+    rows = run.metrics.rows()
+    if rows:
+        last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
+        print_measures(console, {f"{title}, greedy, train starts": last})
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
     return 0
 
 
 @contextmanager
-def _until_signalled() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once."""
-    asked: list[int] = []
+def _warnings(console: Console) -> Iterator[None]:
+    """One plain line each, without a place in our source."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: console.print(
+            f"[yellow]warning:[/] {escape(str(message))}"
+        )
+        yield
 
-    def ask(number: int, frame: Any) -> None:
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.append(number)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+@contextmanager
+def _signals(console: Console) -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once.
+
+    Python runs a signal's handler only between two of its own instructions, and the main thread sits in compiled
+    code for seconds; so the numbers come down a pipe, and a thread reads them as they come.
+    """
+    asked = threading.Event()
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+
+    def listen() -> None:
+        while number := os.read(ours, 1):
+            if asked.is_set() and number[0] == signal.SIGINT:
+                console.show_cursor(True)
+                console.print("\nstopped at once; the last checkpoint is whole")
+                os._exit(STOPPED)  # a run survives any death
+            elif not asked.is_set():
+                console.print("stopping after this stretch and saving …  (Ctrl-C again stops at once)")
+            asked.set()
+
+    before = {n: signal.signal(n, lambda number, frame: None) for n in (signal.SIGINT, signal.SIGTERM)}
+    waker = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    reader = threading.Thread(target=listen, daemon=True)
+    reader.start()
     try:
-        yield lambda: bool(asked)
+        yield asked
     finally:
+        signal.set_wakeup_fd(waker)
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(theirs)
+        reader.join()
+        os.close(ours)

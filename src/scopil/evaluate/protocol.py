@@ -1,5 +1,6 @@
 """The paper's protocol: games from demonstrated ("train") or fresh ("test") starts, greedy or sampled."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from scopil.algos.base import Algorithm
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.errors import DatasetError, EnvError
+from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.games import Player, first_states
 from scopil.types import PRNGKey
 
@@ -20,8 +21,9 @@ TEST_SEED = 20_250_709  # fresh starts are drawn from this seed alone: no run tr
 GAMES = 40
 
 
+@lru_cache(maxsize=16)
 def player(env: CompiledEnv, algorithm: Algorithm, mode: Mode) -> Player:
-    """A compiled player whose parameters are the learner's state."""
+    """A compiled player whose parameters are the learner's state; the same one for the same environment."""
 
     def act(learner: Any, obs: Array, key: PRNGKey) -> Array:
         pi = algorithm.policy(learner, obs)
@@ -49,6 +51,8 @@ def starts_from(
 ) -> EnvState:
     """`train`, `test`, or a file: a demonstration set or a `.npy` array of starts. More games than starts cycle
     through them."""
+    if games is not None and games < 1:
+        raise ConfigError(f"{games} games; want at least 1.")
     if which == "test":
         return fresh_starts(env, games or GAMES)
     if which == "train":
@@ -73,15 +77,18 @@ def demos_for(env_id: str | None) -> Demonstrations | None:
 
     for setting, known in IDS.items():
         if known == env_id:
-            return store.load_demos(f"marble-maze/{setting}-v1")
+            shipped = store.library().get(f"marble-maze/{setting}-v1")
+            return None if shipped is None else store.read(shipped)
     return None
 
 
 def _read_starts(path: Path) -> np.ndarray:
     try:
         starts = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise EnvError(f"cannot read starts from {path}: {error}.") from error
+    if not isinstance(starts, np.ndarray) or starts.dtype.kind not in "iuf":
+        raise EnvError(f"{path}: not an array of numbers; want one of shape (games, coordinates).")
     if starts.ndim != 2 or not len(starts):
         raise EnvError(f"{path}: array of shape {starts.shape}; want (games, coordinates).")
     return starts

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from scopil.evaluate.metrics import Measures, label
 
 Value = float | tuple[float, float]
+_BOUNDLESS = Console(width=10_000)
 
 
 def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
@@ -16,7 +19,9 @@ def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
     wanted = ["reward"]
     for kind in kinds:
         wanted += [f"violations/{kind}", f"frequency/{kind}"]
-    wanted += ["violations", "frequency", "avoidable", "length", "steps", "reached"]
+    if len(kinds) != 1:  # the sum of one kind is that kind
+        wanted += ["violations", "frequency"]
+    wanted += ["avoidable", "length", "steps", "reached"]
     return [name for name in wanted if name in seen]
 
 
@@ -42,14 +47,31 @@ def heading(name: str, names: Sequence[str]) -> str:
     return f"F({kinds})" if name == "frequency" and kinds else label(name)
 
 
-def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = None) -> Table:
+def print_measures(
+    console: Console, rows: Mapping[str, Mapping[str, Value]], title: str | None = None
+) -> None:
+    """A row a policy; where that is too wide for the terminal, a row a measure."""
+    wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
+    needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
+    if needs > console.width and needs_tall < needs:
+        wide, needs = tall, needs_tall
+    width = max(console.width, needs)  # wider than the terminal still beats columns cut to dots
+    Console(file=console.file, width=width, force_terminal=console.is_terminal).print(wide)
+
+
+def measures_table(
+    rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False
+) -> Table:
     names = columns(rows)
+    cells = [["", *(heading(name, names) for name in names)]]
+    cells += [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
+    if tall:
+        cells = [list(column) for column in zip(*cells)]
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for name in names:
-        table.add_column(heading(name, names), justify="right", no_wrap=True)
-    for row_name, row in rows.items():
-        table.add_row(row_name, *(cell(name, row.get(name)) for name in names))
+    for i, head in enumerate(cells[0]):
+        table.add_column(head, justify="right" if i else "left", no_wrap=True)
+    for line in cells[1:]:
+        table.add_row(*line)
     return table
 
 

@@ -26,8 +26,14 @@ KEEP = 2  # the newest, and one to fall back to
 
 def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
     arrays = {name: _to_numpy(leaf) for name, leaf in _named(_trim(tree))}
-    body = save_safetensors(arrays, metadata={"format": FORMAT, "note": json.dumps(note)})
-    write_atomically(path, body, seal(body))
+    # One entry: safetensors writes several in any order, and equal states are to give equal bytes.
+    body = save_safetensors(arrays, metadata={"scopil": json.dumps({"format": FORMAT, "note": note})})
+    try:
+        write_atomically(path, body, seal(body))
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror}. What was saved before is whole: make room and go on from it."
+        ) from error
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -41,9 +47,12 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if body is None:
         raise CheckpointError(f"{path}: no checksum at its end: truncated, or not one of our files.")
     try:
-        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])["__metadata__"]
-        return load_safetensors(body), json.loads(header["note"])
-    except (SafetensorError, KeyError, ValueError) as error:
+        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
+        about = json.loads(header["__metadata__"]["scopil"])
+        if about["format"] != FORMAT:
+            raise CheckpointError(f"{path}: format {about['format']}; this scopil reads {FORMAT}.")
+        return load_safetensors(body), about["note"]
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: not readable as safetensors ({error}).") from error
 
 
@@ -58,15 +67,7 @@ def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, di
     if within is not None:
         heads = (f"['{within}']", f".{within}")
         arrays = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
-    wanted = _named(like)
-    names = [name for name, _ in wanted]
-    if set(names) != set(arrays):
-        odd = sorted(set(names) ^ set(arrays))[:3]
-        raise CheckpointError(
-            f"{path}: holds another kind of state than wanted (differs in {', '.join(odd)})."
-        )
-    leaves = [_from_numpy(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), note
+    return _as_tree(arrays, like, path), note
 
 
 class Checkpoints:
@@ -85,14 +86,44 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def load_newest(self, like: Any) -> tuple[Any, dict[str, Any]] | None:
-        """The newest checkpoint that can be read; a damaged one is passed over with a warning."""
-        for path in reversed(self.files()):
+    def newest(self) -> Path | None:
+        """The newest checkpoint that is whole."""
+        found = self._newest()
+        return None if found is None else found[0]
+
+    def load_newest(self, like: Any) -> Any:
+        """The state in the newest checkpoint that is whole; None when there are no checkpoints. One that is whole
+        but of another structure is an error: to train over it would be to lose it."""
+        found = self._newest()
+        return None if found is None else _as_tree(found[1], like, found[0])
+
+    def _newest(self) -> tuple[Path, dict[str, np.ndarray]] | None:
+        """A damaged file is passed over with a warning."""
+        files = self.files()
+        for path in reversed(files):
             try:
-                return load_tree(path, like)
+                return path, read_arrays(path)[0]
             except CheckpointError as error:
-                warnings.warn(f"{error} Falling back to the checkpoint before it.", stacklevel=2)
+                warnings.warn(f"{error} Falling back to the checkpoint before it.", stacklevel=3)
+        if files:
+            raise CheckpointError(
+                f"{self.folder}: no checkpoint is whole; remove the run and begin it again."
+            )
         return None
+
+
+def _as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
+    wanted = _named(like)
+    if odd := sorted({name for name, _ in wanted} ^ set(arrays)):
+        raise CheckpointError(
+            f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])})."
+        )
+    nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, Replay))
+    rings = {id(node.rows) for node in nodes if isinstance(node, Replay)}
+    leaves = [
+        _from_numpy(arrays[name], leaf, f"{path}: {name}", ring=id(leaf) in rings) for name, leaf in wanted
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:
@@ -116,11 +147,11 @@ def _to_numpy(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _from_numpy(array: np.ndarray, like: Any, what: str) -> jax.Array:
+def _from_numpy(array: np.ndarray, like: Any, what: str, ring: bool) -> jax.Array:
     if _is_key(like):
         return jax.random.wrap_key_data(jnp.asarray(array))
     shape = tuple(like.shape)
-    if array.shape != shape and array.shape[1:] == shape[1:] and len(array) < shape[0]:
+    if ring and array.shape[1:] == shape[1:] and len(array) < shape[0]:
         array = np.concatenate([array, np.zeros((shape[0] - len(array), *shape[1:]), array.dtype)])
     if array.shape != shape or array.dtype != like.dtype:
         raise CheckpointError(f"{what} is {array.dtype}{array.shape}; want {like.dtype}{shape}.")

@@ -1,10 +1,11 @@
-"""A live line while training: speed, time left, and the numbers one watches."""
+"""Two live lines while training: how far and how fast, and the numbers one watches."""
 
-import math
 import time
 
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from scopil.train.trainer import Report
@@ -23,36 +24,45 @@ SHOWN = {
 class Progress:
     """Use as a context manager and call it with each report."""
 
-    def __init__(self, title: str, done: int, total: int):
-        self._bar = RichProgress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            _Speed(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"),
-        )
-        self._task = self._bar.add_task(
-            title, total=total, completed=done, numbers="compiling …", speed=math.nan
-        )
-        self._begun, self._first = time.monotonic(), done
+    def __init__(self, title: str, total: int, console: Console | None = None):
+        self._title, self._total = title, total
+        self._steps = 0
+        self._first: tuple[float, int] | None = None  # time and steps at the first report: compiling is over
+        self._rate: float | None = None
         self._numbers: dict[str, float] = {}
+        self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4)
 
     def __call__(self, report: Report) -> None:
-        self._numbers |= {k: v for k, v in report.metrics.items() if k in SHOWN and v is not None}
-        text = "  ".join(f"{SHOWN[k]} {self._numbers[k]:.3g}" for k in SHOWN if k in self._numbers)
-        speed = (report.env_steps - self._first) / (time.monotonic() - self._begun)
-        self._bar.update(self._task, completed=report.env_steps, numbers=text, speed=speed)
+        self._numbers |= {k: v for k, v in report.metrics.items() if k in SHOWN and v == v}
+        now, self._steps = time.monotonic(), report.env_steps
+        if self._first is None:
+            self._first = now, report.env_steps
+        elif now > self._first[0]:
+            self._rate = (report.env_steps - self._first[1]) / (now - self._first[0])
+
+    def _lines(self) -> Group:
+        line = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=self._total, completed=min(self._steps, self._total), width=20)
+        line.add_row(Text(self._title, "bold"), bar, f"{self._steps:,}/{self._total:,}", *self._speed())
+        numbers = "  ".join(
+            f"{name} {self._numbers[k]:.3g}" for k, name in SHOWN.items() if k in self._numbers
+        )
+        return Group(line, Text(numbers or "compiling …", "dim"))
+
+    def _speed(self) -> tuple[str, str]:
+        if not self._rate:
+            return "", ""
+        left = max(self._total - self._steps, 0) / self._rate
+        return (
+            f"{self._rate:,.0f} steps/s",
+            f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left",
+        )
 
     def __enter__(self) -> "Progress":
-        self._bar.start()
+        self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-
-class _Speed(ProgressColumn):
-    def render(self, task) -> Text:
-        speed = task.fields["speed"]
-        return Text("" if math.isnan(speed) else f"{speed:,.0f} steps/s", style="cyan")
+        self._live.stop()
+        if not self._live.console.is_terminal:  # where rich draws once and leaves the line open
+            self._live.console.line()

@@ -1,7 +1,8 @@
 """A run folder and everything in it.
 
 run.json          algorithm, environment, demonstrations, seed, budget, every config value
-versions.json     of the packages that made it
+versions.json     of the packages that began it
+demos.npz         the demonstrations, when the algorithm has any
 metrics.jsonl     one line a stretch, the same whoever interrupted the run
 timing.jsonl      wall-clock, which is not the same
 checkpoints/      the newest two training states, complete
@@ -10,8 +11,10 @@ policy.ckpt       the learner at the end
 
 import fcntl
 import json
+import os
 import platform
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -22,8 +25,8 @@ from typing import Any
 import jax
 
 from scopil.algos import ALGORITHMS
+from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.store import load_demos
 from scopil.envs.functional import CompiledEnv, compile_env
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import protocol
@@ -83,12 +86,14 @@ class Run:
             raise ConfigError(
                 f"{folder} already holds a run: continue it with --resume {folder}, or name another folder."
             )
-        whole = asdict(spec) | {"config": asdict(spec.build_config())}
-        write_atomically(folder / "run.json", json.dumps(whole, indent=2).encode() + b"\n")
-        versions = {name: version(name) for name in PACKAGES}
-        versions |= {"python": platform.python_version(), "machine": platform.machine()}
-        write_atomically(folder / "versions.json", json.dumps(versions, indent=2).encode() + b"\n")
-        return cls(folder, spec)
+        run = cls(folder, spec)
+        demos = None if spec.demos is None else store.load_demos(spec.demos)
+        run._trainer(demos)  # refuses what cannot be trained before anything is written
+        if demos is not None:
+            store.write(demos, run.demos_file)
+        write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
+        write_atomically(folder / "run.json", json.dumps(run.note(), indent=2).encode() + b"\n")
+        return run
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -109,65 +114,82 @@ class Run:
     def policy_file(self) -> Path:
         return self.folder / "policy.ckpt"
 
+    @property
+    def demos_file(self) -> Path:
+        return self.folder / "demos.npz"
+
     def newest_policy(self) -> Path:
-        """The file to play from: the final policy, or the newest checkpoint while the run is young."""
-        if self.finished:
-            return self.policy_file
-        if not self.checkpoints.files():
+        """The file to play from: the final policy, or the newest whole checkpoint while the run is young."""
+        newest = self.policy_file if self.finished else self.checkpoints.newest()
+        if newest is None:
             raise CheckpointError(f"{self.folder} has no policy and no checkpoint yet; train it first.")
-        return self.checkpoints.files()[-1]
+        return newest
 
     def env(self) -> CompiledEnv:
         return compile_env(self.spec.env)
 
     def demos(self) -> Demonstrations | None:
-        return None if self.spec.demos is None else load_demos(self.spec.demos)
+        """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
+        return None if self.spec.demos is None else store.read(self.demos_file)
 
-    def trainer(self) -> Trainer:
-        loop = make_loop(ALGORITHMS[self.spec.algorithm], self.env(), self.demos())
+    def _trainer(self, demos: Demonstrations | None) -> Trainer:
+        loop = make_loop(ALGORITHMS[self.spec.algorithm], self.env(), demos)
         return Trainer(loop, self.spec.build_config(), self.spec.seed)
 
     def train(self, observe: Callable[[Report], bool | None] = lambda report: None) -> bool:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
         Returns whether the budget is spent."""
         with self._locked():
-            trainer = self.trainer()
-            found = self.checkpoints.load_newest(trainer.shape())
-            if found is not None:
-                trainer.state = found[0]
-            self.metrics.keep(lambda row: row["env_steps"] <= trainer.env_steps)
-            evaluate = self._evaluator(trainer.loop.env)
-            begun, at = time.monotonic(), trainer.env_steps
-
+            for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
+                leftover.unlink()  # of a write that was killed
+            trainer = self._trainer(self.demos())
+            state = self.checkpoints.load_newest(trainer.shape())
+            if state is not None:
+                trainer.state = state
+                self._warn_of_other_versions()
+            for lines in (self.metrics, self.timing):
+                lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
             with tensorboard(self.folder, trainer.env_steps) as board:
-
-                def due(every: int, step: int) -> bool:
-                    """The first stretch to end at or after a multiple of `every`, and the last one."""
-                    return step % every < trainer.stretch or step >= self.spec.steps
-
-                def hear(report: Report) -> bool | None:
-                    row = {"env_steps": report.env_steps} | report.metrics
-                    if due(self.spec.eval_every, report.env_steps):
-                        row |= evaluate(report)
-                    self.metrics.append(row)
-                    board(report.env_steps, row)
-                    rate = (report.env_steps - at) / (time.monotonic() - begun)
-                    self.timing.append({"env_steps": report.env_steps, "steps_per_second": rate})
-                    stop = observe(report._replace(metrics=row))
-                    if stop or due(self.spec.checkpoint_every, report.env_steps):
-                        self.checkpoints.save(
-                            report.env_steps, report.state, self.note() | {"env_steps": report.env_steps}
-                        )
-                    return stop
-
-                trainer.advance(self.spec.steps, hear)
+                trainer.advance(self.spec.steps, self._listener(trainer, board, observe))
             done = trainer.env_steps >= self.spec.steps
             if done:
-                save_tree(self.policy_file, {"learner": trainer.state.learner}, self.note())
+                note = self.note() | {"env_steps": trainer.env_steps}
+                save_tree(self.policy_file, {"learner": trainer.state.learner}, note)
         return done
 
+    def _listener(
+        self,
+        trainer: Trainer,
+        board: Callable[[int, dict[str, Any]], None],
+        observe: Callable[[Report], bool | None],
+    ) -> Callable[[Report], bool | None]:
+        """Evaluates, logs and saves as the stretches go by. Lines are written before the checkpoint after them."""
+        evaluate = self._evaluator(trainer.loop.env)
+        begun, at = time.monotonic(), trainer.env_steps
+
+        def due(every: int, step: int) -> bool:
+            """The first stretch to end at or after a multiple of `every`, and the last one."""
+            return step % every < trainer.stretch or step >= self.spec.steps
+
+        def hear(report: Report) -> bool | None:
+            step = report.env_steps
+            row = {"env_steps": step} | report.metrics
+            if due(self.spec.eval_every, step):
+                row |= evaluate(report)
+            self.metrics.append(row)
+            board(step, row)
+            self.timing.append(
+                {"env_steps": step, "steps_per_second": (step - at) / (time.monotonic() - begun)}
+            )
+            stop = observe(report._replace(metrics=row))
+            if stop or due(self.spec.checkpoint_every, step):
+                self.checkpoints.save(step, report.state, self.note() | {"env_steps": step})
+            return stop
+
+        return hear
+
     def note(self) -> dict[str, Any]:
-        """What a policy file says of itself."""
+        """What run.json, and every policy file, says of the run."""
         return asdict(self.spec) | {"config": asdict(self.spec.build_config())}
 
     def _evaluator(self, env: CompiledEnv) -> Callable[[Report], dict[str, float]]:
@@ -187,6 +209,20 @@ class Run:
 
         return evaluate
 
+    def _warn_of_other_versions(self) -> None:
+        try:
+            begun = json.loads((self.folder / "versions.json").read_text())
+        except (OSError, ValueError):
+            return
+        now = _versions()
+        if odd := [
+            f"{name} {begun.get(name)}, now {now[name]}" for name in now if begun.get(name) != now[name]
+        ]:
+            warnings.warn(
+                f"{self.folder} was begun with {'; '.join(odd)}: it may not end exactly as an undisturbed run.",
+                stacklevel=3,
+            )
+
     @contextmanager
     def _locked(self):
         """One process a folder; the lock dies with the process, however it dies."""
@@ -196,3 +232,10 @@ class Run:
             except OSError as error:
                 raise ConfigError(f"{self.folder} is being trained by another process.") from error
             yield
+
+
+def _versions() -> dict[str, str]:
+    """What the last digit of a number depends on."""
+    versions = {name: version(name) for name in PACKAGES}
+    versions |= {"python": platform.python_version(), "machine": platform.machine()}
+    return versions | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}

@@ -2,30 +2,37 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scopil.errors import CheckpointError
 from scopil.files import write_atomically
 
 
 class JsonLines:
-    """An append-only file of JSON objects. A line cut short by a kill is dropped when the file is read."""
+    """A file of JSON objects that grows by lines. A line cut short by a kill is dropped when the file is read."""
 
     def __init__(self, path: Path):
         self.path = path
 
     def append(self, row: dict[str, Any]) -> None:
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        with self.path.open("a") as file:
-            file.write(json.dumps(clean) + "\n")
+        try:
+            with self.path.open("ab") as file:
+                file.write(json.dumps(clean).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())  # a checkpoint must never be ahead of the lines before it
+        except OSError as error:
+            raise CheckpointError(f"cannot write {self.path}: {error.strerror}.") from error
 
     def rows(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
         rows = []
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_bytes().splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:
@@ -46,7 +53,8 @@ def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[st
     except ImportError:
         yield lambda step, row: None
         return
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step)
+    # TensorBoard hides what an interrupted run wrote from `purge_step` on: it is about to come again.
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
 
     def write(step: int, row: dict[str, Any]) -> None:
         for name, value in row.items():
