@@ -1,0 +1,40 @@
+"""Networks against NumPy, their first weights, and the targets that follow them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from reference.soft_numpy import forward
+from scopil.core.nets import MLP, polyak
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), (9,)), ((5, 6), (2, 3))])
+def test_forward_is_what_numpy_says(hidden, batch, getkey):
+    net = jax.jit(lambda key: MLP((4, *hidden, 3), key))(getkey())
+    x = np.random.default_rng(0).normal(size=(*batch, 4)).astype(np.float32)
+    layers = [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
+    want, _ = forward(layers, x.astype(np.float64).reshape(-1, 4))
+    got = jax.jit(lambda net, x: net(x))(net, jnp.asarray(x))
+    assert got.shape == (*batch, 3)
+    np.testing.assert_allclose(np.asarray(got).reshape(-1, 3), want, rtol=1e-5, atol=1e-6)
+
+
+def test_first_weights_are_uniform_within_their_bound(getkey):
+    net = jax.jit(lambda key: MLP((100, 400, 3), key))(getkey())
+    for fan_in, w, b in zip((100, 400), net.weights, net.biases):
+        bound = fan_in**-0.5
+        assert float(jnp.abs(w).max()) <= bound
+        assert float(jnp.abs(b).max()) <= bound
+        assert float(w.std()) == pytest.approx(bound / np.sqrt(3), rel=0.03)
+        assert abs(float(w.mean())) < 0.05 * bound
+    assert not np.array_equal(net.weights[0][:3, :3], net.weights[1][:3, :3])
+
+
+def test_targets_move_a_share_of_the_way(getkey):
+    target, online = MLP((4, 5, 3), getkey()), MLP((4, 5, 3), getkey())
+    for rate in (0.0, 0.005, 1.0):
+        moved = polyak(target, online, rate)
+        for old, new, now in zip(*(jax.tree.leaves(n) for n in (target, online, moved))):
+            want = rate * np.asarray(new, np.float64) + (1 - rate) * np.asarray(old, np.float64)
+            np.testing.assert_allclose(now, want, rtol=1e-6, atol=1e-7)

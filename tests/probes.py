@@ -1,0 +1,55 @@
+"""Tiny environments with known values, and a small learner for them."""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.experimental.functional import FuncEnv
+
+from scopil.algos.base import Pairs
+
+
+class ProbeState(NamedTuple):
+    sign: Any  # ±1, drawn at the start
+    clock: Any  # steps played
+
+
+class Probe(FuncEnv):
+    """Two actions, one observation, and the simplest answer to every other question. Tests override what they probe."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def initial(self, rng, params=None):
+        return ProbeState(jnp.where(jax.random.bernoulli(rng), 1.0, -1.0), jnp.int32(0))
+
+    def transition(self, state, action, rng, params=None):
+        return state._replace(clock=state.clock + 1)
+
+    def observation(self, state, rng, params=None):
+        return jnp.ones(1)
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return jnp.float32(1.0)
+
+    def terminal(self, state, rng, params=None):
+        return state.clock >= 1
+
+    def state_info(self, state, params=None):
+        return {}
+
+    def transition_info(self, state, action, next_state, params=None):
+        return {}
+
+
+class Endless(Probe):
+    """Reward 1 for ever."""
+
+    def terminal(self, state, rng, params=None):
+        return jnp.array(False)
+
+
+SMALL = {"hidden": (8,), "batch_size": 16, "replay_size": 512}
+PAIRS = Pairs(jnp.ones((4, 1)), jnp.array([0, 1, 1, 1]))
