@@ -23,9 +23,8 @@ from scopil.errors import ScopilError
 
 ACCELERATION = 0.06  # px per update², what a tilt that takes time to build up gives on average
 CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # states this close (px, px per update) at equal tilt count as one
-PATIENCE = (
-    1.0  # search on until the best open plan looks this much (in steps) worse than the best finished one
-)
+TABLE_BITS = 18  # of the table in which such states find each other
+PATIENCE = 1.0  # in steps: search on until the best open plan looks this much worse than the best finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,15 +152,18 @@ def _deepen(player: Player, beam: _Beam) -> _Beam:
 
 def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -> Int[Array, " W"]:
     """The `width` lowest guesses, at most one from each cell of state space."""
-    position = jnp.floor(state.position / CELL_POSITION).astype(jnp.int32) + 128
-    velocity = jnp.clip(jnp.round(state.velocity / CELL_VELOCITY), -63, 63).astype(jnp.int32) + 64
-    tilt = jnp.sum((state.tilt // MAX_TICKS + 1) * jnp.array([3, 1]), axis=-1)  # −5, 0 or 5 between steps
-    place = (position[:, 0] * 256 + position[:, 1]) * 9 + tilt
-    motion = velocity[:, 0] * 128 + velocity[:, 1]
-    order = jnp.lexsort((guess, motion, place))
-    same = (jnp.diff(place[order]) == 0) & (jnp.diff(motion[order]) == 0)
-    repeated = jnp.zeros(len(guess), bool).at[order[1:]].set(same)
-    return jax.lax.top_k(-jnp.where(repeated, jnp.inf, guess), width)[1]
+    # The tilt needs no rounding: between steps it is −5, 0 or 5 on either axis.
+    parts = (jnp.floor(state.position / CELL_POSITION), jnp.round(state.velocity / CELL_VELOCITY), state.tilt)
+    cell = jnp.zeros(len(guess), jnp.int32)
+    for part in parts:
+        for axis in (0, 1):
+            cell = cell * 199 + part[:, axis].astype(jnp.int32)  # a hash: it may overflow
+    # Cells share a table (a scatter is quicker than a sort); two that collide now and then do no harm.
+    slot = cell.astype(jnp.uint32) * jnp.uint32(2654435769) >> (32 - TABLE_BITS)
+    lowest = jnp.full(2**TABLE_BITS, jnp.inf).at[slot].min(guess)[slot]
+    index = jnp.where(guess == lowest, jnp.arange(len(guess)), len(guess))
+    winner = jnp.full(2**TABLE_BITS, len(guess)).at[slot].min(index)[slot]
+    return jax.lax.top_k(-jnp.where(winner == jnp.arange(len(guess)), guess, jnp.inf), width)[1]
 
 
 def _try(
@@ -192,7 +194,7 @@ def _try(
 
 
 def _to_go(player: Player, state: MarbleState) -> Float[Array, ""]:
-    """(D + |v − u|² / 2a) / |u| updates, in steps: the way at cruising velocity u, and the way lost until u is reached."""
+    """Steps to the hole, (D + |v − u|² / 2a) / |u|: at cruising velocity u, and what is lost until u is reached."""
     distance = look_up(player.route.distance, state.position)
     ahead = -look_up(player.route.slope, state.position)
     cruise = player.care.speed

@@ -48,7 +48,7 @@ def find_route(weight: Callable[[Float[Array, "2"]], Float[Array, ""]], hole: tu
         if np.array_equal(new, distance):
             break
         distance = new
-    slope = np.stack(np.gradient(distance, spacing), -1)
+    slope = np.stack([np.gradient(distance, spacing, axis=k) for k in (0, 1)], -1)
     slope /= np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-6)
     return Route(jnp.asarray(distance, jnp.float32), jnp.asarray(slope, jnp.float32))
 

@@ -1,0 +1,130 @@
+"""The careful player: deterministic, clear of every constraint, and it passes where it is told to."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from reference.margins_numpy import margins
+from scopil.demos import store
+from scopil.demos.generate import RECIPES, draw_games, generate, goes_both_ways
+from scopil.demos.paper import TABLE_1, measure
+from scopil.demos.planner import Care, make_player, plan
+from scopil.demos.route import find_route, look_up
+from scopil.demos.sides import Wedge, closed_to, passing_side
+from scopil.envs.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze, MarbleParams
+from scopil.envs.marble_maze.physics import ACTIONS, REACH
+from scopil.errors import ConfigError, ScopilError
+
+HOLE = (-144.0, -144.0)
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def two_games(told):
+    return generate("multiple", seed=3, games=2, progress=lambda done, wanted: told.append((done, wanted)))
+
+
+def test_the_same_seed_gives_the_same_bytes(two_games):
+    assert store.to_bytes(generate("multiple", seed=3, games=2)) == store.to_bytes(two_games)
+    assert not np.array_equal(draw_games("multiple", 4, 2)[0].start, two_games.starts[0])
+
+
+def test_clearance_holds_once_reached_and_grows_until_then(two_games):
+    clearance = RECIPES["multiple"].care.clearance
+    for episode in two_games:
+        kept = margins(
+            SETTINGS["multiple"].constraints, episode.observations[:, :2].astype(np.float64) * REACH
+        )
+        floor = np.clip(kept[:-1], 0.0, clearance)
+        assert np.all(kept[1:] >= floor - 1e-3)
+        assert np.all(kept[-1] >= clearance - 1e-3)
+
+
+def test_at_full_tilt_the_key_stays_pressed(two_games):
+    tilt, turn = np.round(two_games.observations[:, 4:6]), ACTIONS[two_games.actions]
+    assert (np.abs(tilt) == 1).any()
+    assert not ((np.abs(tilt) == 1) & (turn == 0)).any()
+
+
+def test_progress_is_told_after_every_game(two_games, told):
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_two_modes_pairs_starts_and_leaves_two_single():
+    games = draw_games("two-modes", seed=0, games=40)
+    assert [g.side for g in games] == ["left", "right"] * 19 + [None, None]
+    for left, right in zip(games[:38:2], games[1:38:2]):
+        np.testing.assert_array_equal(left.start, right.start)
+        assert goes_both_ways("two-modes", left.start)
+    assert not goes_both_ways(
+        "two-modes", np.array([-140.0, 100.0], np.float32)
+    )  # the circle is not in its way
+
+
+def test_no_way_is_an_error_that_says_so():
+    walled = MarbleParams((HorizontalLine(-100.0),))  # the hole lies beyond the line
+    player = make_player(walled, Care(clearance=5.0, speed=3.0, comfort=10.0, beam=50, max_steps=30))
+    with pytest.raises(ScopilError, match=r"no way to the hole from \(0\.0, 0\.0\)"):
+        plan(player, MarbleMaze(walled).initial_at((0.0, 0.0)))
+
+
+@pytest.mark.parametrize(("setting", "games"), [("nowhere", 2), ("simple", 0)])
+def test_a_wrong_order_is_refused(setting, games):
+    with pytest.raises(ConfigError):
+        generate(setting, seed=0, games=games)
+
+
+def test_passing_side_follows_the_turn_about_the_centre():
+    circle, angles = Circle(-50.0, -60.0, 45.0), np.linspace(np.pi / 4, np.pi * 5 / 4, 12)
+    arc = np.stack([-50 + 70 * np.cos(angles), -60 + 70 * np.sin(angles)], -1)  # over the upper left
+    assert passing_side(arc, circle, HOLE) == "left"
+    mirrored = (arc[:, ::-1] - [-60, -50]) + [-50, -60]  # reflected in the diagonal: under the lower right
+    assert passing_side(mirrored, circle, HOLE) == "right"
+    assert passing_side(np.array([[-140.0, 100.0], [-142.0, -20.0]]), circle, HOLE) == "left"
+    assert passing_side(np.array([[150.0, -140.0], [-20.0, -140.0]]), circle, HOLE) == "right"
+
+
+def test_wedge_margin_is_the_distance_to_its_sampled_border():
+    wedge = Wedge(3.0, -2.0, 0.7, 0.4)
+    reach = np.linspace(0, 400, 40001)
+    border = np.concatenate(
+        [np.stack([3 + reach * np.cos(0.7 + s), -2 + reach * np.sin(0.7 + s)], -1) for s in (-0.4, 0.4)]
+    )
+    for point in np.random.default_rng(0).uniform(-100, 100, (20, 2)):
+        direction = np.arctan2(point[1] + 2, point[0] - 3) - 0.7
+        inside = abs((direction + np.pi) % (2 * np.pi) - np.pi) < 0.4
+        distance = np.linalg.norm(border - point, axis=1).min() * (-1 if inside else 1)
+        assert float(wedge.margin(jnp.asarray(point, jnp.float32))) == pytest.approx(distance, abs=0.02)
+
+
+def test_the_wedge_closes_the_other_side():
+    circle = Circle(-50.0, -60.0, 45.0)
+    upper_left, lower_right = np.array([-120.0, 10.0], np.float32), np.array([20.0, -130.0], np.float32)
+    for side, closed in (("left", lower_right), ("right", upper_left)):
+        wedge = closed_to(side, circle, HOLE)
+        assert [bool(wedge.violated(jnp.asarray(p))) for p in (upper_left, lower_right)] == [
+            closed is upper_left,
+            closed is lower_right,
+        ]
+
+
+def test_route_on_an_open_tray_is_the_straight_line():
+    route = find_route(lambda position: position[0] * 0 + 1.0, HOLE)
+    for point in np.random.default_rng(1).uniform(-170, 170, (20, 2)).astype(np.float32):
+        distance = np.hypot(*(point - HOLE))
+        if distance < 40:
+            continue
+        at = jnp.asarray(point)
+        assert float(look_up(route.distance, at)) == pytest.approx(distance, rel=0.03)
+        np.testing.assert_allclose(look_up(route.slope, at), (point - HOLE) / distance, atol=0.08)
+
+
+def test_measure_knows_the_length_of_a_game(two_games):
+    positions = [e.observations[:, :2].astype(np.float64) * REACH for e in two_games]
+    by_hand = [sum(np.hypot(*(p[t] - p[t - 1])) for t in range(1, len(p))) for p in positions]
+    assert measure(two_games).length == pytest.approx(np.mean(by_hand))
+    assert set(TABLE_1) == {f"marble-maze/{s}-v1" for s in RECIPES}
