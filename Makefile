@@ -12,8 +12,8 @@ STAMP := $(VENV)/.installed
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(STAMP)  ## the main job, in a minute
-	$(BIN)/python examples/first_look.py
+demo: $(STAMP)  ## train SCOPIL and SAC for two minutes, and compare them
+	$(BIN)/python examples/first_run.py
 
 test: lint  ## lint, types and the fast tests: what CI runs
 	$(BIN)/pytest -n 2 -q

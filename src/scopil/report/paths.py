@@ -1,7 +1,7 @@
 """Games drawn on the tray from above, as the paper's figures show them: lawful states green, unlawful ones red."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +65,20 @@ def check_ending(path: str | Path) -> Path:
 
 def save_paths(path: str | Path, params: MarbleParams, games: Sequence[Game], title: str = "") -> None:
     """One tray with its games, as PNG, PDF or SVG by the name's ending."""
+    save_panels(path, params, {title: games})
+
+
+def save_panels(path: str | Path, params: MarbleParams, panels: Mapping[str, Sequence[Game]]) -> None:
+    """Trays side by side, each with its title and its games."""
     path = check_ending(path)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ScopilError('pictures of games need matplotlib: pip install "scopil[plots]".') from error
-    figure = Figure(figsize=(5.0, 5.2), layout="constrained")
-    axes = figure.add_subplot()
-    draw_paths(axes, params, games)
-    axes.set_title(title, fontsize=10)
+    figure = Figure(figsize=(5.0 * len(panels), 5.2), layout="constrained")
+    for axes, (title, games) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
+        draw_paths(axes, params, games)
+        axes.set_title(title, fontsize=10 if len(panels) == 1 else 14)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=200)
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=200 if len(panels) == 1 else 110)
     write_atomically(path, buffer.getvalue())
