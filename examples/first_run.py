@@ -39,7 +39,7 @@ def main(steps: int, out: Path) -> None:
 
     env, demos = compile_env(ENV), scopil.load_demos(DEMOS)
     games = {"demonstrations": replay(env, demos)}
-    for name, run in runs.items():
+    for run in runs.values():
         agent = scopil.load(run.folder)
         games[agent.algorithm.title] = agent.play("train")
     rows = {name: average([measure(g) for g in played]) for name, played in games.items()}

@@ -27,7 +27,7 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
 def execute(
     runs: Sequence[Run], workers: int = 2, observe: Callable[[], None] = lambda: None
 ) -> dict[Path, str]:
-    """Train every run that is not finished, at most `workers` at a time. Returns the last words of those that failed."""
+    """Train every unfinished run, at most `workers` at a time. Returns the last words of those that failed."""
     waiting = [run for run in runs if not run.finished]
     going: dict[Path, subprocess.Popen] = {}
     failed: dict[Path, str] = {}
