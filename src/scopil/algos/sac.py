@@ -9,7 +9,7 @@ J_π(θ)  = E_B [ α H(π(·|s)) + Σ_a π(a|s) min_x Q_φx(s,a) ]  maximised in
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     )
 
 
-def policy(state: State, obs: Float[Array, "*B D"]) -> Categorical:
+def policy(state: Any, obs: Float[Array, "*B D"]) -> Categorical:
     return Categorical(state.actor.params(obs))
 
 
@@ -100,7 +100,9 @@ def least(critics: tuple[MLP, MLP], obs: Float[Array, "B D"]) -> Float[Array, "B
     return jnp.minimum(critics[0](obs), critics[1](obs))
 
 
-def critic_step(state, batch: Transition, alpha: Float[Array, ""], cfg: Config) -> tuple[Learned, Metrics]:
+def critic_step(
+    state: Any, batch: Transition, alpha: Float[Array, ""], cfg: Config
+) -> tuple[Learned, Metrics]:
     """φx: minimise J_Q(φx) against the targets' soft value of the successor."""
     v_next = soft.soft_value(
         Categorical(state.actor.params(batch.next_obs)), least(state.targets, batch.next_obs), alpha
