@@ -15,7 +15,7 @@ _BOUNDLESS = Console(width=10_000)
 def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
     """Every measure that occurs, in the paper's order: reward, then kind by kind, sums, length, steps."""
     seen = list(dict.fromkeys(name for row in rows.values() for name in row))
-    kinds = sorted({name.partition("/")[2] for name in seen if "/" in name}, key=_kind_order)
+    kinds = sorted({name.partition("/")[2] for name in seen if "/" in name}, key=kind_order)
     wanted = ["reward"]
     for kind in kinds:
         wanted += [f"violations/{kind}", f"frequency/{kind}"]
@@ -25,7 +25,7 @@ def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
     return [name for name in wanted if name in seen]
 
 
-def _kind_order(kind: str) -> tuple[int, str]:
+def kind_order(kind: str) -> tuple[int, str]:
     order = ["horizontal", "vertical", "circle"]
     return (order.index(kind) if kind in order else len(order), kind)
 
