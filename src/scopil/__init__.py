@@ -25,6 +25,10 @@ _HOME = {
     "SDGD": "scopil.agents",
     "SEiC": "scopil.agents",
     "SDGDEiC": "scopil.agents",
+    "PPO": "scopil.agents",
+    "PPODGD": "scopil.agents",
+    "ICRL": "scopil.agents",
+    "OraclePPOLagrangian": "scopil.agents",
     "load": "scopil.agents",
 }
 __all__ = sorted(_HOME)

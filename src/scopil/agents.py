@@ -106,7 +106,7 @@ class Agent:
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
-        network = self._logits = self._logits or self.learner.actor.params.in_numpy()
+        network = self._logits = self._logits or self.algorithm.numpy_logits(self.learner)
         logits = network(obs)
         if not deterministic:
             logits = logits + self._rng.gumbel(size=logits.shape)
@@ -193,4 +193,31 @@ class SDGDEiC(Agent):
     algorithm = ALGORITHMS["s-dgd-eic"]
 
 
-AGENTS: dict[str, type[Agent]] = {cls.algorithm.name: cls for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC)}
+class PPO(Agent):
+    """Proximal policy optimisation for discrete actions (docs/algorithms/ppo.md)."""
+
+    algorithm = ALGORITHMS["ppo"]
+
+
+class PPODGD(Agent):
+    """PPO under SCOPIL's imitation constraint (docs/algorithms/ppo_dgd.md)."""
+
+    algorithm = ALGORITHMS["ppo-dgd"]
+
+
+class ICRL(Agent):
+    """Inverse constrained reinforcement learning (docs/algorithms/icrl.md)."""
+
+    algorithm = ALGORITHMS["icrl"]
+
+
+class OraclePPOLagrangian(Agent):
+    """PPO-Lagrangian that is told the true cost: a yardstick (docs/algorithms/ppo_lagrangian.md)."""
+
+    algorithm = ALGORITHMS["oracle-ppo-lagrangian"]
+
+
+AGENTS: dict[str, type[Agent]] = {
+    cls.algorithm.name: cls
+    for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC, PPO, PPODGD, ICRL, OraclePPOLagrangian)
+}

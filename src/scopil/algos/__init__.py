@@ -1,11 +1,22 @@
 """One algorithm, one file."""
 
-from scopil.algos import sac, scopil
+from scopil.algos import icrl, ppo, ppo_dgd, ppo_lagrangian, sac, scopil
 from scopil.algos.ablations import S_DGD, S_DGD_EIC, S_EIC
 from scopil.algos.base import Algorithm
 
 ALGORITHMS: dict[str, Algorithm] = {
-    a.name: a for a in (scopil.ALGORITHM, sac.ALGORITHM, S_DGD, S_EIC, S_DGD_EIC)
+    a.name: a
+    for a in (
+        scopil.ALGORITHM,
+        sac.ALGORITHM,
+        S_DGD,
+        S_EIC,
+        S_DGD_EIC,
+        ppo.ALGORITHM,
+        ppo_dgd.ALGORITHM,
+        icrl.ALGORITHM,
+        ppo_lagrangian.ORACLE,
+    )
 }
 
 __all__ = ["ALGORITHMS", "Algorithm"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 from jaxtyping import Array, Float
 
 from scopil.errors import EnvError
@@ -27,17 +28,26 @@ class Pairs(NamedTuple):
     action: Array
 
 
+NumpyLogits = Callable[[Any], Callable[[np.ndarray], np.ndarray]]
+
+
+def _actor_in_numpy(state: Any) -> Callable[[np.ndarray], np.ndarray]:
+    return state.actor.params.in_numpy()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """An off-policy learner as the training loop sees it."""
+    """A learner as the training loop sees it."""
 
     name: str  # as on the command line
     title: str  # as in the paper's tables
     config: type
     init: Callable[[PRNGKey, Spaces, Any], Any]  # (key, spaces, config) → state
     policy: Callable[[Any, Array], Any]  # (state, observations) → distribution over actions
-    update: Callable[[Any, Any, Any, Any], tuple[Any, Metrics]]  # (state, batch, demo pairs, config) → state
+    update: Callable[..., tuple[Any, Metrics]]  # off-policy: (state, batch, demo pairs, config) → state
     needs_demos: bool
+    budget: int = 1_000_000  # environment steps of the paper's runs
+    numpy_logits: NumpyLogits = _actor_in_numpy  # state → the policy's logits without JAX, for `predict`
 
 
 def discrete_spaces(observation_space: gym.Space, action_space: gym.Space) -> Spaces:

@@ -53,7 +53,7 @@ def _verb(algorithm: Algorithm) -> Callable[..., int]:
             str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
-        steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = 1_000_000,
+        steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
         seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
         eval_every: Annotated[
             int, tyro.conf.arg(help="steps between evaluations from the train starts")

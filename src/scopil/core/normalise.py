@@ -20,7 +20,7 @@ class Running(NamedTuple):
 
     mean: Float[Array, "*S"]
     var: Float[Array, "*S"]
-    count: Float[Array, ""]
+    number: Float[Array, ""]  # of observations
 
 
 def fresh(shape: tuple[int, ...] = ()) -> Running:
@@ -32,9 +32,9 @@ def absorb(stats: Running | None, batch: Float[Array, "N *S"]) -> Running | None
     if stats is None:
         return None
     n = batch.shape[0]
-    total = stats.count + n
+    total = stats.number + n
     delta = batch.mean(0) - stats.mean
-    spread = stats.var * stats.count + batch.var(0) * n + delta**2 * (stats.count * n / total)
+    spread = stats.var * stats.number + batch.var(0) * n + delta**2 * (stats.number * n / total)
     return Running(stats.mean + delta * (n / total), spread / total, total)
 
 

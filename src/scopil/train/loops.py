@@ -1,11 +1,21 @@
 """Which compiled loop an algorithm runs in."""
 
 from scopil.algos.base import Algorithm
+from scopil.algos.onpolicy import InverseAlgorithm, OnPolicyAlgorithm
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv
+from scopil.train.inverse import Inverse, padded
 from scopil.train.offpolicy import OffPolicy, demo_pairs
+from scopil.train.onpolicy import OnPolicy
 from scopil.train.trainer import Loop
 
 
 def make_loop(algorithm: Algorithm, env: CompiledEnv, demos: Demonstrations | None) -> Loop:
-    return OffPolicy(algorithm, env, demo_pairs(demos, env) if algorithm.needs_demos else None)
+    pairs = demo_pairs(demos, env) if algorithm.needs_demos else None
+    if (
+        isinstance(algorithm, InverseAlgorithm) and demos is not None
+    ):  # without, its policy can play but not learn
+        return Inverse(algorithm=algorithm, env=env, experts=padded(demos))
+    if isinstance(algorithm, OnPolicyAlgorithm):
+        return OnPolicy(algorithm, env, pairs)
+    return OffPolicy(algorithm, env, pairs)

@@ -17,6 +17,7 @@ from scopil.core.replay import Replay
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
 from scopil.errors import DatasetError
+from scopil.train.episodes import summary, tally
 from scopil.types import PRNGKey, Transition
 
 
@@ -68,7 +69,7 @@ class OffPolicy:
             return state, jax.tree.map(jnp.add, sums, metrics)
 
         state, sums = jax.lax.fori_loop(0, blocks, body, (state, zeros))
-        return state, _summary(sums, blocks)
+        return state, summary(sums, blocks, self.block_steps(cfg))
 
     def _block(self, state: TrainState, cfg: Any) -> tuple[TrainState, dict[str, Metrics]]:
         k_interact, k_update = self._keys(state)
@@ -86,19 +87,12 @@ class OffPolicy:
         k_act, k_step = jax.random.split(key)
         action = self.algorithm.policy(state.learner, state.env.obs).sample(k_act)
         env, transition, after = self.env.step_batch(state.env, action, k_step)
-        ended = transition.terminated | transition.truncated
-        total = state.episode_return + transition.reward
-        episodes = {
-            "count": ended.sum().astype(jnp.float32),
-            "return": jnp.where(ended, total, 0.0).sum(),
-            "steps": jnp.where(ended, after.steps, 0).sum().astype(jnp.float32),
-            "reward": transition.reward.sum(),
-        }
+        so_far, episodes = tally(transition, after, state.episode_return)
         state = state._replace(
             env=env,
             replay=ring.add(state.replay, transition),
             env_steps=state.env_steps + action.shape[0],
-            episode_return=jnp.where(ended, 0.0, total),
+            episode_return=so_far,
         )
         return state, episodes
 
@@ -142,18 +136,6 @@ class OffPolicy:
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
         return self.run(state, cfg, blocks)
-
-
-def _summary(sums: dict[str, Metrics], blocks: Any) -> Metrics:
-    episodes = sums["episodes"]
-    played = jnp.maximum(episodes["count"], 1.0)
-    none = jnp.where(episodes["count"] > 0, 1.0, jnp.nan)  # no episode ended: there is no mean
-    return {name: value / blocks for name, value in sums["update"].items()} | {
-        "episode/count": episodes["count"],
-        "episode/return": none * episodes["return"] / played,
-        "episode/steps": none * episodes["steps"] / played,
-        "env/reward": episodes["reward"] / blocks,
-    }
 
 
 def demo_pairs(demos: Demonstrations | None, env: CompiledEnv) -> Pairs:

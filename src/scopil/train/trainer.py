@@ -5,7 +5,7 @@ saves exactly where an undisturbed one does.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ class Report(NamedTuple):
     state: Any
 
 
+@runtime_checkable
 class Loop(Protocol):
     """A compiled training loop. Its state has at least `learner` and `env_steps`."""
 
@@ -110,7 +111,34 @@ _RANGES: dict[str, tuple[float, float]] = {
     "alpha_lr": (0.0, float("inf")),
     "lambda_lr": (0.0, float("inf")),
     "lambda_init": (0.0, float("inf")),
+    "gae_lambda": (0.0, 1.0),
+    "clip": (0.0, float("inf")),
+    "target_kl": (0.0, float("inf")),
+    "entropy_weight": (0.0, float("inf")),
+    "value_weight": (0.0, float("inf")),
+    "max_grad_norm": (0.0, float("inf")),
+    "cost_discount": (0.0, 1.0),
+    "cost_gae_lambda": (0.0, 1.0),
+    "penalty_init": (1e-6, 80.0),  # its softplus is inverted in float32
+    "penalty_lr": (0.0, float("inf")),
+    "constraint_lr": (0.0, float("inf")),
+    "constraint_lr_decay": (0.0, 1.0),
+    "regulariser": (0.0, float("inf")),
+    "max_forward_kl": (0.0, float("inf")),
+    "max_reverse_kl": (0.0, float("inf")),
 }
+_COUNTS = (
+    "batch_size",
+    "demo_batch_size",
+    "replay_size",
+    "num_envs",
+    "grad_steps",
+    "rollout_steps",
+    "epochs",
+    "forward_steps",
+    "rollouts",
+    "backward_iters",
+)
 
 
 def check(cfg: Any) -> None:
@@ -118,7 +146,7 @@ def check(cfg: Any) -> None:
     for name, (low, high) in _RANGES.items():
         if hasattr(cfg, name) and not low <= (value := float(getattr(cfg, name))) <= high:
             raise ConfigError(f"{name} = {value:g}; want a value in [{low:g}, {high:g}].")
-    for name in ("batch_size", "demo_batch_size", "replay_size", "num_envs", "grad_steps"):
+    for name in _COUNTS:
         if hasattr(cfg, name) and getattr(cfg, name) < 1:
             raise ConfigError(f"{name} = {getattr(cfg, name)}; want at least 1.")
     if not cfg.hidden or min(cfg.hidden) < 1:
@@ -130,3 +158,8 @@ def check(cfg: Any) -> None:
             )
         if cfg.replay_size < cfg.batch_size:
             raise ConfigError(f"replay_size {cfg.replay_size} is smaller than batch_size {cfg.batch_size}.")
+    if hasattr(cfg, "rollout_steps") and cfg.num_envs * cfg.rollout_steps % cfg.batch_size:
+        raise ConfigError(
+            f"num_envs {cfg.num_envs} × rollout_steps {cfg.rollout_steps} is not a multiple of batch_size "
+            f"{cfg.batch_size}; change one."
+        )
