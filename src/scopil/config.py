@@ -14,7 +14,7 @@ def pytree(*, static: tuple[str, ...]) -> Callable[[type], type]:
         names = [f.name for f in fields(cls)]
         unknown = set(static) - set(names)
         assert not unknown, unknown
-        no_type_check(cls.__init__)  # the annotations are the border's; inside, a number may be an array or a tracer
+        no_type_check(cls.__init__)  # inside jit and vmap a `float` is an array
         data = [n for n in names if n not in static]
         return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(static))
 
