@@ -9,9 +9,12 @@ _SEAL = b"scopil sha256 "
 SEAL_BYTES = len(_SEAL) + 64
 
 
-def seal(body: bytes) -> bytes:
-    """What to write after `body` so that a reader sees any damage: a SHA-256 over every byte of it."""
-    return _SEAL + hashlib.sha256(body).hexdigest().encode()
+def seal(*pieces: bytes | memoryview) -> bytes:
+    """What to write after a file's pieces so that a reader sees any damage: a SHA-256 over every byte of them."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return _SEAL + digest.hexdigest().encode()
 
 
 def unsealed(data: bytes) -> bytes | None:
@@ -24,7 +27,7 @@ def unsealed(data: bytes) -> bytes | None:
     return body
 
 
-def write_atomically(path: Path, *pieces: bytes) -> None:
+def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """Write beside the target, flush to disk, then rename over it: the old file or the new one, never a mix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")

@@ -14,26 +14,46 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
-from safetensors.numpy import save as save_safetensors
 
 from scopil.core.replay import Replay
 from scopil.errors import CheckpointError
 from scopil.files import seal, unsealed, write_atomically
 
 FORMAT = "scopil-checkpoint-1"
+DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u4": "U32", "u1": "U8", "b1": "BOOL"}
 KEEP = 2  # the newest, and one to fall back to
 
 
 def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
     arrays = {name: _to_numpy(leaf) for name, leaf in _named(_trim(tree))}
-    # One entry: safetensors writes several in any order, and equal states are to give equal bytes.
-    body = save_safetensors(arrays, metadata={"scopil": json.dumps({"format": FORMAT, "note": note})})
+    pieces = _safetensors(arrays, {"scopil": json.dumps({"format": FORMAT, "note": note})})
     try:
-        write_atomically(path, body, seal(body))
+        write_atomically(path, *pieces, seal(*pieces))
     except OSError as error:
         raise CheckpointError(
             f"cannot write {path}: {error.strerror}. What was saved before is whole: make room and go on from it."
         ) from error
+
+
+def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | memoryview]:
+    """The file's pieces. The library joins them first, which for a full replay costs three copies of it, and writes
+    metadata in any order, where equal states are to give equal bytes."""
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # keeps every array aligned
+    header: dict[str, Any] = {"__metadata__": metadata}
+    pieces, at = [], 0
+    for name in order:
+        array = np.ascontiguousarray(arrays[name])
+        end = at + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[array.dtype.str[1:]],
+            "shape": arrays[name].shape,
+            "data_offsets": (at, end),
+        }
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little") + text, *pieces]
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
