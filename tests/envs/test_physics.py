@@ -46,7 +46,7 @@ def random_games(seed: int, held: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def play_numpy(starts: np.ndarray, actions: np.ndarray) -> Played:
-    games, rows = Games.at_rest(starts), []
+    games, rows = Games.at_rest(starts, np.float32), []
     for action in actions:
         games.play(action)
         state = (games.ball.copy(), games.speed.copy(), games.ticks.copy(), games.turning.copy())
