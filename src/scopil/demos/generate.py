@@ -45,9 +45,9 @@ class Recipe:
 
 
 RECIPES = {
-    "simple": Recipe(care=Care(clearance=15.0, speed=2.8, comfort=30.0), seed=0, unlawful=1),
+    "simple": Recipe(care=Care(clearance=15.0, speed=2.8, comfort=22.0), seed=0, unlawful=1),
     "multiple": Recipe(care=Care(clearance=9.0, speed=1.8, comfort=18.0), seed=0, unlawful=2),
-    "two-modes": Recipe(care=Care(clearance=15.0, speed=2.2, comfort=30.0), seed=0, unlawful=1, paired=True),
+    "two-modes": Recipe(care=Care(clearance=15.0, speed=2.2, comfort=22.0), seed=0, unlawful=1, paired=True),
 }
 
 

@@ -37,7 +37,8 @@ class Care:
     near_cost: float = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
     speed_cost: float = 8.0  # per step at twice the comfortable speed, growing as a square
     tilt_cost: float = 0.02  # per step and axis that stands tilted
-    turn_cost: float = 0.08  # per axis that goes from level to full tilt or back
+    turn_cost: float = 0.2  # per axis that goes from level to full tilt or back
+    graze_cost: float = 2.0  # for falling in over the very rim, growing as a square from 0 through the middle
     beam: int = 3000
     max_steps: int = 120
 
@@ -189,6 +190,7 @@ def _try(
     tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
     turned = jnp.sum(jnp.abs(after.tilt - state.tilt)) / MAX_TICKS
     paid = paid + share * step_cost + care.tilt_cost * tilted + care.turn_cost * turned
+    paid += jnp.where(fallen, care.graze_cost * _miss(after, player.hole) ** 2, 0.0)
     paid = jnp.where(allowed, paid, jnp.inf)
     return after, paid, paid + _to_go(player, after), fallen
 
@@ -200,6 +202,13 @@ def _to_go(player: Player, state: MarbleState) -> Float[Array, ""]:
     cruise = player.care.speed
     lost = jnp.sum((state.velocity - cruise * ahead) ** 2) / (2 * ACCELERATION)
     return (distance + lost) / (cruise * physics.UPDATES_PER_STEP)
+
+
+def _miss(state: MarbleState, hole: Float[Array, "2"]) -> Float[Array, ""]:
+    """How far from the hole's centre the ball's line of motion runs, as a share of the hole's radius."""
+    to_hole, v = hole - state.position, state.velocity
+    across = jnp.abs(to_hole[0] * v[1] - to_hole[1] * v[0])
+    return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / physics.HOLE_RADIUS
 
 
 def _margins(laws: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
