@@ -1,12 +1,6 @@
 """Marble Maze: a ball on a tilting tray, with laws that nothing enforces."""
 
-from scopil.envs.marble_maze.constraints import (
-    Circle,
-    Constraint,
-    HorizontalLine,
-    Rectangle,
-    VerticalLine,
-)
+from scopil.envs.marble_maze.constraints import Circle, Constraint, HorizontalLine, Rectangle, VerticalLine
 from scopil.envs.marble_maze.env import MarbleMaze
 from scopil.envs.marble_maze.settings import SETTINGS, MarbleParams
 
