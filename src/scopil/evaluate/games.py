@@ -83,9 +83,9 @@ def _rollout(
 ) -> dict[str, Any]:
     begin_info = env.env.state_info(state.inner, env.params)
 
-    def body(carry, k):
+    def body(carry, step):
         state, alive = carry
-        k_act, k_step = jax.random.split(k)
+        k_act, k_step = jax.random.split(jax.random.fold_in(key, step))
         action = script(state, k_act)
         after, t = env.advance(state, action, k_step)
         info = env.env.transition_info(state.inner, action, after.inner, env.params)
@@ -93,7 +93,7 @@ def _rollout(
         row = {"transition": t, "info": info, "alive": alive}
         return (jax.tree.map(lambda new, old: jnp.where(alive, new, old), after, state), alive & ~over), row
 
-    _, rows = jax.lax.scan(body, (state, jnp.array(True)), jax.random.split(key, env.horizon))
+    _, rows = jax.lax.scan(body, (state, jnp.array(True)), jnp.arange(env.horizon))
     return rows | {"begin": state.obs, "begin_info": begin_info}
 
 
