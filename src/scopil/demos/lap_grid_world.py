@@ -3,7 +3,7 @@
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.lap_grid_world import CELLS, COINS, FORWARD, MAX_STEPS, LapGridWorld
+from scopil.envs.lap_grid_world import ACTIONS, CELLS, COINS, FORWARD, MAX_STEPS, OBSERVATIONS
 
 
 def forward_laps(games: int = 1) -> Demonstrations:
@@ -13,7 +13,7 @@ def forward_laps(games: int = 1) -> Demonstrations:
         [(cells[:, None] / (CELLS / 2) - 1.0).astype(np.float32)] * games,
         [np.full(MAX_STEPS, FORWARD)] * games,
         [3.0 * np.isin(cells[1:], COINS)] * games,
-        observation_space=LapGridWorld.observation_space,
-        action_space=LapGridWorld.action_space,
+        observation_space=OBSERVATIONS,
+        action_space=ACTIONS,
         name="lap-grid-world/forward",
     )

@@ -17,6 +17,8 @@ CELLS = 40
 COINS = (5, 15, 25, 35)
 FORWARD, BACKWARD = 0, 1
 MAX_STEPS = 200
+OBSERVATIONS = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+ACTIONS = gym.spaces.Discrete(2)
 
 
 class LapParams(NamedTuple):
@@ -24,6 +26,9 @@ class LapParams(NamedTuple):
 
     enforced: bool = False
     max_steps: int = MAX_STEPS
+
+
+DEFAULT = LapParams()
 
 
 class LapState(NamedTuple):
@@ -35,8 +40,8 @@ class LapState(NamedTuple):
 class LapGridWorld(FuncEnv):
     """Two actions, forward and backward; the observation is cell/20 − 1."""
 
-    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
+    observation_space = OBSERVATIONS
+    action_space = ACTIONS
 
     def get_default_params(self, **kwargs: Any) -> LapParams:
         return LapParams(**kwargs)
@@ -45,9 +50,9 @@ class LapGridWorld(FuncEnv):
         return LapState(jnp.int32(0), jnp.int32(0), jnp.array(False))
 
     def transition(
-        self, state: LapState, action: Int[Array, ""], rng: Any = None, params: LapParams = LapParams()
+        self, state: LapState, action: Int[Array, ""], rng: Any = None, params: LapParams | None = None
     ) -> LapState:
-        caught = (action == BACKWARD) & params.enforced
+        caught = (action == BACKWARD) & (params or DEFAULT).enforced
         move = jnp.where(action == FORWARD, 1, -1)
         return LapState(jnp.where(caught, state.cell, (state.cell + move) % CELLS), state.steps + 1, caught)
 
@@ -68,8 +73,8 @@ class LapGridWorld(FuncEnv):
     def terminal(self, state: LapState, rng: Any = None, params: Any = None) -> Bool[Array, ""]:
         return state.caught
 
-    def truncation(self, state: LapState, params: LapParams = LapParams()) -> Bool[Array, ""]:
-        return (state.steps >= params.max_steps) & ~state.caught
+    def truncation(self, state: LapState, params: LapParams | None = None) -> Bool[Array, ""]:
+        return (state.steps >= (params or DEFAULT).max_steps) & ~state.caught
 
     def state_info(self, state: LapState, params: Any = None) -> dict[str, Array]:
         return {"cost": jnp.float32(0.0)}
