@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from scopil.core import soft
-from scopil.core.distributions import Categorical
+from scopil.core.distributions import Categorical, pick
 from scopil.core.imitation import entropic_constraint, nll_constraint
 
 P = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
@@ -34,7 +34,7 @@ def test_an_infinite_future_behind_a_termination_is_not_seen():
 
 def test_the_td_loss_is_half_a_square_of_the_taken_action():
     action, y = jnp.array([1, 0, 1]), jnp.array([0.0, 4.0, 0.5])
-    np.testing.assert_allclose(soft.q_of(QS, action), [3.0, 2.0, 0.5])
+    np.testing.assert_allclose(pick(QS, action), [3.0, 2.0, 0.5])
     np.testing.assert_allclose(soft.td_loss(QS, action, y), [4.5, 2.0, 0.0])
 
 

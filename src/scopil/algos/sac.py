@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scopil.algos.base import Algorithm, Metrics, Spaces
 from scopil.config import pytree
 from scopil.core import soft
-from scopil.core.distributions import Categorical
+from scopil.core.distributions import Categorical, pick
 from scopil.core.learner import Learned, descend, learned
 from scopil.core.nets import MLP, polyak
 from scopil.types import PRNGKey, Transition
@@ -112,7 +112,7 @@ def critic_step(
     def loss(critics):
         q1, q2 = critics[0](batch.obs), critics[1](batch.obs)
         j_q = soft.td_loss(q1, batch.action, y) + soft.td_loss(q2, batch.action, y)
-        return j_q.mean(), soft.q_of(q1, batch.action).mean()
+        return j_q.mean(), pick(q1, batch.action).mean()
 
     critics, j_q, q_mean = descend(state.critics, loss, cfg.learning_rate)
     return critics, {"critic/loss": j_q, "critic/q": q_mean}

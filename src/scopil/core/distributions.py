@@ -8,6 +8,12 @@ from jaxtyping import Array, Float, Int
 from scopil.types import PRNGKey
 
 
+def pick(values: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """values(s, a) at the given actions. A masked sum: its gradient is a product, where a gather's is a scatter."""
+    chosen = jax.nn.one_hot(action, values.shape[-1], dtype=bool)
+    return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1)
+
+
 class Categorical(eqx.Module):
     """π(·|s) over A actions, for any leading axes."""
 
@@ -21,7 +27,7 @@ class Categorical(eqx.Module):
         return jnp.exp(self.log_probs)
 
     def log_prob(self, action: Int[Array, "*B"]) -> Float[Array, "*B"]:
-        return jnp.take_along_axis(self.log_probs, action[..., None], axis=-1)[..., 0]
+        return pick(self.log_probs, action)
 
     def expect(self, values: Float[Array, "*B A"]) -> Float[Array, "*B"]:
         """Σ_a π(a|s) values(s, a)"""

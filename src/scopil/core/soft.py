@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.core.distributions import Categorical
+from scopil.core.distributions import Categorical, pick
 
 Scalar = float | Float[Array, ""]
 
@@ -20,15 +20,11 @@ def td_target(
     return reward + discount * jnp.where(terminated, 0.0, v_next)
 
 
-def q_of(q: Float[Array, "B A"], action: Int[Array, " B"]) -> Float[Array, " B"]:
-    return jnp.take_along_axis(q, action[:, None], axis=-1)[:, 0]
-
-
 def td_loss(
     q: Float[Array, "B A"], action: Int[Array, " B"], target: Float[Array, " B"]
 ) -> Float[Array, " B"]:
     """½ (Q(s,a) − y)²"""
-    return 0.5 * (q_of(q, action) - target) ** 2
+    return 0.5 * (pick(q, action) - target) ** 2
 
 
 def policy_objective(pi: Categorical, q: Float[Array, "B A"], alpha: Scalar) -> Float[Array, " B"]:
