@@ -1,0 +1,138 @@
+"""NaN and infinity stop training, name their cause, and never reach a checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probes import PAIRS, SMALL, Endless
+from scopil.algos import ALGORITHMS
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.functional import CompiledEnv
+from scopil.envs.gym import FunctionalEnv
+from scopil.errors import DatasetError, DivergedError
+from scopil.train.checkpoint import load_tree
+from scopil.train.offpolicy import OffPolicy
+from scopil.train.run import Run, RunSpec
+from scopil.train.trainer import Report, Trainer
+
+AT = 7_000  # the step of the endless episode whose reward is not a number
+
+
+class Poisoned(Endless):
+    """Reward ±1 as drawn at the start, until one day it is not a number."""
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return jnp.where(next_state.clock == AT, jnp.nan, state.sign)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return OffPolicy(ALGORITHMS["scopil"], CompiledEnv(Poisoned()), PAIRS)
+
+
+@pytest.fixture
+def trainer(loop):
+    return Trainer(loop, ALGORITHMS["scopil"].config(demo_batch_size=4, **SMALL), seed=0)
+
+
+def stops(trainer: Trainer, match: str, until: int = 2_000) -> None:
+    heard: list[Report] = []
+    with pytest.raises(DivergedError, match=match):
+        trainer.advance(until, heard.append)
+    assert heard == []  # nobody was told, so nobody has saved
+
+
+def test_a_healthy_run_goes_on(trainer):
+    heard: list[Report] = []
+    trainer.advance(AT - 1, heard.append)
+    assert [r.env_steps for r in heard] == [5_000, AT - 1]
+    with pytest.raises(DivergedError, match=f"before environment step {AT}: .*reward that is not finite"):
+        trainer.advance(AT)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_not_finite(value, trainer):
+    env = trainer.state.env
+    inner = env.inner._replace(sign=jnp.full_like(env.inner.sign, value))
+    trainer.state = trainer.state._replace(env=env._replace(inner=inner))
+    stops(trainer, "the environment returned a reward that is not finite")
+
+
+@pytest.mark.parametrize("part", ["actor", "critics", "log_alpha"])
+def test_a_parameter_that_is_not_finite(part, trainer):
+    learner = trainer.state.learner
+    sick = getattr(learner, part)
+    sick = sick._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, sick.params))
+    trainer.state = trainer.state._replace(learner=learner._replace(**{part: sick}))
+    stops(trainer, "became NaN or infinite")
+
+
+def test_a_multiplier_that_is_not_finite(trainer):
+    learner = trainer.state.learner._replace(multiplier=jnp.float32(jnp.inf))
+    trainer.state = trainer.state._replace(learner=learner)
+    stops(trainer, "dual/lambda.* became NaN or infinite")
+
+
+def test_a_memory_of_the_optimiser_that_is_not_finite(trainer):
+    """No metric shows it: an infinite second moment makes steps of size zero."""
+    learner = trainer.state.learner
+    opt = learner.log_alpha.opt._replace(nu=jnp.float32(jnp.inf))
+    log_alpha = learner.log_alpha._replace(opt=opt)
+    trainer.state = trainer.state._replace(learner=learner._replace(log_alpha=log_alpha))
+    stops(trainer, "a parameter became NaN or infinite")
+
+
+def test_a_rate_far_too_high(trainer):
+    trainer.cfg = replace(trainer.cfg, learning_rate=1e25)
+    stops(trainer, r"became NaN or infinite.*lower learning_rate \(now 1e\+25\)")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_demonstrations_are_refused_at_birth(value):
+    with pytest.raises(DatasetError, match=f"{value} at index"):
+        Demonstrations.from_arrays([np.array([[0.0], [value], [0.0]])], [np.array([0, 1])])
+
+
+@pytest.fixture
+def env_id():
+    name = "probe/Poisoned-v0"
+    gym.register(name, entry_point=lambda: FunctionalEnv(CompiledEnv(Poisoned())))
+    yield name
+    del gym.registry[name]
+
+
+def test_a_run_keeps_its_last_good_checkpoint(env_id, tmp_path):
+    spec = RunSpec(
+        algorithm="sac",
+        env=env_id,
+        steps=20_000,
+        eval_every=10**9,
+        checkpoint_every=5_000,
+        config=dict(SMALL),
+    )
+    run = Run.create(tmp_path / "run", spec)
+    good: dict[int, Any] = {}
+    keep: Callable[[Report], None] = lambda r: good.update({r.env_steps: jax.device_get(r.state.learner)})  # noqa: E731
+    with pytest.raises(DivergedError, match="reward that is not finite"):
+        run.train(keep)
+    assert list(good) == [5_000]
+
+    again = Run.open(tmp_path / "run")
+    assert not again.finished
+    assert [row["env_steps"] for row in again.metrics.rows()] == [5_000]
+    (path,) = again.checkpoints.files()
+    assert again.newest_policy() == path
+    like = jax.eval_shape(
+        OffPolicy(ALGORITHMS["sac"], again.env()).init, jax.random.key(0), spec.build_config()
+    )
+    state, _ = load_tree(path, like)
+    assert int(state.env_steps) == 5_000
+    for saved, seen in zip(jax.tree.leaves(state.learner), jax.tree.leaves(good[5_000])):
+        np.testing.assert_array_equal(saved, seen)
+        assert np.isfinite(saved).all()

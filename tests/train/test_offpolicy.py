@@ -1,0 +1,142 @@
+"""The compiled loop: counts, seeds, lengths, and `vmap` over seeds and over the numbers of a config."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probes import PAIRS, SMALL, Probe
+from scopil.algos import ALGORITHMS
+from scopil.envs.functional import CompiledEnv
+from scopil.train.offpolicy import OffPolicy
+
+SCOPIL = ALGORITHMS["scopil"]
+CONFIG = SCOPIL.config(demo_batch_size=4, **SMALL)
+BLOCKS = 30
+
+
+class Walk(Probe):
+    """Three steps at most; the reward and the observation depend on everything there is."""
+
+    def observation(self, state, rng, params=None):
+        return (state.sign * (1 + state.clock) + 0.1 * jax.random.normal(rng))[None]
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return state.sign * action + jax.random.normal(rng)
+
+    def terminal(self, state, rng, params=None):
+        return (state.clock >= 2) & (state.sign > 0)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return OffPolicy(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), PAIRS)
+
+
+def bits(state: Any) -> list[bytes]:
+    state = state._replace(key=jax.random.key_data(state.key))
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
+
+
+def run(loop: OffPolicy, seed: int, cfg: Any, *lengths: int) -> Any:
+    state = loop.start(jax.random.key(seed), cfg)
+    for length in lengths:
+        state, _ = loop.run_blocks(state, cfg, length)
+    return state
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(loop):
+    first = run(loop, 0, CONFIG, BLOCKS)
+    assert bits(first) == bits(run(loop, 0, CONFIG, BLOCKS))
+    other = run(loop, 1, CONFIG, BLOCKS)
+    assert not np.array_equal(first.learner.actor.params.weights[0], other.learner.actor.params.weights[0])
+    assert not np.array_equal(first.replay.rows, other.replay.rows)
+
+
+def test_stretches_of_any_lengths_end_in_the_same_bits(loop):
+    whole = bits(run(loop, 0, CONFIG, 30))
+    assert bits(run(loop, 0, CONFIG, 10, 20)) == whole
+    assert bits(run(loop, 0, CONFIG, 1, 7, 22)) == whole
+    assert bits(run(loop, 0, CONFIG, 29)) != whole
+
+
+def test_the_start_fills_one_batch_and_learns_nothing(loop):
+    state, fresh = loop.start(jax.random.key(0), CONFIG), loop.init(jax.random.key(0), CONFIG)
+    assert int(state.replay.size) == int(state.env_steps) == CONFIG.batch_size
+    assert int(fresh.replay.size) == int(fresh.env_steps) == 0
+    for a, b in zip(jax.tree.leaves(state.learner), jax.tree.leaves(fresh.learner)):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_several_environments_and_gradient_steps(loop):
+    cfg = replace(CONFIG, num_envs=4, grad_steps=3)
+    state = loop.start(jax.random.key(0), cfg)
+    before = int(state.replay.added)
+    assert before == cfg.batch_size
+    state, metrics = loop.run_blocks(state, cfg, BLOCKS)
+    added = BLOCKS * 4
+    assert int(state.replay.added) == int(state.env_steps) == before + added
+    assert int(state.learner.actor.opt.count) == int(state.learner.critics.opt.count) == BLOCKS * 3
+
+    rows = np.asarray(state.replay.rows)[before : before + added]
+    obs, action, reward, _, terminated, truncated = rows.T
+    ended = (terminated + truncated).astype(bool)
+    assert set(action) == {0.0, 1.0}
+    assert terminated.any()
+    assert truncated.any()
+    assert float(metrics["episode/count"]) == ended.sum()
+    np.testing.assert_allclose(metrics["env/reward"], reward.mean(), rtol=1e-5)
+    lanes = obs.reshape(BLOCKS, 4).T  # environments differ from one another
+    assert len({lane.tobytes() for lane in lanes}) == 4
+
+    # Whole episodes, replayed by hand: those that were under way before these rows are known from the warm-up.
+    all_rows = np.asarray(state.replay.rows)[: before + added].reshape(-1, 4, 6)
+    returns, steps = [], []
+    for lane in range(4):
+        total, length = 0.0, 0
+        for block, row in enumerate(all_rows[:, lane]):
+            total, length = total + row[2], length + 1
+            if row[4] or row[5]:
+                if block >= before // 4:
+                    returns.append(total)
+                    steps.append(length)
+                total, length = 0.0, 0
+    np.testing.assert_allclose(metrics["episode/return"], np.mean(returns), rtol=1e-4)
+    np.testing.assert_allclose(metrics["episode/steps"], np.mean(steps), rtol=1e-5)
+
+
+def test_successors_are_true_ones_and_the_next_row_begins_anew(loop):
+    """In the ring of one environment, `next_obs` of a row is `obs` of the next one unless an episode ended there."""
+    rows = np.asarray(run(loop, 3, CONFIG, BLOCKS).replay.rows)[: CONFIG.batch_size + BLOCKS]
+    ended = (rows[:-1, 4] + rows[:-1, 5]).astype(bool)
+    np.testing.assert_array_equal(rows[:-1, 3][~ended], rows[1:, 0][~ended])
+    assert not np.isclose(rows[:-1, 3][ended], rows[1:, 0][ended]).any()
+
+
+def test_vmap_over_seeds_and_config_numbers_equals_single_runs(loop):
+    """Rounding may differ between the programs, and grows; ten blocks keep the same actions and close numbers."""
+    seeds, slacks, rates = [0, 1, 0, 0], [0.0, 0.0, 0.7, 0.0], [3e-4, 3e-4, 3e-4, 3e-3]
+    blocks, base = 10, replace(CONFIG, lambda_lr=0.3)  # so that the slack is felt within ten blocks
+
+    def one(key, slack, rate):
+        cfg = replace(base, slack=slack, learning_rate=rate)
+        return loop.run(loop.init(key, cfg), cfg, blocks)[0]
+
+    keys = jax.vmap(jax.random.key)(jnp.array(seeds))
+    many = jax.jit(jax.vmap(one))(keys, jnp.array(slacks), jnp.array(rates))
+    actors = []
+    for i, (seed, slack, rate) in enumerate(zip(seeds, slacks, rates)):
+        cfg = replace(base, slack=slack, learning_rate=rate)
+        single, _ = loop.run_blocks(loop._init(jax.random.key(seed), cfg), cfg, blocks)
+        lane = jax.tree.map(lambda leaf, i=i: leaf[i], many)
+        np.testing.assert_array_equal(lane.env_steps, single.env_steps)
+        for a, b in zip(jax.tree.leaves(lane.learner), jax.tree.leaves(single.learner)):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(lane.replay.rows, single.replay.rows, rtol=1e-5, atol=1e-6)
+        actors.append(np.asarray(lane.learner.actor.params.weights[0]))
+    for other in actors[1:]:  # each of the three numbers matters
+        assert not np.allclose(other, actors[0], rtol=1e-4, atol=1e-5)
+    assert float(many.learner.multiplier[2]) < float(many.learner.multiplier[0])  # more slack, less pressure
