@@ -1,0 +1,225 @@
+"""Real deaths: a training process killed at any moment and resumed ends in the same bytes as one left alone.
+
+The children share a compilation cache, so that a resumed run costs seconds rather than half a minute.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from samples import marble_games
+from scopil.demos import store
+from scopil.train.checkpoint import read_arrays
+from scopil.train.run import Run
+
+TINY = [
+    "--hidden",
+    "8",
+    "--batch-size",
+    "32",
+    "--replay-size",
+    "12000",
+    "--demo-batch-size",
+    "16",
+    "--seed",
+    "5",
+]
+EVERY = ["--checkpoint-every", "5000", "--eval-every", "10000"]
+STEPS = 20_000  # the replay wraps on the way
+PATIENCE = 240.0  # seconds; a busy machine compiles slowly
+
+
+class Lab:
+    """Where the runs of one test module live."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        store.write(marble_games(steps=12, games=3), folder / "demos.npz")
+
+    def start(self, name: str, steps: int = STEPS, limit_bytes: int | None = None) -> subprocess.Popen:
+        """Begin a run, or go on with it when its folder has got that far."""
+        run = self.folder / name
+        argv = ["--resume", str(run)]
+        if not (run / "run.json").exists():
+            argv = [
+                "scopil",
+                "--out",
+                str(run),
+                "--demos",
+                str(self.folder / "demos.npz"),
+                "--steps",
+                str(steps),
+            ]
+            argv += TINY + EVERY
+        cache = {
+            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "cache"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+        }
+
+        child = "import sys; from scopil.cli import main; sys.exit(main(sys.argv[1:]))"
+        if limit_bytes is not None:
+            limits = (limit_bytes, limit_bytes)
+            child = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, {limits}); {child}"
+        return subprocess.Popen(
+            [sys.executable, "-c", child, "train", *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | cache,
+        )
+
+    def finish(self, name: str, **options) -> Run:
+        child = self.start(name, **options)
+        out, err = child.communicate(timeout=PATIENCE)
+        assert child.returncode == 0, out + err
+        return Run.open(self.folder / name)
+
+    def checkpoints(self, name: str) -> list[str]:
+        return sorted(p.name for p in (self.folder / name).glob("checkpoints/*.ckpt"))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Lab:
+    return Lab(tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lab) -> Run:
+    return lab.finish("undisturbed")
+
+
+def until(child: subprocess.Popen, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def kill(child: subprocess.Popen) -> None:
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+
+def assert_same_end(run: Run, undisturbed: Run) -> None:
+    assert run.finished
+    assert run.policy_file.read_bytes() == undisturbed.policy_file.read_bytes()
+    assert run.metrics.path.read_bytes() == undisturbed.metrics.path.read_bytes()
+    assert [f.read_bytes() for f in run.checkpoints.files()] == [
+        f.read_bytes() for f in undisturbed.checkpoints.files()
+    ]
+    assert not list(run.folder.rglob("*.tmp"))
+
+
+def moments(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
+    """Start-up, half a checkpoint on disk, a stretch's line written with its checkpoint still to come."""
+    folder = lab.folder / name
+    yield lambda: (folder / ".lock").exists()
+    yield lambda: any(folder.glob("checkpoints/.*.tmp")) or len(lab.checkpoints(name)) > 0
+    before = len(lab.checkpoints(name))
+    lines = folder / "metrics.jsonl"
+    yield lambda: lines.read_bytes().count(b"\n") > before + 1
+
+
+def test_killed_three_times_and_none_the_wiser(lab, undisturbed):
+    for happened in moments(lab, "killed"):
+        child = lab.start("killed")
+        until(child, happened)
+        kill(child)
+        assert not Run.open(lab.folder / "killed").finished
+    assert_same_end(lab.finish("killed"), undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_stops_and_says_how_to_go_on(number, lab, undisturbed):
+    name = f"asked-{number}"
+    child = lab.start(name)
+    until(child, lambda: len(lab.checkpoints(name)) > 0)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 130, out + err
+    run = Run.open(lab.folder / name)
+    step = run.metrics.rows()[-1]["env_steps"]
+    assert 5000 < step < STEPS
+    assert f"stopped at step {step:,}, saved; go on with: scopil train --resume" in " ".join(out.split())
+    assert lab.checkpoints(name)[-1] == f"{step:012d}.ckpt"
+    if number == signal.SIGINT:  # the other leaves the same folder
+        assert_same_end(lab.finish(name), undisturbed)
+
+
+def test_a_second_interrupt_stops_at_once(lab, undisturbed):
+    child = lab.start("impatient", steps=10_000_000)
+    until(child, lambda: (lab.folder / "impatient" / "metrics.jsonl").exists())  # it has yet to compile
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 130, out + err
+    assert "Ctrl-C again stops at once" in out
+    assert lab.checkpoints("impatient") == []
+
+
+def test_a_full_disk_is_named_and_costs_nothing(lab, undisturbed):
+    """5 000 transitions fit under the limit, 10 000 do not."""
+    child = lab.start("full", limit_bytes=600_000)
+    out, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 2, out + err
+    assert err.startswith("error: cannot write ")
+    assert "000000010000.ckpt: File too large. What was saved before is whole" in err
+    assert err.count("\n") == 1
+    assert lab.checkpoints("full") == ["000000005000.ckpt"]
+    assert not list((lab.folder / "full").rglob("*.tmp"))
+    kept = lab.folder / "full" / "checkpoints" / "000000005000.ckpt"
+    assert int(read_arrays(kept)[0][".env_steps"]) == 5000  # its checksum is right
+
+
+def test_one_process_a_folder(lab, undisturbed):
+    first = lab.start("shared", steps=10_000_000)
+    until(first, lambda: (lab.folder / "shared" / "metrics.jsonl").exists())
+    second = lab.start("shared")
+    _, err = second.communicate(timeout=PATIENCE)
+    kill(first)
+    assert second.returncode == 2
+    assert err.endswith("shared is being trained by another process.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_moments(seed, lab, undisturbed):
+    """Until it has died ten times or got to the end between two deaths."""
+    rng, name = random.Random(seed), f"random-{seed}"
+    for _ in range(10):
+        child = lab.start(name)
+        try:
+            child.communicate(timeout=rng.uniform(0.5, 12.0))
+        except subprocess.TimeoutExpired:
+            kill(child)
+        else:
+            break
+    assert_same_end(lab.finish(name), undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_around_every_checkpoint(lab, undisturbed):
+    rng = random.Random(0)
+    for _ in range(12):
+        child = lab.start("edges")
+        before = lab.checkpoints("edges")
+        folder = lab.folder / "edges" / "checkpoints"
+        while child.poll() is None and lab.checkpoints("edges") == before and not any(folder.glob(".*.tmp")):
+            time.sleep(0.0002)
+        time.sleep(rng.uniform(0.0, 0.01))
+        if child.poll() is not None:
+            break
+        kill(child)
+    assert_same_end(lab.finish("edges"), undisturbed)
