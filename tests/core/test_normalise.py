@@ -1,0 +1,52 @@
+"""Running statistics against the moments of everything seen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from reference import ppo_numpy as ref
+from scopil.core import normalise
+from scopil.core.normalise import absorb, fresh, fresh_scale, scale_signal
+
+
+def test_batches_add_up_to_the_moments_of_all_rows():
+    rows = np.random.default_rng(0).normal(3.0, 2.0, (60, 4)).astype(np.float32)
+    stats = fresh((4,))
+    for part in np.split(rows, [5, 6, 40]):
+        stats = absorb(stats, jnp.asarray(part))
+        assert stats is not None
+    mean, var = ref.moments(rows.astype(np.float64))
+    np.testing.assert_allclose(stats.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(stats.var, var, rtol=1e-5)
+    got = normalise.normalise(stats, jnp.asarray(rows))
+    wanted = np.clip((rows - mean) / np.sqrt(var + 1e-8), -10, 10)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(normalise.normalise_in_numpy(stats, rows), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_outliers_are_clipped_and_none_means_untouched():
+    x = jnp.array([[1e6], [-1e6], [0.5]])
+    np.testing.assert_allclose(normalise.normalise(fresh((1,)), x)[:, 0], [10.0, -10.0, 0.5], rtol=1e-6)
+    np.testing.assert_array_equal(normalise.normalise(None, x), x)
+    assert absorb(None, x) is None
+    assert scale_signal(None, x, x > 0, 0.9)[1] is x
+
+
+def test_a_signal_is_scaled_by_what_was_known_at_the_time():
+    rng = np.random.default_rng(1)
+    signal = rng.normal(-2.0, 3.0, (50, 4)).astype(np.float32)
+    ended = rng.random((50, 4)) < 0.1
+    wanted = ref.scaled(signal.astype(np.float64), ended, 0.9)
+    half, first = scale_signal(fresh_scale(4), jnp.asarray(signal[:20]), jnp.asarray(ended[:20]), 0.9)
+    _, second = scale_signal(half, jnp.asarray(signal[20:]), jnp.asarray(ended[20:]), 0.9)
+    np.testing.assert_allclose(jnp.concatenate([first, second]), wanted, rtol=1e-4)
+
+
+def test_a_restart_forgets_the_returns_but_not_their_spread():
+    scale, _ = scale_signal(fresh_scale(2), jnp.ones((3, 2)), jnp.zeros((3, 2), bool), 0.9)
+    again = normalise.restarted(scale)
+    assert scale is not None
+    assert again is not None
+    assert np.all(np.asarray(scale.running) > 0)
+    assert not np.any(again.running)
+    jax.tree.map(np.testing.assert_array_equal, again.stats, scale.stats)
