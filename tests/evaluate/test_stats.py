@@ -1,0 +1,108 @@
+"""Against closed forms, counting by hand and, where it is installed, SciPy."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from scopil.evaluate import stats
+
+
+def test_mean_and_population_deviation():
+    assert stats.mean_std([1.0, 2.0, 3.0, 6.0]) == pytest.approx((3.0, math.sqrt((4 + 1 + 0 + 9) / 4)))
+
+
+def test_iqm_leaves_out_a_quarter_at_each_end():
+    assert stats.iqm([100.0, 1.0, 2.0, -50.0]) == 1.5
+    assert stats.iqm([7.0]) == 7.0
+    ten = np.array([0, 0, 1, 2, 3, 4, 5, 6, 1e6, 1e9])
+    assert stats.iqm(ten) == pytest.approx(3.5)
+
+
+def test_iqm_is_scipys_trimmed_mean():
+    trim_mean = pytest.importorskip("scipy.stats").trim_mean
+    values = np.random.default_rng(0).normal(size=(20, 13))
+    for row in values:
+        assert stats.iqm(row) == pytest.approx(trim_mean(row, 0.25))
+
+
+def test_bootstrap_of_a_mean_matches_the_normal_interval():
+    values = np.random.default_rng(1).normal(5.0, 2.0, size=400)
+    low, high = stats.bootstrap_interval([values], lambda v: float(np.mean(v)), level=0.9)
+    half = 1.645 * values.std() / math.sqrt(len(values))
+    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.02)
+
+
+def test_bootstrap_keeps_each_strata_share():
+    """Each stratum is constant: no resample can differ, where pooled resampling would."""
+    assert stats.bootstrap_interval([[0.0] * 3, [1.0] * 5], lambda v: float(np.mean(v))) == (0.625, 0.625)
+    low, high = stats.bootstrap_interval([[0.0] * 3 + [1.0] * 5], lambda v: float(np.mean(v)))
+    assert low < 0.625 < high
+
+
+def test_bootstrap_is_repeatable_and_moves_with_its_seed():
+    values = [0.1, 0.5, 0.2, 0.9, 0.3]
+    assert stats.bootstrap_interval([values], seed=3) == stats.bootstrap_interval([values], seed=3)
+    few = {stats.bootstrap_interval([values], resamples=50, seed=s) for s in range(5)}
+    assert len(few) > 1
+
+
+@pytest.mark.parametrize(("n", "level"), [(1, 0.95), (40, 0.95), (400, 0.99)])
+def test_no_hits_have_a_closed_bound(n, level):
+    assert stats.clopper_pearson_upper(0, n, level) == pytest.approx(1 - (1 - level) ** (1 / n), rel=1e-12)
+
+
+def test_all_but_one_hit_has_a_closed_bound():
+    """P(X ≤ n−1) = 1 − pⁿ."""
+    assert stats.clopper_pearson_upper(6, 7) == pytest.approx(0.95 ** (1 / 7), rel=1e-12)
+    assert stats.clopper_pearson_upper(7, 7) == 1.0
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 40), (17, 400), (399, 400), (3, 10_000)])
+def test_bound_is_scipys_beta_quantile(k, n):
+    beta = pytest.importorskip("scipy.stats").beta
+    assert stats.clopper_pearson_upper(k, n) == pytest.approx(beta.ppf(0.95, k + 1, n - k), rel=1e-9)
+
+
+def test_binomial_tail_by_counting():
+    by_hand = sum(math.comb(12, i) * 0.3**i * 0.7 ** (12 - i) for i in range(5))
+    assert stats.binomial_cdf(4, 12, 0.3) == pytest.approx(by_hand, rel=1e-12)
+    assert stats.binomial_cdf(3, 9, 0.0) == 1.0
+    assert stats.binomial_cdf(3, 9, 1.0) == 0.0
+
+
+@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, 0)])
+def test_nonsense_trials_are_refused(k, n):
+    with pytest.raises(ValueError, match="trials"):
+        stats.clopper_pearson_upper(k, n)
+
+
+def test_one_bad_game_makes_a_seed_unsafe():
+    assert stats.unsafe_share([0.0, 0.025, 0.0, 3.0]) == 0.5
+    assert stats.unsafe_share([0.0, 0.0]) == 0.0
+
+
+def test_permutation_test_by_going_through_every_order():
+    a, b = [1.0, 4.0, 2.5], [3.0, 5.0, 6.0, 2.0]
+    pooled, observed = a + b, abs(np.mean(a) - np.mean(b))
+    orders = list(permutations(range(7)))
+    far = sum(
+        abs(np.mean([pooled[i] for i in o[:3]]) - np.mean([pooled[i] for i in o[3:]])) >= observed - 1e-9
+        for o in orders
+    )
+    assert stats.permutation_test(a, b) == pytest.approx(far / len(orders))
+
+
+def test_permutation_test_separates_and_does_not():
+    rng = np.random.default_rng(0)
+    near, far = rng.normal(0, 1, (2, 10)), rng.normal(3, 1, 10)  # C(20, 10) = 184 756: drawn
+    assert stats.permutation_test(near[0], far) < 0.001
+    assert stats.permutation_test(near[0], near[1]) > 0.05
+    assert stats.permutation_test([1.0, 1.0], [1.0, 1.0]) == 1.0
+
+
+def test_permutation_p_values_are_uniform_when_nothing_differs():
+    rng = np.random.default_rng(2)
+    p = [stats.permutation_test(*rng.normal(size=(2, 5))) for _ in range(200)]
+    assert 0.02 < np.mean(np.array(p) <= 0.1) < 0.18
