@@ -28,6 +28,7 @@ _HOME = {
     "PPO": "scopil.agents",
     "PPODGD": "scopil.agents",
     "ICRL": "scopil.agents",
+    "BC": "scopil.agents",
     "OraclePPOLagrangian": "scopil.agents",
     "load": "scopil.agents",
 }

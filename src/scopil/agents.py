@@ -211,6 +211,12 @@ class ICRL(Agent):
     algorithm = ALGORITHMS["icrl"]
 
 
+class BC(Agent):
+    """Behaviour cloning: demonstrations alone (docs/algorithms/bc.md)."""
+
+    algorithm = ALGORITHMS["bc"]
+
+
 class OraclePPOLagrangian(Agent):
     """PPO-Lagrangian that is told the true cost: a yardstick (docs/algorithms/ppo_lagrangian.md)."""
 
@@ -219,5 +225,5 @@ class OraclePPOLagrangian(Agent):
 
 AGENTS: dict[str, type[Agent]] = {
     cls.algorithm.name: cls
-    for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC, PPO, PPODGD, ICRL, OraclePPOLagrangian)
+    for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC, PPO, PPODGD, ICRL, BC, OraclePPOLagrangian)
 }
