@@ -166,6 +166,8 @@ class Run:
         """Evaluates, logs and saves as the stretches go by. Lines are written before the checkpoint after them."""
         evaluate = self._evaluator(trainer.loop.env)
         begun, at = time.monotonic(), trainer.env_steps
+        kept = self.timing.rows()
+        before = kept[-1].get("seconds", 0.0) if kept else 0.0  # spent by earlier sittings
 
         def due(every: int, step: int) -> bool:
             """The first stretch to end at or after a multiple of `every`, and the last one."""
@@ -178,9 +180,9 @@ class Run:
                 row |= evaluate(report)
             self.metrics.append(row)
             board(step, row)
-            self.timing.append(
-                {"env_steps": step, "steps_per_second": (step - at) / (time.monotonic() - begun)}
-            )
+            seconds = time.monotonic() - begun
+            rate = (step - at) / seconds
+            self.timing.append({"env_steps": step, "steps_per_second": rate, "seconds": before + seconds})
             stop = observe(report._replace(metrics=row))
             if stop or due(self.spec.checkpoint_every, step):
                 self.checkpoints.save(step, report.state, self.note() | {"env_steps": step})
