@@ -30,6 +30,7 @@ _HOME = {
     "ICRL": "scopil.agents",
     "BC": "scopil.agents",
     "OraclePPOLagrangian": "scopil.agents",
+    "OracleSACLagrangian": "scopil.agents",
     "load": "scopil.agents",
 }
 __all__ = sorted(_HOME)

@@ -51,6 +51,7 @@ class Agent:
         # Without demonstrations one can play but not learn; `learn` says so.
         algorithm = replace(self.algorithm, needs_demos=self.algorithm.needs_demos and self.demos is not None)
         self._trainer = Trainer(make_loop(algorithm, self.env, self.demos), self.config, seed)
+        self._untrained: Any = None  # the learner before training: to look at it makes no replay and no steps
         self._restored: tuple[Any, int] | None = (
             None  # a loaded learner and its steps, until training goes on
         )
@@ -65,7 +66,15 @@ class Agent:
     @property
     def learner(self) -> Any:
         """The algorithm's state: networks, optimisers, α, λ."""
-        return self._trainer.state.learner if self._restored is None else self._restored[0]
+        if self._restored is not None:
+            return self._restored[0]
+        if self._trainer.env_steps > 0:
+            return self._trainer.state.learner
+        if self._untrained is None:
+            loop = self._trainer.loop
+            first = jax.jit(lambda key, cfg: loop.init(key, cfg).learner)
+            self._untrained = first(jax.random.key(self.seed), self.config)
+        return self._untrained
 
     def learn(
         self,
@@ -223,7 +232,25 @@ class OraclePPOLagrangian(Agent):
     algorithm = ALGORITHMS["oracle-ppo-lagrangian"]
 
 
+class OracleSACLagrangian(Agent):
+    """SAC-Lagrangian that is told the true cost: a yardstick (docs/algorithms/oracles.md)."""
+
+    algorithm = ALGORITHMS["oracle-sac-lagrangian"]
+
+
 AGENTS: dict[str, type[Agent]] = {
     cls.algorithm.name: cls
-    for cls in (SCOPIL, SAC, SDGD, SEiC, SDGDEiC, PPO, PPODGD, ICRL, BC, OraclePPOLagrangian)
+    for cls in (
+        SCOPIL,
+        SAC,
+        SDGD,
+        SEiC,
+        SDGDEiC,
+        PPO,
+        PPODGD,
+        ICRL,
+        BC,
+        OraclePPOLagrangian,
+        OracleSACLagrangian,
+    )
 }

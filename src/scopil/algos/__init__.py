@@ -1,6 +1,6 @@
 """One algorithm, one file."""
 
-from scopil.algos import bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, scopil
+from scopil.algos import bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
 from scopil.algos.ablations import S_DGD, S_DGD_EIC, S_EIC
 from scopil.algos.base import Algorithm
 
@@ -17,6 +17,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         icrl.ALGORITHM,
         bc.ALGORITHM,
         ppo_lagrangian.ORACLE,
+        sac_lagrangian.ORACLE,
     )
 }
 

@@ -1,12 +1,14 @@
 """A ring of transitions, one packed float32 row each: one write and one gather a step."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from scopil.types import PRNGKey, Transition
+from scopil.types import PRNGKey
+
+Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 
 
 class Replay(NamedTuple):
@@ -18,32 +20,39 @@ class Replay(NamedTuple):
         return jnp.minimum(self.added, self.rows.shape[0])
 
 
-def empty(capacity: int, example: Transition) -> Replay:
+def empty(capacity: int, example: Any) -> Replay:
     """A ring for transitions like `example` (one of them, without a batch axis)."""
-    width = sum(jnp.size(leaf) for leaf in example)
+    width = sum(jnp.size(leaf) for leaf in jax.tree.leaves(example))
     return Replay(jnp.zeros((capacity, width), jnp.float32), jnp.int32(0))
 
 
-def add(replay: Replay, batch: Transition) -> Replay:
+def add(replay: Replay, batch: Any) -> Replay:
     """Append N transitions, N dividing the capacity: a block never straddles the ring's end."""
-    n = batch.reward.shape[0]
+    leaves = jax.tree.leaves(batch)
+    n = leaves[0].shape[0]
     capacity = replay.rows.shape[0]
     assert capacity % n == 0, (capacity, n)
-    block = jnp.concatenate([leaf.reshape(n, -1).astype(jnp.float32) for leaf in batch], axis=1)
+    block = jnp.concatenate([leaf.reshape(n, -1).astype(jnp.float32) for leaf in leaves], axis=1)
     rows = jax.lax.dynamic_update_slice(replay.rows, block, (replay.added % capacity, jnp.int32(0)))
     return Replay(rows, replay.added + n)
 
 
-def sample(replay: Replay, key: PRNGKey, size: int, like: Transition) -> Transition:
+def sample(replay: Replay, key: PRNGKey, size: int, like: Row) -> Row:
     """`size` transitions, uniform with replacement, in the shapes and types of `like` (one transition)."""
     index = jax.random.randint(key, (size,), 0, replay.size)
     return unpack(replay.rows[index], like)
 
 
-def unpack(rows: Float[Array, "B row"], like: Transition) -> Transition:
+def newest(replay: Replay, size: int, like: Row) -> Row:
+    """The block of `size` transitions that was added last."""
+    first = (replay.added - size) % replay.rows.shape[0]
+    return unpack(jax.lax.dynamic_slice_in_dim(replay.rows, first, size), like)
+
+
+def unpack(rows: Float[Array, "B row"], like: Row) -> Row:
     leaves, at = [], 0
-    for leaf in like:
+    for leaf in jax.tree.leaves(like):
         width = jnp.size(leaf)
         leaves.append(rows[:, at : at + width].reshape((-1, *jnp.shape(leaf))).astype(leaf.dtype))
         at += width
-    return Transition(*leaves)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)

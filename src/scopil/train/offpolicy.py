@@ -90,11 +90,15 @@ class OffPolicy:
         so_far, episodes = tally(transition, after, state.episode_return)
         state = state._replace(
             env=env,
-            replay=ring.add(state.replay, transition),
+            replay=ring.add(state.replay, self._kept(state.env, transition, after)),
             env_steps=state.env_steps + action.shape[0],
             episode_return=so_far,
         )
         return state, episodes
+
+    def _kept(self, before: EnvState, transition: Transition, after: EnvState) -> Any:
+        """What the replay keeps of a step."""
+        return transition
 
     def _update(self, learner: Any, replay: Replay, cfg: Any, key: PRNGKey) -> tuple[Any, Metrics]:
         k_batch, k_demo = jax.random.split(key)
@@ -105,8 +109,8 @@ class OffPolicy:
             demo = Pairs(self.demos.obs[index], self.demos.action[index])
         return self.algorithm.update(learner, batch, demo, cfg)
 
-    def _like(self) -> Transition:
-        """One transition's shapes and types."""
+    def _like(self) -> Any:
+        """Shapes and types of what the replay keeps of one step."""
         obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
         flag = jnp.array(False)
         return Transition(obs, jnp.int32(0), jnp.float32(0), obs, flag, flag)

@@ -119,6 +119,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_grad_norm": (0.0, float("inf")),
     "cost_discount": (0.0, 1.0),
     "cost_gae_lambda": (0.0, 1.0),
+    "budget": (0.0, float("inf")),
     "penalty_init": (1e-6, 80.0),  # its softplus is inverted in float32
     "penalty_lr": (0.0, float("inf")),
     "constraint_lr": (0.0, float("inf")),

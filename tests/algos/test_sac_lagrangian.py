@@ -1,0 +1,229 @@
+"""The SAC-Lagrangian oracle: its update against NumPy, a bandit whose better arm is unlawful, and where its costs
+come from."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probes import SMALL, Probe
+from reference import soft_numpy as ref
+from scopil.algos import sac, sac_lagrangian
+from scopil.algos.base import Spaces
+from scopil.algos.sac_lagrangian import Config, OracleTransition
+from scopil.envs.functional import CompiledEnv
+from scopil.errors import EnvError
+from scopil.train.checkpoint import load_tree, save_tree
+from scopil.train.loops import make_loop
+from scopil.train.oracle import OracleOffPolicy
+from scopil.types import Transition
+
+OBS, ACTIONS, ROWS = 3, 4, 12
+CONFIG = Config(
+    hidden=(6, 5), discount=0.9, cost_discount=0.7, learning_rate=1e-2, alpha_lr=3e-2, polyak=0.1,
+    log_alpha_init=-0.7, target_entropy=0.6, lambda_init=0.8, lambda_lr=0.05, budget=0.1,
+)  # fmt: skip
+ALPHA, EDGE = 0.2, 1.0  # of the bandit: a fixed temperature, and what the unlawful arm earns more
+
+
+def told(seed: int) -> tuple[OracleTransition, np.ndarray]:
+    """A batch in which some rows terminate and some are truncated; and the newest costs."""
+    rng = np.random.default_rng(seed)
+    step = Transition(
+        rng.normal(size=(ROWS, OBS)), rng.integers(ACTIONS, size=ROWS), rng.normal(size=ROWS),
+        rng.normal(size=(ROWS, OBS)), np.arange(ROWS) % 4 == 0, np.arange(ROWS) % 4 == 1,
+    )  # fmt: skip
+    return OracleTransition(step, rng.random(ROWS)), rng.random(2)
+
+
+def net(mlp: Any) -> ref.Net:
+    return [(np.asarray(w), np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases)]
+
+
+def doubled(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(float) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+class Twin:
+    """The same learner in NumPy: SAC's parts are the reference's, the rest is written out here."""
+
+    def __init__(self, state: Any):
+        self.settings = ref.Settings(0.9, 1e-2, 3e-2, 0.1, 0.6, imitates=False)
+        self.sac = ref.Learner(
+            net(state.actor.params),
+            [net(n) for n in state.critics.params],
+            [net(n) for n in state.targets],
+            float(state.log_alpha.params),
+            0.0,
+        )
+        self.critics = [net(n) for n in state.cost_critics.params]
+        self.targets = [net(n) for n in state.cost_targets]
+        zeros = [np.zeros_like(a) for n in self.critics for a in ref.flat(n)]
+        self.adam = ref.Adam([*zeros], [*zeros])
+        self.nu = float(state.multiplier)
+
+    def step(self, batch: OracleTransition, newest: np.ndarray) -> dict[str, float]:
+        rows, s = batch.step._asdict(), self.settings
+        obs, action = rows["obs"], rows["action"]
+        pi = np.exp(ref.log_softmax(ref.forward(self.sac.actor, rows["next_obs"])[0]))
+        later = np.maximum(*(ref.forward(n, rows["next_obs"])[0] for n in self.targets))
+        y = batch.cost + 0.7 * np.where(rows["terminated"], 0.0, (pi * later).sum(1))
+        log = {"cost_critic/loss": sum(ref.critic_loss(n, obs, action, y) for n in self.critics)}
+        grads = [g for n in self.critics for g in ref.flat(ref.critic_grad(n, obs, action, y))]
+        params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, s.eta)
+        half = len(params) // 2
+        self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
+
+        # To the policy the penalty is a part of Q: its reference step is SAC's with Q − ν Q^c.
+        q_c = np.maximum(*(ref.forward(n, obs)[0] for n in self.critics))
+        before = np.exp(ref.log_softmax(ref.forward(self.sac.actor, obs)[0]))
+        log["actor/harm"] = float((before * q_c).sum(1).mean())
+        gradient, penalty = ref.lagrangian_grad, self.nu * q_c
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                ref, "lagrangian_grad", lambda actor, obs, q, *rest: gradient(actor, obs, q - penalty, *rest)
+            )
+            log |= ref.step(self.sac, rows, (np.zeros((0, OBS)), np.zeros(0, int)), s)
+
+        self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
+        self.targets = [
+            [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
+            for online, target in zip(self.critics, self.targets)
+        ]
+        return log | {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
+
+
+def test_updates_equal_the_hand_written_ones():
+    with jax.enable_x64(True):
+        state = doubled(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, ACTIONS), CONFIG))
+        twin = Twin(state)
+        update = jax.jit(sac_lagrangian.update, compiler_options={"xla_backend_optimization_level": 0})
+        for seed in range(3):
+            batch, newest = told(seed)
+            state, metrics = update(state, jax.tree.map(jnp.asarray, batch), jnp.asarray(newest), CONFIG)
+            for key, value in twin.step(batch, newest).items():
+                assert float(metrics[key]) == pytest.approx(value, rel=1e-9), key
+        pairs = [
+            ([state.actor.params], [twin.sac.actor]),
+            (state.critics.params, twin.sac.critics),
+            (state.targets, twin.sac.targets),
+            (state.cost_critics.params, twin.critics),
+            (state.cost_targets, twin.targets),
+        ]
+        for have, want in pairs:
+            for mine, other in zip(have, want, strict=True):
+                for a, b in zip(ref.flat(net(mine)), ref.flat(other), strict=True):
+                    np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+        assert float(state.log_alpha.params) == pytest.approx(twin.sac.log_alpha, rel=1e-9)
+
+
+# --- a bandit whose better arm, 1, is unlawful ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bandit():
+    """π(arm 1) and ν at the end, with the cost the policy expects in place of the newest one's noise."""
+    arm, ones = jnp.arange(8) % 2, jnp.ones((8, 1))
+    step = Transition(ones, arm, EDGE * arm, ones, jnp.ones(8, bool), jnp.zeros(8, bool))
+
+    def chosen(state: Any) -> jax.Array:
+        return sac.policy(state, jnp.ones((1, 1))).probs[:, 1]
+
+    @jax.jit
+    def train(cfg: Config, price: jax.Array):
+        def improve(_: Any, state: Any) -> Any:
+            batch = OracleTransition(step, price * arm)
+            return sac_lagrangian.update(state, batch, price * chosen(state), cfg)[0]
+
+        state = sac_lagrangian.init(jax.random.key(1), Spaces(1, 2), cfg)
+        state = jax.lax.fori_loop(0, 20_000, improve, state)
+        return chosen(state)[0], state.multiplier
+
+    def run(budget: float = 0.0, price: float = 1.0) -> tuple[float, float]:
+        rates = {"learning_rate": 3e-3, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA), "lambda_lr": 5e-2}
+        cfg = Config(hidden=(4,), lambda_init=0.0, budget=budget, **rates)
+        p, nu = train(cfg, jnp.float32(price))
+        return float(p), float(nu)
+
+    return run
+
+
+def test_a_binding_budget_has_the_closed_form(bandit):
+    """π(1) = b, and α log(b/(1−b)) = edge − ν."""
+    p, nu = bandit(budget=0.1)
+    assert p == pytest.approx(0.1, abs=1e-3)
+    assert nu == pytest.approx(EDGE - ALPHA * math.log(0.1 / 0.9), abs=1e-2)
+
+
+def test_without_a_budget_the_multiplier_rises_until_the_unlawful_arm_is_left(bandit):
+    p, nu = bandit()
+    assert nu > EDGE  # the arm no longer pays
+    assert p == pytest.approx(1 / (1 + math.exp((nu - EDGE) / ALPHA)), abs=1e-3)
+    assert p < 0.01
+
+
+def test_without_costs_the_multiplier_stays_zero(bandit):
+    p, nu = bandit(price=0.0)
+    assert nu == 0.0
+    assert p == pytest.approx(1 / (1 + math.exp(-EDGE / ALPHA)), abs=1e-3)
+
+
+# --- the loop ------------------------------------------------------------------------------------------------------
+
+
+class Unlawful(Probe):
+    """Two steps a game. The better arm is unlawful, and the cost of a state says which step led there."""
+
+    def transition(self, state, action, rng, params=None):
+        return state._replace(clock=state.clock + 1, sign=action * 1.0)
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return EDGE * action
+
+    def terminal(self, state, rng, params=None):
+        return state.clock >= 2
+
+    def transition_info(self, state, action, next_state, params=None):
+        return {"cost": next_state.sign * next_state.clock}
+
+
+LOOP_CONFIG = Config(**SMALL, num_envs=2, learning_rate=3e-3, lambda_lr=2e-2)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    made = make_loop(sac_lagrangian.ORACLE, CompiledEnv(Unlawful()), None)
+    assert isinstance(made, OracleOffPolicy)
+    return made
+
+
+def test_the_replay_keeps_the_cost_of_the_state_reached_and_the_oracle_avoids_it(loop):
+    state, metrics = loop.run_blocks(loop.start(jax.random.key(0), LOOP_CONFIG), LOOP_CONFIG, 2000)
+    # obs, action, reward, next_obs, terminated, truncated, cost; a game ends on its second step, at twice the cost
+    rows = np.asarray(state.replay.rows)
+    action, terminated, cost = rows[:, 1], rows[:, 4], rows[:, 6]
+    assert {*cost} == {0.0, 1.0, 2.0}
+    np.testing.assert_array_equal(cost, action * (1 + terminated))
+    # ν has added up every newest cost, each once
+    rise = 2000 * LOOP_CONFIG.lambda_lr * float(metrics["cost/mean"])
+    assert float(state.learner.multiplier) == pytest.approx(LOOP_CONFIG.lambda_init + rise, rel=1e-3)
+    assert float(sac.policy(state.learner, jnp.ones((1, 1))).probs[0, 1]) < 0.1
+
+
+def test_a_saved_state_goes_on_to_the_same_bits(loop, tmp_path):
+    def bits(state: Any) -> list[bytes]:
+        return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.learner, state.replay))]
+
+    state, _ = loop.run_blocks(loop.start(jax.random.key(1), LOOP_CONFIG), LOOP_CONFIG, 20)
+    save_tree(tmp_path / "state", state, {})
+    again, _ = load_tree(tmp_path / "state", jax.eval_shape(loop.init, jax.random.key(0), LOOP_CONFIG))
+    whole, _ = loop.run_blocks(state, LOOP_CONFIG, 20)
+    assert bits(loop.run_blocks(again, LOOP_CONFIG, 20)[0]) == bits(whole)
+
+
+def test_an_environment_without_costs_is_refused():
+    with pytest.raises(EnvError, match="reports no cost"):
+        make_loop(sac_lagrangian.ORACLE, CompiledEnv(Probe()), None)
