@@ -37,6 +37,10 @@ class Solution(NamedTuple):
 # --- closed forms ----------------------------------------------------------------------------------------------------
 
 
+def root(f: Callable[[float], float], low: float, high: float) -> float:
+    return float(brentq(f, low, high))  # pyright: ignore[reportArgumentType]
+
+
 def entropy_slope(p: float) -> float:
     return math.log((1 - p) / p)
 
@@ -51,8 +55,8 @@ def constraint_slope(p: float, weight: float) -> float:
 
 def binding(slack: float, beta: float, weight: float) -> Solution:
     # G falls on this interval: from ½, where it is positive, to where its slope vanishes or p = 1.
-    end = brentq(lambda p: constraint_slope(p, weight), 0.5, 1 - 1e-12) if weight else 1 - 1e-12
-    p = brentq(lambda p: constraint(p, weight, slack), 0.5, end)
+    end = root(lambda p: constraint_slope(p, weight), 0.5, 1 - 1e-12) if weight else 1 - 1e-12
+    p = root(lambda p: constraint(p, weight, slack), 0.5, end)
     return Solution(p, (2 * (1 - beta) * ALPHA * entropy_slope(p) - EDGE) / constraint_slope(p, weight))
 
 
@@ -60,7 +64,7 @@ def held(lam: float, beta: float, weight: float) -> Solution:
     def slope(p: float) -> float:
         return -2 * (1 - beta) * ALPHA * entropy_slope(p) + EDGE + lam * constraint_slope(p, weight)
 
-    return Solution(brentq(slope, 1e-6, 1 - 1e-9), lam)
+    return Solution(root(slope, 1e-6, 1 - 1e-9), lam)
 
 
 # --- the real thing ----------------------------------------------------------------------------------------------

@@ -159,7 +159,9 @@ def follow(update: Any, name: str, cfg: Any, real: Any, steps: int, tolerance: f
     for seed in range(steps):
         batch, demo = data(seed)
         pairs = as_type(Pairs(*map(jnp.asarray, demo)), real) if s.imitates else None
-        state, metrics = update(state, as_type(Transition(**batch), real), pairs, as_type(cfg, real))
+        state, metrics = update(
+            state, as_type(Transition(*map(jnp.asarray, batch.values())), real), pairs, as_type(cfg, real)
+        )
         wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in batch.items()}
         log = ref.step(learner, wide, (demo[0].astype(np.float64), demo[1]), s)
         agree(state, learner, s.imitates, tolerance)
@@ -197,7 +199,10 @@ def test_the_comparison_can_tell_the_ablations_from_scopil(name, compiled_fast):
         batch, demo = data(0)
         pairs = as_type(Pairs(*map(jnp.asarray, demo)), jnp.float64) if name != "sac" else None
         after, _ = compiled_fast[name](
-            state, as_type(Transition(**batch), jnp.float64), pairs, as_type(cfg, jnp.float64)
+            state,
+            as_type(Transition(*map(jnp.asarray, batch.values())), jnp.float64),
+            pairs,
+            as_type(cfg, jnp.float64),
         )
         learner = twin(state)
         ref.step(learner, batch, demo, settings("scopil", config("scopil")))

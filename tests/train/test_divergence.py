@@ -102,7 +102,7 @@ def test_demonstrations_are_refused_at_birth(value):
 @pytest.fixture
 def env_id():
     name = "probe/Poisoned-v0"
-    gym.register(name, entry_point=lambda: FunctionalEnv(CompiledEnv(Poisoned())))
+    gym.register(name, entry_point=lambda **_: FunctionalEnv(CompiledEnv(Poisoned())))
     yield name
     del gym.registry[name]
 
