@@ -88,7 +88,9 @@ class Inverse(OnPolicy):
             keys = jax.random.split(k_step, count)
             after, transition = jax.vmap(self.env.advance)(env, action, keys)
             over = transition.terminated | transition.truncated
-            return (after, alive & ~over), Trajectories(env.obs, action, alive)
+            # Beyond its end a game may be anything, even NaN, whose gradient a mask would not stop.
+            obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
+            return (after, alive & ~over), Trajectories(obs, action, alive)
 
         first = (self.env.reset_batch(k_first, count), jnp.ones(count, bool))
         _, rows = jax.lax.scan(step, first, jax.random.split(k_play, self.env.horizon))
