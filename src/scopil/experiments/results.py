@@ -63,6 +63,11 @@ class Evaluator:
             modes=found["modes"],
         )
 
+    def agent(self, run: Run) -> Agent:
+        if run.spec.env not in self._envs:
+            self._envs[run.spec.env] = compile_env(run.spec.env)
+        return load(run.folder, env=self._envs[run.spec.env])
+
     def evaluation(self, run: Run) -> dict[str, Any]:
         """evaluation.json of a finished run, written when it is missing, damaged or of another policy."""
         file = run.folder / "evaluation.json"
@@ -73,7 +78,7 @@ class Evaluator:
                 return kept
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        agent = load(run.folder, env=self._envs.setdefault(run.spec.env, compile_env(run.spec.env)))
+        agent = self.agent(run)
         made = {
             "format": FORMAT,
             "policy": digest,

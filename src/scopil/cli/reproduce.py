@@ -1,0 +1,163 @@
+"""`scopil reproduce`: the paper's experiments, from training to the report card."""
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+# Before JAX starts: evaluation then computes what training computed (see scopil.cli.train).
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+
+from scopil.cli.options import option
+from scopil.errors import ConfigError
+from scopil.experiments import expected, paper, results
+from scopil.experiments.local import execute_with_progress, name, prepare
+from scopil.experiments.paper import BUDGETS, Cell
+from scopil.report import card, figures
+from scopil.report.compare import shown_groups
+from scopil.report.curves import new_figure
+from scopil.report.page import Picture
+from scopil.train.run import Run
+
+DRIFTED = 1
+
+
+def main(argv: list[str]) -> int:
+    return tyro.cli(reproduce, prog="scopil reproduce", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def reproduce(
+    only: Annotated[str, option(f"some of {','.join(paper.GROUPS)}; default: all", "A,B")] = "",
+    seeds: Annotated[int | None, option("runs a method; default: 10 (paper) or 2 (short)", "N")] = None,
+    budget: Annotated[
+        Literal["paper", "short"], tyro.conf.arg(help="the paper's, or minutes to try the machinery")
+    ] = "paper",
+    workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    out: Annotated[Path, tyro.conf.arg(help="where runs and results go", metavar="DIR")] = Path("results"),
+    check: Annotated[
+        bool, tyro.conf.arg(help="exit with 1 when a result lies outside its expected range")
+    ] = False,
+) -> int:
+    """Train, evaluate and report. Stop it at any time; called again it goes on where it was."""
+    seeds = BUDGETS[budget].seeds if seeds is None else seeds
+    for what, value in (("seeds", seeds), ("workers", workers)):
+        if value < 1:
+            raise ConfigError(f"--{what} {value}; want at least 1.")
+    new_figure()  # refuses before hours of training when matplotlib is missing
+    console = Console()
+    wanted = paper.cells([part for part in only.split(",") if part])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers save and stop, as after Ctrl-C
+    todo = [run for runs in _runs(out, budget, wanted, seeds).values() for run in runs]
+    failed = execute_with_progress(sorted(todo, key=lambda run: run.spec.seed), workers, console)
+    everything = _found(out, budget)
+    tell = {name(run): words for run in todo if (words := failed.get(run.folder))}
+    options = {"--only": only, "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
+    command = shlex.join(["scopil", "reproduce", *(w for k, v in options.items() if v for w in (k, v))])
+    report = _write(out, budget, command, everything, tell, console)
+    return _verdict(report, wanted, check, console)
+
+
+def _runs(out: Path, budget: str, wanted: Sequence[Cell], seeds: int) -> dict[Cell, list[Run]]:
+    runs: dict[Cell, list[Run]] = {}
+    for cell, folder, spec in paper.plan(out, BUDGETS[budget], wanted, seeds):
+        runs.setdefault(cell, []).append(prepare(folder, spec))
+    return runs
+
+
+def _found(out: Path, budget: str) -> dict[Cell, list[Run]]:
+    """Every run in the folder, whichever call began it."""
+    runs: dict[Cell, list[Run]] = {}
+    for cell in paper.cells():
+        files = (out / "runs" / cell.setting).glob(f"{cell.algorithm}-[0-9]*/run.json")
+        for seed in sorted(int(file.parent.name.rpartition("-")[2]) for file in files):
+            spec = BUDGETS[budget].spec(cell, seed)
+            runs.setdefault(cell, []).append(prepare(paper.folder(out, cell, seed), spec))
+    return runs
+
+
+def _write(
+    out: Path,
+    budget: str,
+    command: str,
+    runs: Mapping[Cell, Sequence[Run]],
+    failed: Mapping[str, str],
+    console: Console,
+) -> card.Report:
+    finished = {
+        cell: [r for r in rs if r.finished] for cell, rs in runs.items() if any(r.finished for r in rs)
+    }
+    missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
+    evaluator = results.Evaluator()
+    played: dict[Cell, list[results.Result]] = {}
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("playing", total=sum(map(len, finished.values())))
+        for cell, mine in finished.items():
+            for run in mine:
+                played.setdefault(cell, []).append(evaluator.result(cell, run))
+                bar.advance(task)
+        task = bar.add_task("drawing", total=None)
+        pictures = _pictures(out, played, finished, evaluator)
+    all_results = [r for rs in played.values() for r in rs]
+    results.save(out, budget, all_results, missing)
+    timings = results.timings([r for rs in finished.values() for r in rs])
+    results.save_timings(out, timings)
+    ranges, targets = (expected.judge(e, played) for e in expected.load(budget))
+    report = card.Report(
+        budget=budget,
+        command=command,
+        results=played,
+        missing=missing,
+        failed=failed,
+        ranges=[v for v in ranges if v.expectation.cell in runs],
+        targets=[v for v in targets if v.expectation.cell in runs],
+        timings=timings,
+        versions=_versions([r for rs in finished.values() for r in rs]),
+        pictures=pictures,
+    )
+    card.write(out, report)
+    return report
+
+
+def _pictures(
+    out: Path,
+    played: Mapping[Cell, Sequence[results.Result]],
+    finished: figures.Runs,
+    evaluator: results.Evaluator,
+) -> list[Picture]:
+    gallery = figures.Gallery(out / "figures")
+    pictures = []
+    for setting in dict.fromkeys(cell.setting for cell in finished):
+        run = next(mine[0] for cell, mine in finished.items() if cell.setting == setting)
+        pictures.append(figures.demonstrations(gallery, setting, run))
+    for group in shown_groups(played):
+        pictures += figures.curves(gallery, group, finished)
+    pictures += [figures.trays(gallery, cell, mine, evaluator) for cell, mine in finished.items()]
+    return pictures
+
+
+def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Of every package, all that runs were begun with."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        for package, version in json.loads((run.folder / "versions.json").read_text()).items():
+            seen.setdefault(package, set()).add(version)
+    return {package: sorted(versions) for package, versions in seen.items()}
+
+
+def _verdict(report: card.Report, wanted: Sequence[Cell], check: bool, console: Console) -> int:
+    console.print(f"{sum(map(len, report.results.values()))} finished runs, {len(report.missing)} unfinished")
+    for run, words in report.failed.items():
+        console.print(f"failed: {run}: {words}", markup=False, soft_wrap=True)
+    drifted = [v for v in report.ranges if not v.holds and v.expectation.cell in wanted] if check else []
+    for verdict in drifted:
+        console.print(f"outside its range: {verdict.words()}", markup=False, soft_wrap=True)
+    if check and not drifted:
+        console.print(f"all {len(report.ranges)} expected ranges hold")
+    return DRIFTED if drifted or report.failed else 0

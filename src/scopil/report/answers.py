@@ -1,0 +1,110 @@
+"""The paper's three questions, answered from results. Each answer states its rule, so that a reader can disagree."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scopil.evaluate.stats import permutation_test
+from scopil.experiments.paper import PRINTED, Cell
+from scopil.experiments.results import EVALUATIONS, Result, summarise
+from scopil.report.compare import Results, floor
+from scopil.report.page import Block, Heading, Items, Text
+from scopil.report.tables import cell
+
+KEY = EVALUATIONS[0]  # greedy, train starts
+FEWER = 10  # times
+BOTH = 0.9  # of the paired starts
+SIGNIFICANT = 0.05
+
+
+def answers(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    for question, answer in (
+        ("Does it keep constraints that nobody models?", _keeps),
+        ("Does it keep both modes of the demonstrations?", _modes),
+        ("What does the entropy inside the constraint do?", _entropy),
+    ):
+        verdict, lines = answer(results)
+        blocks += [Heading(question, 3), Text(verdict), Items(lines)]
+    return [b for b in blocks if not (isinstance(b, Items) and not b.lines)]
+
+
+def _each(runs: Sequence[Result], measure: str = "violations") -> list[float]:
+    return [r.means[KEY][measure] for r in runs]
+
+
+def _told(runs: Sequence[Result], measure: str = "violations") -> str:
+    values = summarise(runs, KEY).measures[measure]
+    return cell(measure, values[0] if len(runs) == 1 else values)
+
+
+def _keeps(results: Results) -> tuple[str, list[str]]:
+    lines = []
+    for where, runs in results.items():
+        if where.algorithm == "scopil":
+            found = summarise(runs, KEY)
+            lines.append(
+                f"{where.setting}: {_told(runs)} unlawful states a game (the paper: "
+                f"{PRINTED[where.setting]['scopil']['violations']}; nobody can have fewer than {floor(found):.3g}, the "
+                f"games that start unlawfully). With 95 % confidence at most {found.p_avoidable:.2%} of games hold an "
+                f"avoidable one; {found.unsafe:.0%} of seeds have any."
+            )
+    ours = results.get(Cell("simple", "scopil"))
+    rivals = {a: results[Cell("simple", a)] for a in ("sac", "icrl") if Cell("simple", a) in results}
+    if ours is None or not rivals:
+        return "Not answered: it takes finished runs of SCOPIL and of SAC or ICRL on Simple.", lines
+    base = float(np.mean(_each(ours)))
+    fewer = True
+    for algorithm, runs in rivals.items():
+        theirs = float(np.mean(_each(runs)))
+        ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
+        p = permutation_test(_each(ours), _each(runs))
+        fewer &= base * FEWER <= theirs
+        lines.append(
+            f"simple, {Cell('simple', algorithm).title}: {_told(runs)}, {ratio} "
+            f"(permutation test over seeds, p = {p:.2g})."
+        )
+    names = " and ".join(Cell("simple", a).title for a in rivals)
+    rule = f"SCOPIL breaks the law at least {FEWER} times less often than {names} on Simple"
+    return (f"Yes: {rule}." if fewer else f"No: it is not so that {rule}."), lines
+
+
+def _modes(results: Results) -> tuple[str, list[str]]:
+    runs = results.get(Cell("two-modes", "scopil"), ())
+    seen = [r.modes for r in runs if r.modes is not None]
+    if not seen:
+        return "Not answered: it takes finished runs of SCOPIL on Two-modes.", []
+    both, apart, lawful = (float(np.mean([m[k] for m in seen])) for k in ("both", "divergence", "lawful"))
+    lines = [
+        f"The split between the sides differs from the demonstrated half and half by {apart:.3f} in total variation "
+        f"(0: the same; 0.5: one side only).",
+        f"{lawful:.1%} of these games reach the hole without an avoidable violation; only they count for a side.",
+        f"two-modes, greedy: {_told(runs)} unlawful states a game (the paper: "
+        f"{PRINTED['two-modes']['scopil']['violations']}).",
+    ]
+    rule = f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated"
+    return (f"Yes: {rule}." if both >= BOTH else f"No: {rule}; we ask for {BOTH:.0%}."), lines
+
+
+def _entropy(results: Results) -> tuple[str, list[str]]:
+    lines, verdict = [], ""
+    for with_it, without in (("scopil", "s-eic"), ("s-dgd", "s-dgd-eic")):
+        a, b = results.get(Cell("simple", with_it)), results.get(Cell("simple", without))
+        if not a or not b:
+            continue
+        p = permutation_test(_each(a), _each(b))
+        gap = float(np.mean(_each(a)) - np.mean(_each(b)))
+        names = Cell("simple", with_it).title, Cell("simple", without).title
+        lines.append(
+            f"{names[0]} (with) against {names[1]} (without): {_told(a)} against {_told(b)} unlawful states a game "
+            f"(p = {p:.2g}); reward {_told(a, 'reward')} against {_told(b, 'reward')}; steps {_told(a, 'steps')} "
+            f"against {_told(b, 'steps')}."
+        )
+        if with_it == "scopil":
+            effect = "fewer" if gap < 0 else "more"
+            verdict = (
+                f"With it there are {effect} violations (p = {p:.2g})."
+                if p < SIGNIFICANT
+                else f"No difference in violations that these seeds can tell (p = {p:.2g}; we ask for {SIGNIFICANT:g})."
+            )
+    return verdict or "Not answered: it takes finished runs of SCOPIL and S-EiC on Simple.", lines
