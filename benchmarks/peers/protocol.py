@@ -16,6 +16,7 @@ def serve(run: Callable[[int], None], **facts: object) -> None:
     """`run(n)` makes n iterations and returns when they are really done."""
     answer = sys.stdout
     sys.stdout = sys.stderr  # nothing but answers on the line
+    facts["start_cpu_seconds"] = time.process_time()
     print("ready", json.dumps(facts), file=answer, flush=True)
     for line in sys.stdin:
         count = int(line.split()[1])
