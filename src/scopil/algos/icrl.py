@@ -28,7 +28,7 @@ from scopil.types import PRNGKey
 ADAM = optax.scale_by_adam(eps=1e-5)
 
 
-@pytree(static=(*ppo_lagrangian.STATIC, "forward_steps", "rollouts", "constraint_hidden", "backward_iters"))
+@pytree(static=(*ppo_lagrangian.STATIC, "forward_steps", "rollouts", "constraint_hidden"))
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo_lagrangian.Config):
     forward_steps: int = 200_000

@@ -1,0 +1,68 @@
+"""Where a learned constraint believes the law runs, drawn over the tray, with the truth outlined."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from scopil.algos import icrl
+from scopil.envs.marble_maze import MarbleMaze, MarbleParams
+from scopil.envs.marble_maze.physics import ACTIONS, REACH, MarbleState
+from scopil.errors import ScopilError
+from scopil.files import write_atomically
+from scopil.report.paths import check_ending, draw_tray
+
+POINTS = 101  # a side of the grid
+
+
+def cost_grid(params: MarbleParams, learner: Any, points: int = POINTS) -> Float[np.ndarray, "S S A"]:
+    """c(s, a) with the ball at rest on a level tray: rows run over y, columns over x, both from −REACH to REACH."""
+    if not hasattr(learner, "constraint"):
+        raise ScopilError("this learner has no constraint to draw; want one of ICRL.")
+    env, still = MarbleMaze(params), jnp.zeros(2, jnp.int32)
+
+    def believed(position):
+        at_rest = MarbleState(position, jnp.zeros(2), still, still, jnp.int32(0))
+        obs = jnp.broadcast_to(env.observation(at_rest), (len(ACTIONS), 8))
+        return icrl.cost(learner, obs, jnp.arange(len(ACTIONS)))
+
+    ticks = jnp.linspace(-REACH, REACH, points)
+    grid = jnp.stack(jnp.meshgrid(ticks, ticks), axis=-1)
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(believed)))(grid))
+
+
+def draw_constraint_map(axes: Any, params: MarbleParams, costs: Float[np.ndarray, "S S A"]) -> Any:
+    """The mean over actions as a map, into given matplotlib axes; returns the image, for a colour bar."""
+    draw_tray(axes, params)
+    edge = REACH * (1 + 1 / (len(costs) - 1))  # half a grid cell beyond the outermost points
+    return axes.imshow(
+        costs.mean(-1),
+        extent=(-edge, edge, -edge, edge),
+        origin="lower",
+        cmap="Blues",
+        vmin=0.0,
+        vmax=1.0,
+        zorder=0.5,  # over the tray's floor and the truth's colour, under its outline
+        interpolation="bilinear",
+    )
+
+
+def save_constraint_map(path: str | Path, params: MarbleParams, learner: Any, title: str = "") -> None:
+    """One tray with its map, as PNG, PDF or SVG by the name's ending."""
+    path = check_ending(path)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ScopilError('maps need matplotlib: pip install "scopil[plots]".') from error
+    figure = Figure(figsize=(5.6, 5.0), layout="constrained")
+    axes = figure.add_subplot()
+    image = draw_constraint_map(axes, params, cost_grid(params, learner))
+    axes.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="believed cost 1 − ζ, mean over actions, ball at rest")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=200)
+    write_atomically(path, buffer.getvalue())
