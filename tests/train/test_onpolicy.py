@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Probe
 
+from probes import Probe
 from scopil.algos import ALGORITHMS
 from scopil.core.normalise import normalise
 from scopil.demos.lap_grid_world import forward_laps
