@@ -29,14 +29,18 @@ CONFIG = Config(
 ALPHA, EDGE = 0.2, 1.0  # of the bandit: a fixed temperature, and what the unlawful arm earns more
 
 
-def told(seed: int) -> tuple[OracleTransition, np.ndarray]:
-    """A batch in which some rows terminate and some are truncated; and the newest costs."""
+def data(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Steps of which some terminate and some are truncated, their costs, and the newest costs."""
     rng = np.random.default_rng(seed)
-    step = Transition(
-        rng.normal(size=(ROWS, OBS)), rng.integers(ACTIONS, size=ROWS), rng.normal(size=ROWS),
-        rng.normal(size=(ROWS, OBS)), np.arange(ROWS) % 4 == 0, np.arange(ROWS) % 4 == 1,
-    )  # fmt: skip
-    return OracleTransition(step, rng.random(ROWS)), rng.random(2)
+    rows = {
+        "obs": rng.normal(size=(ROWS, OBS)),
+        "action": rng.integers(ACTIONS, size=ROWS),
+        "reward": rng.normal(size=ROWS),
+        "next_obs": rng.normal(size=(ROWS, OBS)),
+        "terminated": np.arange(ROWS) % 4 == 0,
+        "truncated": np.arange(ROWS) % 4 == 1,
+    }
+    return rows, rng.random(ROWS), rng.random(2)
 
 
 def net(mlp: Any) -> ref.Net:
@@ -65,12 +69,12 @@ class Twin:
         self.adam = ref.Adam([*zeros], [*zeros])
         self.nu = float(state.multiplier)
 
-    def step(self, batch: OracleTransition, newest: np.ndarray) -> dict[str, float]:
-        rows, s = batch.step._asdict(), self.settings
+    def step(self, rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> dict[str, float]:
+        s = self.settings
         obs, action = rows["obs"], rows["action"]
         pi = np.exp(ref.log_softmax(ref.forward(self.sac.actor, rows["next_obs"])[0]))
         later = np.maximum(*(ref.forward(n, rows["next_obs"])[0] for n in self.targets))
-        y = batch.cost + 0.7 * np.where(rows["terminated"], 0.0, (pi * later).sum(1))
+        y = cost + 0.7 * np.where(rows["terminated"], 0.0, (pi * later).sum(1))
         log = {"cost_critic/loss": sum(ref.critic_loss(n, obs, action, y) for n in self.critics)}
         grads = [g for n in self.critics for g in ref.flat(ref.critic_grad(n, obs, action, y))]
         params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, s.eta)
@@ -102,9 +106,10 @@ def test_updates_equal_the_hand_written_ones():
         twin = Twin(state)
         update = jax.jit(sac_lagrangian.update, compiler_options={"xla_backend_optimization_level": 0})
         for seed in range(3):
-            batch, newest = told(seed)
-            state, metrics = update(state, jax.tree.map(jnp.asarray, batch), jnp.asarray(newest), CONFIG)
-            for key, value in twin.step(batch, newest).items():
+            rows, cost, newest = data(seed)
+            batch = OracleTransition(Transition(*map(jnp.asarray, rows.values())), jnp.asarray(cost))
+            state, metrics = update(state, batch, jnp.asarray(newest), CONFIG)
+            for key, value in twin.step(rows, cost, newest).items():
                 assert float(metrics[key]) == pytest.approx(value, rel=1e-9), key
         pairs = [
             ([state.actor.params], [twin.sac.actor]),
