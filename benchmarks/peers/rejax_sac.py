@@ -1,8 +1,8 @@
 """rejax's discrete SAC at the same sizes, on Marble Maze written as a gymnax environment.
 
 SAC, not SCOPIL: no demonstrations, so two forward and one backward pass of the policy less than ours. Only its
-training iterations are compiled and timed: no evaluation. The size of its replay is an argument: its `lax.cond` copies
-the buffer every iteration, which at a million transitions costs ten times more than learning.
+training iterations are compiled and timed: no evaluation. The size of its replay is an argument because its time grows
+with it (we suspect a copy of the buffer in its `lax.cond`, but have not looked): speed.py takes a small one and ours.
 """
 
 import os
