@@ -1,0 +1,165 @@
+"""`scopil train`: options, refusals in one line, and a run from its first step to its table."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+
+from runs import untrained_run
+from samples import marble_games, small_set
+from scopil.algos import ALGORITHMS
+from scopil.cli import main
+from scopil.cli.train import STOPPED
+from scopil.demos import store
+from scopil.train import run as run_module
+from scopil.train import trainer
+from scopil.train.run import Run
+from scopil.train.trainer import Report
+
+TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "2000", "--eval-every", "500"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(trainer, "STRETCH", 500)
+    return tmp_path
+
+
+def test_help_names_every_algorithm_and_every_setting(capsys):
+    assert main(["train", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ALGORITHMS)
+    assert "scopil train --resume RUN" in out
+    assert main(["train", "scopil", "--help"]) == 0
+    out = capsys.readouterr().out
+    for option in (
+        "--out",
+        "--env",
+        "--demos",
+        "--steps",
+        "--seed",
+        "--lambda-init",
+        "--slack",
+        "--learning-rate",
+    ):
+        assert option in out
+    assert "γ per environment step" in out  # the config's own words
+
+
+def refused(argv: list[str], capsys) -> str:
+    assert main(["train", *argv]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["scopil"], "learns from demonstrations"),
+        (["scopil", "--demos", "none.npz"], "no demonstrations 'none.npz'"),
+        (["scopil", "--demos", "other.npz"], "the environment wants"),
+        (["sac", "--env", "Nowhere-v0"], "Nowhere"),
+        (["sac", "--env", "Pendulum-v1"], "not written in JAX"),
+        (["sac", "--discount", "2"], "discount = 2"),
+        (["sac", "--steps", "0"], "steps = 0; want at least 1"),
+        (["sac", "--replay-size", "10"], "smaller than batch_size"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(argv, message, here, capsys):
+    store.write(small_set(), "other.npz")
+    assert message in refused([*argv, "--out", "run"], capsys)
+    assert not (here / "run").exists()
+
+
+def test_folders_that_will_not_do(here, capsys):
+    run = untrained_run(here / "run")
+    assert "already holds a run: continue it with --resume run" in refused(["sac", "--out", "run"], capsys)
+    assert "is not a run folder" in refused(["--resume", "none"], capsys)
+    assert "want exactly one run folder" in refused(["--resume"], capsys)
+    assert "want exactly one run folder" in refused(["--resume", "run", "--steps", "5"], capsys)
+    assert main(["train", "--resume", "run"]) == 0
+    assert "run is finished: 1,000 steps. scopil evaluate run plays its policy." in capsys.readouterr().out
+    assert run.finished
+
+
+def test_what_the_parser_refuses_is_code_two(capsys):
+    for argv in (["sax", "--out", "r"], ["sac"], ["sac", "--out", "r", "--steps", "many"], []):
+        assert main(["train", *argv]) == 2
+        assert capsys.readouterr().err
+
+
+def test_a_run_is_trained_stopped_resumed_and_tabled(here, capsys, monkeypatch):
+    store.write(marble_games(steps=8, games=3), "demos.npz")
+    argv = ["scopil", "--demos", "demos.npz", "--out", "run", "--steps", "1000", "--seed", "3", *TINY]
+    loops = []
+
+    def one_loop(*args):
+        loops.append(loops[0] if loops else make_loop(*args))
+        return loops[0]
+
+    make_loop = run_module.make_loop
+    monkeypatch.setattr(run_module, "make_loop", one_loop)
+    with monkeypatch.context() as patch:
+        patch.setattr("scopil.cli.train._signals", already_asked)
+        assert main(["train", *argv]) == STOPPED
+    out = " ".join(capsys.readouterr().out.split())
+    assert "stopped at step 500, saved; go on with: scopil train --resume run" in out
+    assert not Run.open(here / "run").finished
+
+    assert main(["train", "--resume", "run"]) == 0
+    out = capsys.readouterr().out
+    rows = Run.open(here / "run").metrics.rows()
+    assert [r["env_steps"] for r in rows] == [500, 1000]
+    table = next(line for line in out.splitlines() if line.startswith("SCOPIL, greedy, train starts"))
+    assert f"{rows[-1]['eval/reward']:.2f}" in table
+    assert "1,000/1,000" in out
+    assert "λ" in out
+    spec = json.loads((here / "run" / "run.json").read_text())
+    assert (spec["seed"], spec["steps"], spec["config"]["batch_size"]) == (3, 1000, 32)
+
+
+class already_asked:
+    """Stands in for a signal that came before the first stretch ended."""
+
+    def __init__(self, console):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def is_set(self) -> bool:
+        return True
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
+    def train(self, observe):
+        warnings.simplefilter("default")  # what a user's process does; ours turns warnings into errors
+        warnings.warn("a [b] c", stacklevel=1)
+        observe(Report(500, {"dual/lambda": 1.5, "episode/return": float("nan")}, None))
+        return False
+
+    run = untrained_run(here / "run")
+    run.policy_file.unlink()
+    monkeypatch.setattr(Run, "train", train)
+    assert main(["train", "--resume", "run"]) == STOPPED
+    out = capsys.readouterr().out
+    assert "warning: a [b] c\n" in out
+    assert "λ 1.5" in out
+    assert "nan" not in out
+
+
+def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys):
+    """Nothing was learnt and nothing logged; the run says so by having no table, not by a traceback."""
+    run = untrained_run(here / "run")
+    run.policy_file.unlink()
+    monkeypatch.setattr(Run, "train", lambda self, observe: True)
+    assert main(["train", "--resume", "run"]) == 0
+    assert "scopil evaluate and scopil report say more" in capsys.readouterr().out

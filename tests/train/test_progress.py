@@ -1,0 +1,57 @@
+"""The live lines fit a narrow terminal and count only what this process did."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from scopil.train import progress
+from scopil.train.progress import Progress
+from scopil.train.trainer import Report
+
+NUMBERS = {
+    "episode/return": -123.456,
+    "episode/steps": 199.5,
+    "dual/lambda": 12.3,
+    "dual/constraint": -0.123,
+    "alpha/value": 1e-3,
+    "alpha/entropy": 0.876,
+    "eval/violations": 0.025,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def lines(bar: Progress) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(bar._lines())
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_the_lines_say_how_far_how_fast_and_how_long(clock):
+    bar = Progress("SCOPIL", 1_000_000)
+    assert "compiling" in lines(bar)[1]
+    clock[0] = 30.0
+    bar(Report(400_000, {}, None))  # resumed there: neither the steps before nor compiling count
+    clock[0] = 40.0
+    bar(Report(500_000, NUMBERS, None))
+    first, second = lines(bar)
+    assert "500,000/1,000,000" in first
+    assert "10,000 steps/s" in first
+    assert "0:00:50 left" in first
+    assert second.split("  ") == [
+        "return -123", "steps 200", "λ 12.3", "G -0.123", "α 0.001", "H 0.876", "viol 0.025",
+    ]  # fmt: skip
+    assert not any("…" in line for line in (first, second))
+
+
+def test_what_was_not_measured_keeps_its_last_value(clock):
+    bar = Progress("SAC", 100)
+    bar(Report(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
+    bar(Report(20, {"episode/return": float("nan")}, None))
+    assert lines(bar)[1].split("  ") == ["return -5", "viol 1"]
