@@ -155,9 +155,10 @@ def by_cell(results: Sequence[Result]) -> dict[Cell, list[Result]]:
 
 
 def as_json(budget: str, results: Sequence[Result], missing: Mapping[str, str]) -> dict[str, Any]:
-    runs = [r._asdict() | {"cell": None} | r.cell._asdict() for r in results]
-    for row in runs:
-        del row["cell"]
+    runs = []
+    for r in results:
+        row = r._asdict()
+        runs.append(row.pop("cell")._asdict() | row)
     order = lambda row: (row["setting"], row["algorithm"], row["seed"])  # noqa: E731
     return {"budget": budget, "runs": sorted(runs, key=order), "missing": dict(sorted(missing.items()))}
 
@@ -167,7 +168,7 @@ def as_csv(results: Sequence[Result]) -> str:
     names = sorted({key for r in results for means in r.means.values() for key in means})
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["setting", "algorithm", "seed", "steps", "policy", "starts", "games", "bad_games", *names])
+    write(["setting", "algorithm", "seed", "env_steps", "policy", "starts", "games", "bad_games", *names])
     for r in sorted(results, key=lambda r: (*r.cell, r.seed)):
         for key in EVALUATIONS:
             means = [r.means[key].get(n, "") for n in names]

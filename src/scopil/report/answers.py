@@ -13,7 +13,7 @@ from scopil.report.tables import cell
 
 KEY = EVALUATIONS[0]  # greedy, train starts
 FEWER = 10  # times
-BOTH = 0.9  # of the paired starts
+BOTH = 0.9  # of the paired starts, by policies of whose games as many count
 SIGNIFICANT = 0.05
 
 
@@ -43,11 +43,11 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
     for where, runs in results.items():
         if where.algorithm == "scopil":
             found = summarise(runs, KEY)
+            printed = PRINTED[where.setting]["scopil"]["violations"]
             lines.append(
-                f"{where.setting}: {_told(runs)} unlawful states a game (the paper: "
-                f"{PRINTED[where.setting]['scopil']['violations']}; nobody can have fewer than {floor(found):.3g}, the "
-                f"games that start unlawfully). With 95 % confidence at most {found.p_avoidable:.2%} of games hold an "
-                f"avoidable one; {found.unsafe:.0%} of seeds have any."
+                f"{where.setting}: {_told(runs)} unlawful states a game (the paper: {printed}; the floor, of games "
+                f"that start unlawfully, is {floor(found):.3g}). With 95 % confidence at most {found.p_avoidable:.2%} "
+                f"of games hold an avoidable one; {found.unsafe:.0%} of seeds have any."
             )
     ours = results.get(Cell("simple", "scopil"))
     rivals = {a: results[Cell("simple", a)] for a in ("sac", "icrl") if Cell("simple", a) in results}
@@ -78,12 +78,15 @@ def _modes(results: Results) -> tuple[str, list[str]]:
     lines = [
         f"The split between the sides differs from the demonstrated half and half by {apart:.3f} in total variation "
         f"(0: the same; 0.5: one side only).",
-        f"{lawful:.1%} of these games reach the hole without an avoidable violation; only they count for a side.",
+        "A game counts for a side when it reaches the hole without an avoidable violation.",
         f"two-modes, greedy: {_told(runs)} unlawful states a game (the paper: "
         f"{PRINTED['two-modes']['scopil']['violations']}).",
     ]
-    rule = f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated"
-    return (f"Yes: {rule}." if both >= BOTH else f"No: {rule}; we ask for {BOTH:.0%}."), lines
+    rule = (
+        f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated, and "
+        f"{lawful:.1%} of its games are lawful"
+    )
+    return f"{'Yes' if min(both, lawful) >= BOTH else 'No'}: {rule} (we ask for {BOTH:.0%} of both).", lines
 
 
 def _entropy(results: Results) -> tuple[str, list[str]]:

@@ -76,7 +76,10 @@ def _page(report: Report, numbers: Sequence[Block]) -> list[Block]:
     if report.budget != "paper" and report.results:
         steps = max(r.steps for runs in report.results.values() for r in runs)
         blocks.append(Text(CAUTION.format(steps=steps)))
-    blocks += [Heading("Three questions"), *answers(report.results)]
+    questions = (
+        "Three questions" if report.budget == "paper" else "Three questions, as short runs would have it"
+    )
+    blocks += [Heading(questions), *answers(report.results)]
     blocks += [Heading("What is missing"), *_gaps(report)]
     blocks += [Heading("How to read the tables"), Items(WORDS), Text("The methods:"), Items(METHODS)]
     blocks += [*numbers, Heading("Pictures"), *report.pictures]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from scopil.evaluate.stats import mean_std
 from scopil.experiments.expected import Verdict
 from scopil.experiments.paper import GROUPS, PRINTED, Cell, Group
 from scopil.experiments.results import EVALUATIONS, SAFE, Result, Summary, summarise
@@ -26,7 +27,7 @@ def size(summary: Summary) -> str:
 
 def paper_grid(group: Group, results: Results) -> Grid:
     """Every method's printed row, then ours from the same kind of starts under both policies."""
-    names = columns(_measured(group, results))
+    names = _columns(group, results)
     rows, quiet = [], set()
     for algorithm in group.shown:
         where = Cell(group.setting, algorithm)
@@ -46,7 +47,7 @@ def paper_grid(group: Group, results: Results) -> Grid:
 
 def fresh_grid(group: Group, results: Results) -> Grid:
     """Ours from fresh starts, of which the paper shows pictures only."""
-    names = columns(_measured(group, results))
+    names = _columns(group, results)
     rows = []
     for where in _there(group, results):
         for key in EVALUATIONS[2:]:
@@ -59,6 +60,12 @@ def _measured(group: Group, results: Results) -> dict[str, Mapping[str, tuple[fl
     return {
         where.title: summarise(results[where], EVALUATIONS[0]).measures for where in _there(group, results)
     }
+
+
+def _columns(group: Group, results: Results) -> list[str]:
+    """The paper's."""
+    printed = PRINTED[group.setting][group.shown[0]]
+    return [n for n in columns(_measured(group, results)) if n in printed]
 
 
 def _cells(found: Summary, names: Sequence[str]) -> list[str]:
@@ -79,6 +86,7 @@ def statistics_grid(group: Group, results: Results) -> Grid:
         "P(avoidable) ≤",
         "unsafe seeds",
         "floor",
+        "hole reached",
         f"steps to ≤ {SAFE:g}",
     ]
     rows = []
@@ -91,10 +99,11 @@ def statistics_grid(group: Group, results: Results) -> Grid:
                 [
                     f"{where.title}, {key.replace('/', ', ')} starts",
                     cell("violations", violations[0] if found.seeds == 1 else violations),
-                    f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]",
+                    f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 else NONE,
                     f"{found.p_avoidable:.4f}",
                     f"{found.unsafe:.0%}",
                     f"{floor(found):.3f}",
+                    f"{found.measures['reached'][0]:.1%}",
                     _first_safe(results[where]) if key == EVALUATIONS[0] else "",
                 ]
             )
@@ -123,12 +132,11 @@ def modes_grid(results: Results) -> Grid:
     for where, runs in results.items():
         seen = [r.modes for r in runs if r.modes is not None]
         if seen:
-            values = {
-                n: (float(np.mean([m[n] for m in seen])), float(np.std([m[n] for m in seen])))
-                for n in seen[0]
-            }
-            name = f"{where.title} on {where.setting}, {len(seen)} seed{'s' * (len(seen) != 1)}"
-            rows.append([name, *(f"{m:.3f}±{s:.3f}" for m, s in values.values())])
+            each = {n: mean_std([m[n] for m in seen]) for n in ("both", "divergence", "lawful")}
+            name = f"{where.title}, {len(seen)} seed{'s' * (len(seen) != 1)}"
+            rows.append(
+                [name, *(f"{m:.3f}±{s:.3f}" if len(seen) > 1 else f"{m:.3f}" for m, s in each.values())]
+            )
     return Grid(["", "both sides", "divergence", "lawful games"], rows)
 
 

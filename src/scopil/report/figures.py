@@ -31,7 +31,12 @@ class Gallery:
             self._drawn = {}
 
     def picture(
-        self, name: str, caption: str, sources: Sequence[Path], draw: Callable[[Path], object]
+        self,
+        name: str,
+        caption: str,
+        sources: Sequence[Path],
+        draw: Callable[[Path], object],
+        narrow: bool = False,
     ) -> Picture:
         digest = hashlib.sha256()
         for source in sources:
@@ -41,19 +46,19 @@ class Gallery:
             draw(file)
             self._drawn[name] = now
             write_atomically(self._note, json.dumps(self._drawn, indent=1, sort_keys=True).encode() + b"\n")
-        return Picture(file, caption)
+        return Picture(file, caption, narrow)
 
 
 def demonstrations(gallery: Gallery, setting: str, run: Run) -> Picture:
     """The games of a run's own copy of a setting's demonstrations."""
-    caption = f"The demonstrations of {setting}: 40 games to the hole. What is out of bounds is shaded."
+    caption = f"The demonstrations of {setting}. What is out of bounds is shaded."
 
     def draw(path: Path) -> None:
         env, demos = compile_env(run.spec.env), run.demos()
         assert demos is not None
         save_paths(path, SETTINGS[setting], replay(env, demos), f"{setting}: demonstrations")
 
-    return gallery.picture(f"demonstrations-{setting}.png", caption, [run.demos_file], draw)
+    return gallery.picture(f"demonstrations-{setting}.png", caption, [run.demos_file], draw, narrow=True)
 
 
 def curves(gallery: Gallery, group: Group, runs: Runs) -> Iterator[Picture]:
@@ -78,6 +83,7 @@ def curves(gallery: Gallery, group: Group, runs: Runs) -> Iterator[Picture]:
 def trays(gallery: Gallery, cell: Cell, runs: Sequence[Run], evaluator: Evaluator) -> Picture:
     """Greedy games of the first four seeds."""
     first = runs[:IN_A_ROW]
+    seeds = ", ".join(f"seed {run.spec.seed}" for run in first)
 
     def draw(path: Path) -> None:
         played = []
@@ -87,8 +93,8 @@ def trays(gallery: Gallery, cell: Cell, runs: Sequence[Run], evaluator: Evaluato
         save_trays(path, f"{cell.title} on {cell.setting}", played)
 
     caption = (
-        f"{cell.title} on {cell.setting}: games of the first {len(first)} seeds from demonstrated (above) and "
-        "fresh (below) starts. Unlawful states are red crosses."
+        f"{cell.title} on {cell.setting}: games of {seeds} from demonstrated (above) and fresh (below) starts."
+        " Unlawful states are red crosses."
     )
     return gallery.picture(
         f"games-{cell.setting}-{cell.algorithm}.png", caption, [run.policy_file for run in first], draw

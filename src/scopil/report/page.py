@@ -31,6 +31,7 @@ class Grid(NamedTuple):
 class Picture(NamedTuple):
     file: Path
     caption: str
+    narrow: bool = False  # a third of the page's width
 
 
 class Command(NamedTuple):
@@ -42,7 +43,7 @@ Block = Heading | Text | Items | Grid | Picture | Command
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; color: #24292f; background: #fff;
-       margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 68rem; }
+       margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 76rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 1rem; }
 h2 { font-size: 1.35rem; margin: 2.6rem 0 .6rem; padding-bottom: .25rem; border-bottom: 1px solid #d0d7de; }
 h3 { font-size: 1.08rem; margin: 1.8rem 0 .4rem; }
@@ -55,7 +56,9 @@ th { border-bottom: 2px solid #8c959f; font-weight: 600; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 tr.quiet td { color: #57606a; background: #f6f8fa; }
 pre { background: #f6f8fa; padding: .7rem 1rem; overflow-x: auto; border-radius: 6px; font-size: .88rem; }
-figure { margin: 1rem 0 1.8rem; } img { max-width: 100%; height: auto; }
+figure { margin: 1rem 0 1.8rem; }
+figure.narrow { display: inline-block; width: 31%; margin-right: 1.5%; vertical-align: top; }
+img { max-width: 100%; height: auto; }
 figcaption { font-size: .88rem; color: #57606a; max-width: 48rem; }
 @media print { body { max-width: none; } .table { overflow: visible; } table { font-size: .6rem; } }
 """
@@ -80,10 +83,11 @@ def _html(block: Block) -> str:
             return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
         case Command(text):
             return f"<pre>{escape(text)}</pre>"
-        case Picture(file, caption):
+        case Picture(file, caption, narrow):
             data = base64.b64encode(file.read_bytes()).decode()
             image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
-            return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+            kind = ' class="narrow"' if narrow else ""
+            return f"<figure{kind}>{image}<figcaption>{escape(caption)}</figcaption></figure>"
         case Grid(head, rows, quiet):
             top = _row("th", head)
             body = "".join(_row("td", row, quiet=i in quiet) for i, row in enumerate(rows))
@@ -110,7 +114,7 @@ def _markdown(block: Block, folder: Path) -> str:
             return "\n".join(f"- {line}" for line in lines) + "\n"
         case Command(text):
             return "\n".join(f"    {line}" for line in text.splitlines()) + "\n"
-        case Picture(file, caption):
+        case Picture(file, caption, _):
             return f"![{caption}]({file.relative_to(folder).as_posix()})\n"
         case Grid(head, rows, _):
             lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]

@@ -40,7 +40,7 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return run.spec.config | {"demos": run.spec.demos}
+    return run.note()["config"] | {"demos": run.spec.demos}
 
 
 @dataclass

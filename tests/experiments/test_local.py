@@ -1,0 +1,132 @@
+"""The executor with children that only pretend to train: real processes, no compilation."""
+
+import fcntl
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from samples import marble_games
+from scopil.demos import store
+from scopil.errors import ConfigError
+from scopil.experiments import local
+from scopil.train.run import Run, RunSpec
+
+ENV = "scopil/MarbleMaze-Simple-v0"
+FINISH = "import pathlib, sys; pathlib.Path(sys.argv[1], 'policy.ckpt').write_bytes(b'')"
+FAIL = "import sys; print('error: out of luck'); sys.exit(2)"
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Run]:
+    store.write(marble_games(steps=3, games=2), tmp_path / "demos.npz")
+    return [local.prepare(tmp_path / "simple" / f"scopil-{i}", spec(tmp_path, seed=i)) for i in range(4)]
+
+
+def spec(folder: Path, **changes) -> RunSpec:
+    fields = {"algorithm": "scopil", "env": ENV, "demos": str(folder / "demos.npz"), "steps": 1000}
+    return RunSpec(**(fields | {"config": {"hidden": [8]}} | changes))
+
+
+@pytest.fixture
+def pretend(monkeypatch) -> dict[str, str]:
+    """What each child does, by its folder's name; the others finish."""
+    scripts: dict[str, str] = {}
+
+    def spawn(folder: Path) -> subprocess.Popen:
+        code = scripts.get(folder.name, FINISH)
+        with (folder / local.LOG).open("ab") as log:
+            return subprocess.Popen([sys.executable, "-S", "-c", code, str(folder)], stdout=log)
+
+    monkeypatch.setattr(local, "_spawn", spawn)
+    monkeypatch.setattr(local, "POLL", 0.01)
+    return scripts
+
+
+def test_a_failed_run_does_not_take_the_others_with_it(runs, pretend):
+    pretend["scopil-1"] = FAIL
+    most = 0
+
+    def observe(going, failed):
+        nonlocal most
+        most = max(most, len(going))
+
+    assert local.execute(runs, 2, observe) == {runs[1].folder: "error: out of luck"}
+    assert [run.finished for run in runs] == [True, False, True, True]
+    assert most <= 2
+    del pretend["scopil-1"]
+    assert local.execute(runs, 2) == {}
+    assert runs[1].finished
+
+
+def test_finished_runs_are_left_alone(runs, pretend):
+    runs[0].policy_file.write_bytes(b"mine")
+    local.execute(runs[:1])
+    assert runs[0].policy_file.read_bytes() == b"mine"
+    assert not (runs[0].folder / local.LOG).exists()
+
+
+def test_a_run_in_other_hands_is_waited_for(runs, pretend):
+    """As after a parent was killed and its worker was not."""
+    run = runs[0]
+    lock = (run.folder / ".lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert local._busy(run)
+    done = threading.Thread(target=local.execute, args=(runs[:2],))
+    done.start()
+    while not runs[1].finished:
+        assert done.is_alive()
+    assert not run.finished
+    assert not (run.folder / local.LOG).exists()
+    run.policy_file.write_bytes(b"theirs")
+    lock.close()
+    done.join(20)
+    assert not done.is_alive()
+    assert run.policy_file.read_bytes() == b"theirs"
+
+
+def test_stopping_ends_the_children(runs, pretend):
+    pretend["scopil-0"] = "import time; time.sleep(60)"
+    children = []
+
+    def observe(going, failed):
+        children.extend(going)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        local.execute(runs[:1], 1, observe)
+    assert children == [runs[0].folder]
+    assert not local._busy(runs[0])
+
+
+def test_progress_tells_of_every_end(runs, pretend, capsys):
+    pretend["scopil-3"] = FAIL
+    local.execute_with_progress(runs, 2, Console(width=100))
+    said = capsys.readouterr().out
+    assert "simple/scopil-0 finished (" in said
+    assert "simple/scopil-3 failed: error: out of luck (" in said
+    assert " 3,000/4,000 steps" in said
+
+
+def test_another_spec_in_the_same_folder_is_refused(runs, tmp_path):
+    folder = runs[0].folder
+    assert local.prepare(folder, spec(tmp_path, seed=0)).note() == runs[0].note()
+    with pytest.raises(ConfigError, match="was begun with steps = 1000, not 2000: name another folder"):
+        local.prepare(folder, spec(tmp_path, steps=2000))
+    with pytest.raises(ConfigError, match=r"hidden = \[8\], not \[9\]"):
+        local.prepare(folder, spec(tmp_path, config={"hidden": (9,)}))
+
+
+def test_time_left_follows_what_was_seen(runs):
+    assert local.remaining_seconds(runs, 2) is None
+    line = {"env_steps": 400, "steps_per_second": 10.0}
+    runs[0].timing.path.write_text(json.dumps(line) + "\n" + '{"env_steps": 500, "ste')  # half a line
+    runs[1].policy_file.write_bytes(b"")
+    assert [local.steps_done(run) for run in runs] == [400, 1000, 0, 0]
+    # 600 + 1000 + 1000 steps at 10 a second by two workers; but no run takes less than its own time.
+    assert local.remaining_seconds(runs, 2) == pytest.approx(130.0)
+    assert local.remaining_seconds(runs, 20) == pytest.approx(100.0)
