@@ -39,7 +39,8 @@ class Expectation:
         """What is expected, in a line."""
         over = f" / {Cell(self.setting, self.over).title}'s" if self.over else ""
         where = "paired starts, sampled" if self.evaluation == "modes" else self.evaluation.replace("/", ", ")
-        bounds = [f"≥ {self.low:g}"] * (self.low is not None) + [f"≤ {self.high:g}"] * (self.high is not None)
+        ends = (("≥", self.low), ("≤", self.high))
+        bounds = [f"{sign} {end:g}" for sign, end in ends if end is not None]
         what = f"{self.statistic} of {self.measure}{over}"
         return f"{self.setting}, {self.cell.title}: {what} ({where}) {' and '.join(bounds)}"
 
