@@ -46,7 +46,7 @@ class Config(sac.Config):
     """γ_c per environment step, in [0, 1)."""
     lambda_init: float = 1.0
     """ν₀ ≥ 0."""
-    lambda_lr: float = 1e-3
+    lambda_lr: float = 1e-4
     """η_ν per gradient step, plain ascent."""
     budget: float = 0.0
     """Cost a step that is allowed."""
