@@ -126,7 +126,9 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
     inner = env.unwrapped
     if isinstance(getattr(inner, "compiled", None), CompiledEnv):
         compiled: CompiledEnv = inner.compiled  # pyright: ignore[reportAttributeAccessIssue]
-        return CompiledEnv(compiled.env, compiled.params, compiled.max_episode_steps or limit)
+        if limit is None or compiled.max_episode_steps is not None:
+            return compiled  # one object an id: whatever is compiled for it is compiled once
+        return CompiledEnv(compiled.env, compiled.params, limit)
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
     raise EnvError(

@@ -1,0 +1,145 @@
+"""`scopil report`: groups, means and bands are right, and every picture is there."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runs import untrained_run
+from samples import marble_games
+from scopil.cli import main
+from scopil.demos import store
+from scopil.evaluate.metrics import average, measure
+from scopil.report.curves import behaviour_panels, inner_panels, series
+from scopil.report.runs import evaluation_rows, grouped, play_all
+from scopil.train.run import Run
+
+pytest.importorskip("matplotlib")
+PNG = b"\x89PNG"
+
+
+def rows(level: float, until: int = 40, **more: float) -> list[dict]:
+    """Every second row has an evaluation."""
+    made = []
+    for step in range(10, until + 1, 10):
+        row = {"env_steps": step, "episode/return": -level * step, "alpha/value": level, **more}
+        if step % 20 == 0:
+            row |= {
+                "eval/reward": level * step,
+                "eval/violations/circle": level,
+                "eval/frequency/circle": level / step,
+            }
+        made.append(row)
+    return made
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[Path]:
+    """Three seeds of SAC, the last one unfinished in its log, and one SCOPIL."""
+    folder = tmp_path_factory.mktemp("runs")
+    store.write(marble_games(steps=6, games=3), folder / "demos.npz")
+    made = [
+        untrained_run(folder / f"sac-{s}", seed=s, rows=rows(1.0 + s, 40 if s < 2 else 20)) for s in (2, 0, 1)
+    ]
+    logged = rows(5.0, **{"dual/lambda": 2.0, "dual/constraint": 0.3})
+    made.append(untrained_run(folder / "scopil", "scopil", demos=str(folder / "demos.npz"), rows=logged))
+    return [run.folder for run in made]
+
+
+def test_a_series_is_mean_and_deviation_over_the_runs_that_got_there():
+    line = series([rows(1.0), rows(3.0), rows(8.0, until=20)], "eval/reward")
+    assert line is not None
+    np.testing.assert_array_equal(line.steps, [20, 40])
+    np.testing.assert_allclose(line.mean, [20 * (1 + 3 + 8) / 3, 40 * (1 + 3) / 2])
+    np.testing.assert_allclose(line.std, [20 * np.std([1, 3, 8]), 40 * np.std([1, 3])])
+    assert line.runs == 3
+    assert series([rows(1.0)], "dual/lambda") is None
+    assert series([[{"env_steps": 1, "x": None}, {"env_steps": 2, "x": 5.0}]], "x").steps.tolist() == [2]  # type: ignore[union-attr]
+
+
+def test_panels_are_the_papers_rows_and_only_what_was_logged():
+    groups = {"a": [rows(1.0)], "b": [rows(1.0, **{"dual/lambda": 1.0})]}
+    names = [[metric for metric, _ in row] for row in behaviour_panels(groups)]
+    assert names == [["eval/reward", "eval/steps"], ["eval/frequency/circle", "eval/violations/circle"]]
+    assert [m for row in inner_panels(groups) for m, _ in row] == [
+        "episode/return",
+        "dual/lambda",
+        "alpha/value",
+    ]
+    assert inner_panels({"a": [[]]}) == []
+
+
+def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
+    a = [untrained_run(tmp_path / f"a{s}", seed=s) for s in (1, 0)]
+    b = untrained_run(tmp_path / "b", seed=0, discount=0.9)
+    assert {k: [r.spec.seed for r in v] for k, v in grouped(a).items()} == {"SAC": [0, 1]}
+    assert {k: len(v) for k, v in grouped([*a, b]).items()} == {
+        "SAC, discount=0.99": 2,
+        "SAC, discount=0.9": 1,
+    }
+
+
+def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["report", *map(str, runs)]) == 0
+    out = tmp_path / "report"
+    assert {p.name for p in out.iterdir()} == {
+        "report.md", "curves.png", "inner.png", "games-sac.png", "games-scopil.png",
+    }  # fmt: skip
+    assert all(p.read_bytes().startswith(PNG) for p in out.glob("*.png"))
+    text = (out / "report.md").read_text()
+    assert all(f"]({p.name})" in text for p in out.glob("*.png"))
+    for policy in ("greedy", "sampled"):
+        for starts in ("train", "test"):
+            assert f"| SAC, {policy}, {starts} starts |" in text
+            assert f"| SCOPIL, {policy}, {starts} starts |" in text
+    assert f"| {runs[0]} | sac | 2 | 20 | finished |" in text
+    printed = capsys.readouterr().out
+    assert "SCOPIL, sampled, test starts" in printed
+    assert "H+C" in printed
+
+
+def test_the_table_is_over_games_then_over_seeds(runs):
+    played = list(play_all([Run.open(folder) for folder in runs[:2]]))
+    table = evaluation_rows({"SAC": played, "one": played[:1]})
+    each = [average([measure(g) for g in p.games["greedy", "test"]])["length"] for p in played]
+    assert table["SAC, greedy, test starts"]["length"] == pytest.approx((np.mean(each), np.std(each)))
+    assert table["one, greedy, test starts"]["length"] == each[0]
+
+
+def test_one_run_is_reported_in_its_own_folder(runs):
+    assert main(["report", str(runs[-1])]) == 0
+    assert {p.name for p in runs[-1].glob("*.png")} == {"curves.png", "inner.png", "games-scopil.png"}
+    assert (runs[-1] / "report.md").exists()
+
+
+def test_environments_apart_and_no_trays_where_there_are_none(runs, tmp_path):
+    other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))
+    assert main(["report", str(runs[1]), str(other.folder), "--out", str(tmp_path / "out")]) == 0
+    assert {p.name for p in (tmp_path / "out").glob("*.png")} == {
+        "curves-cartpole-v1.png", "inner-cartpole-v1.png", "curves-marblemaze-simple-v0.png",
+        "inner-marblemaze-simple-v0.png", "games-sac-marblemaze-simple-v0.png",
+    }  # fmt: skip
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "## phys2d/CartPole-v1" in text
+    assert "## scopil/MarbleMaze-Simple-v0" in text
+
+
+def refused(argv: list[str], capsys) -> str:
+    assert main(["report", *argv]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_bad_input_is_one_line(runs, tmp_path, monkeypatch, capsys):
+    assert "no run folders" in refused([], capsys)
+    assert "is not a run folder" in refused([str(tmp_path)], capsys)
+    young = untrained_run(tmp_path / "young")
+    young.policy_file.unlink()
+    assert "no policy and no checkpoint yet" in refused([str(runs[0]), str(young.folder)], capsys)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert 'pip install "scopil[plots]"' in refused([str(runs[0])], capsys)
