@@ -2,12 +2,15 @@
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()]
-BUDGET = re.compile(r"learn\([\d_]+")
+PAGES = [
+    p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()
+]
+BUDGET = re.compile(r"(learn|advance)\([\d_]+")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -15,8 +18,8 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     namespace: dict[str, object] = {}
-    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-        exec(compile(BUDGET.sub("learn(500", snippet), str(page), "exec"), namespace)
+    for snippet in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE):
+        exec(compile(BUDGET.sub(r"\1(500", dedent(snippet)), str(page), "exec"), namespace)
 
 
 def test_links_lead_somewhere():

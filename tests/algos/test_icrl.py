@@ -106,7 +106,7 @@ def test_it_finds_the_action_that_experts_avoid(learn):
         action = jnp.broadcast_to(jnp.arange(8) % actions, like.mask.shape)
         return Trajectories(jnp.zeros_like(like.obs), action, jnp.ones_like(like.mask))
 
-    free = {"max_forward_kl": np.inf, "max_reverse_kl": np.inf, "backward_iters": 200}
+    free = {"max_forward_kl": np.inf, "max_reverse_kl": np.inf, "backward_iters": 400}
     _, after, metrics = learn(expert=cycling(EXPERT, 2), nominal=cycling(NOMINAL, 3), regulariser=0.1, **free)
     costs = np.asarray(icrl.cost(after, jnp.zeros((ACTIONS, OBS)), jnp.arange(ACTIONS)))
     assert costs[2] > 0.9

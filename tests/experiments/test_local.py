@@ -89,18 +89,28 @@ def test_a_run_in_other_hands_is_waited_for(runs, pretend):
     assert run.policy_file.read_bytes() == b"theirs"
 
 
-def test_stopping_ends_the_children(runs, pretend):
-    pretend["scopil-0"] = "import time; time.sleep(60)"
-    children = []
+SLOW_TO_STOP = """
+import pathlib, signal, sys, time
+def stop(*_):
+    time.sleep(0.5)
+    pathlib.Path(sys.argv[1], "saved").touch()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1], "up").touch()
+time.sleep(60)
+"""
+
+
+def test_stopping_waits_until_the_children_have_saved(runs, pretend):
+    pretend["scopil-0"] = pretend["scopil-1"] = SLOW_TO_STOP
 
     def observe(going, failed):
-        children.extend(going)
-        raise KeyboardInterrupt
+        if all((run.folder / "up").exists() for run in runs[:2]):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        local.execute(runs[:1], 1, observe)
-    assert children == [runs[0].folder]
-    assert not local._busy(runs[0])
+        local.execute(runs[:2], 2, observe)
+    assert all((run.folder / "saved").exists() for run in runs[:2])
 
 
 def test_progress_tells_of_every_end(runs, pretend, capsys):

@@ -23,7 +23,7 @@ BEHIND_THE_WALL = [
         f"core/{name}.py"
         for name in ("distributions", "duals", "imitation", "learner", "nets", "replay", "soft")
     ),
-    *(f"algos/{name}.py" for name in ("base", "sac", "scopil", "ablations")),
+    *(f"algos/{name}.py" for name in ("base", "sac", "scopil", "ablations", "bc")),
     "train/offpolicy.py",
     "types.py",
 ]

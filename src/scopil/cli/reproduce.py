@@ -53,9 +53,12 @@ def reproduce(
     new_figure()  # refuses before hours of training when matplotlib is missing
     console = Console()
     wanted = paper.cells([part for part in only.split(",") if part])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers save and stop, as after Ctrl-C
     todo = [run for runs in _runs(out, budget, wanted, seeds).values() for run in runs]
-    failed = execute_with_progress(sorted(todo, key=lambda run: run.spec.seed), workers, console)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers save, as after Ctrl-C
+    try:
+        failed = execute_with_progress(sorted(todo, key=lambda run: run.spec.seed), workers, console)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     everything = _found(out, budget)
     tell = {name(run): words for run in todo if (words := failed.get(run.folder))}
     options = {"--only": only, "--seeds": str(seeds), "--budget": budget, "--out": str(out)}

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 # One thread a process: the networks are too small to share, and one process a core is what scales.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-os.environ.setdefault("NPROC", "1")
 
 import tyro
 from rich.console import Console

@@ -60,7 +60,8 @@ def execute(
     try:
         while waiting or going:
             waiting = [run for run in waiting if not run.finished]
-            free = (run for run in list(waiting) if not _busy(run))
+            # Busy first: a run finishes before its lock is let go.
+            free = (run for run in list(waiting) if not _busy(run) and not run.finished)
             while len(going) < workers and (run := next(free, None)):
                 waiting.remove(run)
                 going[run.folder] = _spawn(run.folder)

@@ -1,0 +1,143 @@
+"""`scopil reproduce`: the whole way with runs that end untrained, and (slow) with real ones that are killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scopil
+from scopil.cli import main
+from scopil.cli import reproduce as module
+from scopil.experiments import expected
+
+STABLE = ("results.json", "results.csv", "tables.md")  # equal bytes for equal runs
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Every run is finished at once by its untrained policy, but for those named."""
+    failing: set[str] = set()
+
+    def execute(runs, workers, console):
+        failed = {}
+        for run in runs:
+            if run.folder.name in failing:
+                failed[run.folder] = "error: out of luck"
+            elif not run.finished:
+                agent = scopil.SCOPIL(run.spec.env, run.demos(), seed=run.spec.seed, **run.spec.config)
+                agent.save(run.policy_file)
+                run.metrics.append(
+                    {"env_steps": 0, "eval/reward": -1.0, "eval/steps": 3.0, "eval/avoidable": 1.0}
+                )
+                run.timing.append({"env_steps": 0, "steps_per_second": 1.0, "seconds": 1.5})
+        return failed
+
+    monkeypatch.setattr(module, "execute_with_progress", execute)
+    return failing
+
+
+def reproduce(out: Path, *options: str) -> int:
+    return main(["reproduce", "--budget", "short", "--only", "multiple", "--out", str(out), *options])
+
+
+@pytest.mark.slow
+def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
+    untrained.add("scopil-1")
+    assert reproduce(tmp_path / "a") == 1  # a run failed
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 finished runs, 1 unfinished" in said
+    assert "failed: multiple/scopil-1: error: out of luck" in said
+    page = (tmp_path / "a" / "report.md").read_text()
+    assert "multiple/scopil-1: failed (error: out of luck)" in page
+    assert "Simple: not run." in page
+    for picture in ("demonstrations-multiple", "curves-multiple-constraints", "games-multiple-scopil"):
+        assert (tmp_path / "a" / "figures" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "a" / "timing.json").read_text()) == {
+        "multiple/scopil-0": {"seconds": 1.5, "to_first_safe": None}
+    }
+
+    # Called again it goes on, draws and plays only what is new, and ends where a call without a failure ends.
+    untrained.clear()
+    drawn = (tmp_path / "a" / "figures" / "demonstrations-multiple.png").stat().st_mtime_ns
+    assert reproduce(tmp_path / "a") == 0
+    assert (tmp_path / "a" / "figures" / "demonstrations-multiple.png").stat().st_mtime_ns == drawn
+    assert reproduce(tmp_path / "b") == 0
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+    wanted = {"setting": "multiple", "algorithm": "scopil", "measure": "steps", "source": "test"}
+    for high, code in ((200, 0), (1, 1)):
+        ranges = [expected.Expectation(**wanted, high=high)]
+        monkeypatch.setattr(expected, "load", lambda budget, ranges=ranges: (ranges, []))
+        capsys.readouterr()
+        assert reproduce(tmp_path / "a", "--check") == code
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("outside its range: multiple, SCOPIL: mean of steps (greedy, train) ≤ 1:" in said) == bool(
+            code
+        )
+    assert reproduce(tmp_path / "a") == 0  # nobody asked
+
+
+def test_another_budget_in_the_same_folder_is_refused(untrained, tmp_path, capsys):
+    module._runs(tmp_path, "short", module.paper.cells(["multiple"]), 1)
+    assert main(["reproduce", "--only", "multiple", "--out", str(tmp_path)]) == 2
+    assert "was begun with steps = 10000, not 1000000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "simpel"], "no experiment simpel; there are simple, multiple, two-modes, ablation."),
+        (["--seeds", "0"], "--seeds 0; want at least 1."),
+        (["--workers", "-1"], "--workers -1; want at least 1."),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_path, capsys):
+    assert main(["reproduce", "--out", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_killed_five_times_the_tables_are_the_same(tmp_path):
+    """The whole process group, workers included, at random moments."""
+    rng = random.Random(0)
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+    def start(name: str) -> subprocess.Popen:
+        argv = ["reproduce", "--budget", "short", "--only", "multiple,two-modes", "--seeds", "1"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "scopil", *argv, "--out", str(tmp_path / name)],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | cache,
+        )
+
+    calm = start("calm")
+    assert calm.wait(900) == 0
+    deaths = 0
+    while deaths < 5:
+        child = start("killed")
+        try:
+            assert child.wait(rng.uniform(1.0, 14.0)) == 0
+            (
+                tmp_path / "killed" / "runs" / "multiple" / "scopil-0" / "evaluation.json"
+            ).unlink()  # more to do
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            deaths += 1
+    assert start("killed").wait(900) == 0
+    for name in STABLE:
+        assert (tmp_path / "calm" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    for picture in sorted((tmp_path / "calm" / "figures").glob("*.png")):
+        assert picture.read_bytes() == (tmp_path / "killed" / "figures" / picture.name).read_bytes()
