@@ -21,10 +21,11 @@ def untrained_run(
     demos: str | None = None,
     rows: Iterable[Mapping[str, Any]] = (),
     env: str = ENV,
+    steps: int = 1000,
     **config: Any,
 ) -> Run:
     spec = RunSpec(
-        algorithm=algorithm, env=env, seed=seed, demos=demos, steps=1000, config={"hidden": [8], **config}
+        algorithm=algorithm, env=env, seed=seed, demos=demos, steps=steps, config={"hidden": [8], **config}
     )
     run = Run.create(folder, spec)
     spaces = discrete_spaces(run.env().observation_space, run.env().action_space)

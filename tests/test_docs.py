@@ -23,9 +23,7 @@ def test_snippets_run(page, tmp_path, monkeypatch):
 
 
 def test_links_lead_somewhere():
-    broken = []
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-            if not target.startswith("http") and not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)} → {target}")
+    pages = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
+    links = [(p, t) for p in pages for t in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", p.read_text())]
+    broken = [f"{p.name} → {t}" for p, t in links if not t.startswith("http") and not (p.parent / t).exists()]
     assert not broken, "\n".join(broken)

@@ -75,7 +75,7 @@ def save_panels(path: str | Path, params: MarbleParams, panels: Mapping[str, Seq
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ScopilError('pictures of games need matplotlib: pip install "scopil[plots]".') from error
-    figure = Figure(figsize=(5.0 * len(panels), 5.2), layout="constrained")
+    figure = Figure(figsize=(5.0 * len(panels), 5.4), layout="constrained")
     for axes, (title, games) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
         draw_paths(axes, params, games)
         axes.set_title(title, fontsize=10 if len(panels) == 1 else 14)

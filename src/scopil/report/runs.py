@@ -23,8 +23,8 @@ IN_A_ROW = 4  # as many seeds as the paper's figure shows
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in nothing but their seed and how far they have come, under the algorithm's name. Settings are
-    added to the name where one algorithm was run with several."""
+    """Runs that differ in nothing but their seed, under the algorithm's name. Settings are added to the name where one
+    algorithm was run with several; the budget is one of them: a mean over two budgets would mean nothing."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_name(run, runs), []).append(run)
@@ -40,7 +40,7 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return run.note()["config"] | {"demos": run.spec.demos}
+    return run.note()["config"] | {"demos": run.spec.demos, "steps": run.spec.steps}
 
 
 @dataclass
