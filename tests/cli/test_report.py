@@ -78,6 +78,11 @@ def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
         "SAC, discount=0.99": 2,
         "SAC, discount=0.9": 1,
     }
+    longer = untrained_run(tmp_path / "longer", seed=2, steps=5000)
+    assert {k: len(v) for k, v in grouped([*a, longer]).items()} == {
+        "SAC, steps=1000": 2,
+        "SAC, steps=5000": 1,
+    }
 
 
 def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
