@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import scopil
 from scopil.cli import main
 from scopil.cli import reproduce as module
-from scopil.experiments import expected
+from scopil.experiments import expected, results
 
 STABLE = ("results.json", "results.csv", "tables.md")  # equal bytes for equal runs
 
@@ -38,6 +39,7 @@ def untrained(monkeypatch):
         return failed
 
     monkeypatch.setattr(module, "execute_with_progress", execute)
+    monkeypatch.setattr(results, "compile_env", cache(results.compile_env))  # calls here share compiled code
     return failing
 
 
@@ -107,7 +109,7 @@ def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_pa
 def test_killed_five_times_the_tables_are_the_same(tmp_path):
     """The whole process group, workers included, at random moments."""
     rng = random.Random(0)
-    cache = {
+    compiled = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -119,7 +121,7 @@ def test_killed_five_times_the_tables_are_the_same(tmp_path):
             [sys.executable, "-m", "scopil", *argv, "--out", str(tmp_path / name)],
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-            env=os.environ | cache,
+            env=os.environ | compiled,
         )
 
     calm = start("calm")
