@@ -85,6 +85,7 @@ def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
@@ -120,6 +121,7 @@ def test_one_run_is_reported_in_its_own_folder(runs):
     assert (runs[-1] / "report.md").exists()
 
 
+@pytest.mark.slow
 def test_environments_apart_and_no_trays_where_there_are_none(runs, tmp_path):
     other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))
     assert main(["report", str(runs[1]), str(other.folder), "--out", str(tmp_path / "out")]) == 0

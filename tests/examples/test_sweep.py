@@ -4,10 +4,12 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep.py"
 
 
+@pytest.mark.slow
 def test_the_sweep_prints_a_row_for_each_run(capsys):
     spec = importlib.util.spec_from_file_location("sweep", EXAMPLE)
     assert spec is not None
