@@ -89,14 +89,10 @@ def save_curves(
     for axis in axes[-1, : len(panels[-1])]:
         axis.set_xlabel("environment steps", fontsize=9)
     lines = {label: h for axis in axes.flat for h, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(
-        lines.values(),
-        lines.keys(),
-        loc="outside upper right",
-        ncols=max(len(lines), 1),
-        frameon=False,
-        fontsize=9,
-    )
+    if lines:
+        columns = max(1, min(len(lines), 120 // (8 + max(map(len, lines)))))  # as many as fit the width
+        below = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(lines.values(), lines.keys(), **below)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     save_figure(path, figure)
 
