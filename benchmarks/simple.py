@@ -13,7 +13,7 @@ from scopil.evaluate.metrics import mean_and_std
 from scopil.experiments.local import execute_with_progress, prepare
 from scopil.files import write_atomically
 from scopil.report.runs import play_all
-from scopil.report.tables import measures_table
+from scopil.report.tables import print_measures
 from scopil.train.run import Run, RunSpec
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
@@ -59,7 +59,7 @@ def main() -> None:
                 list(each.values())
             )
     write_atomically(RESULTS, json.dumps(results, indent=1).encode() + b"\n")
-    console.print(measures_table(table))
+    print_measures(console, table)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from scopil.evaluate.games import replay
 from scopil.evaluate.metrics import average, measure
 from scopil.experiments.local import execute_with_progress, prepare
 from scopil.report.paths import save_panels
-from scopil.report.tables import markdown_table, measures_table
+from scopil.report.tables import markdown_table, print_measures
 from scopil.train.run import RunSpec
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
@@ -43,9 +43,7 @@ def main(steps: int, out: Path) -> None:
         agent = scopil.load(run.folder)
         games[agent.algorithm.title] = agent.play("train")
     rows = {name: average([measure(g) for g in played]) for name, played in games.items()}
-    console.print(
-        measures_table(rows, title=f"40 games from the demonstrated starts, greedy, {steps:,} steps")
-    )
+    print_measures(console, rows, f"40 games from the demonstrated starts, greedy, {steps:,} steps")
     (out / "table.md").write_text(markdown_table(rows))
     save_panels(out / "games.png", env.params, games)
     console.print(
