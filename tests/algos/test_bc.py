@@ -97,6 +97,7 @@ def test_neither_rewards_nor_visited_states_reach_the_learner():
     assert int(state.env_steps) == 201  # the loop's warm-up is a single one
 
 
+@pytest.mark.slow
 def test_demonstrations_do():
     state, _ = trained(Probe(), PAIRS)
     other, _ = trained(Probe(), PAIRS._replace(action=1 - PAIRS.action))

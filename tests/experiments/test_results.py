@@ -12,6 +12,8 @@ from scopil.experiments.local import prepare
 from scopil.experiments.paper import BUDGETS, Cell
 from scopil.train.run import Run
 
+pytestmark = pytest.mark.slow  # trains and plays runs
+
 CELL = Cell("two-modes", "scopil")
 
 

@@ -48,6 +48,7 @@ def stops(trainer: Trainer, match: str, until: int = 2_000) -> None:
     assert heard == []  # nobody was told, so nobody has saved
 
 
+@pytest.mark.slow
 def test_a_healthy_run_goes_on(trainer):
     heard: list[Report] = []
     trainer.advance(AT - 1, heard.append)

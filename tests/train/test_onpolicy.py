@@ -129,6 +129,7 @@ def test_an_oracle_is_told_the_true_cost_of_each_step():
         OnPolicy(ORACLE, CompiledEnv(Probe()))
 
 
+@pytest.mark.slow
 def test_phases(inverse):
     """40 steps asked for, 24 a block: a backward phase after every second block."""
     states = [run(inverse, INVERSE, n)[0] for n in (1, 2, 3, 4)]
