@@ -11,6 +11,7 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, EnvError
+from scopil.files import unsealed
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
 
@@ -144,7 +145,7 @@ def _format(source: str) -> str:
     if source.startswith("minari:"):
         return "Minari dataset"
     path = store.library().get(source, Path(source))
-    if store.is_sealed(path.read_bytes()):
+    if unsealed(path.read_bytes()) is not None:
         return f"{store.FORMAT} version {store.VERSION}, checksum matches"
     return "plain .npz, spaces guessed from the data, no checksum"
 

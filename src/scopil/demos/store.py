@@ -5,7 +5,6 @@ Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `leng
 `terminated`, `truncated`, `starts`, and `header`, a JSON text with names, spaces and provenance.
 """
 
-import hashlib
 import io
 import json
 import zipfile
@@ -17,12 +16,10 @@ import numpy as np
 
 from scopil.demos.dataset import Demonstrations, Episode, Space, guess_space
 from scopil.errors import DatasetError
-from scopil.files import write_atomically
+from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
-_SEAL = b"scopil sha256 "
-_SEAL_BYTES = len(_SEAL) + 64
 LIBRARY = Path(__file__).parent / "library"
 
 
@@ -92,9 +89,9 @@ def to_bytes(demos: Demonstrations) -> bytes:
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system = 3  # else it names the system that wrote it
             archive.writestr(info, entry.getvalue())
-        archive.comment = _SEAL + b"0" * 64  # its length is in the archive; its digits are filled in below
-    body = buffer.getvalue()[:-_SEAL_BYTES]
-    return body + _SEAL + hashlib.sha256(body).hexdigest().encode()
+        archive.comment = seal()  # its length is in the archive; the right digits follow below
+    body = buffer.getvalue()[:-SEAL_BYTES]
+    return body + seal(body)
 
 
 def read(path: str | Path) -> Demonstrations:
@@ -104,12 +101,12 @@ def read(path: str | Path) -> Demonstrations:
         data = path.read_bytes()
     except OSError as error:
         raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
-    tail = data[-_SEAL_BYTES:]
-    sealed = is_sealed(data)
-    if sealed and hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest().encode() != tail[len(_SEAL) :]:
+    try:
+        sealed = unsealed(data) is not None
+    except ValueError as error:
         raise DatasetError(
             f"{path}: checksum does not match: the file was damaged or changed after it was written."
-        )
+        ) from error
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -124,11 +121,6 @@ def read(path: str | Path) -> Demonstrations:
             f"{path}: the checksum at its end is missing: the file was truncated or rewritten."
         )
     return _from_sealed(arrays, path)
-
-
-def is_sealed(data: bytes) -> bool:
-    """Whether this is our own file, by its end; says nothing of its being whole."""
-    return data[-_SEAL_BYTES:].startswith(_SEAL)
 
 
 def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
