@@ -97,6 +97,7 @@ def test_another_budget_in_the_same_folder_is_refused(untrained, tmp_path, capsy
         (["--only", "simpel"], "no experiment simpel; there are simple, multiple, two-modes, ablation."),
         (["--seeds", "0"], "--seeds 0; want at least 1."),
         (["--workers", "-1"], "--workers -1; want at least 1."),
+        (["--budget", "short", "--check"], "no expected ranges are kept for --budget short"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_path, capsys):

@@ -50,6 +50,8 @@ def reproduce(
     for what, value in (("seeds", seeds), ("workers", workers)):
         if value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
+    if check and not expected.load(budget)[0]:
+        raise ConfigError(f"--check: no expected ranges are kept for --budget {budget}; leave it out.")
     new_figure()  # refuses before hours of training when matplotlib is missing
     console = Console()
     wanted = paper.cells([part for part in only.split(",") if part])

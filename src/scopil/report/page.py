@@ -43,15 +43,15 @@ Block = Heading | Text | Items | Grid | Picture | Command
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; color: #24292f; background: #fff;
-       margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 76rem; }
+       margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 84rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 1rem; }
 h2 { font-size: 1.35rem; margin: 2.6rem 0 .6rem; padding-bottom: .25rem; border-bottom: 1px solid #d0d7de; }
 h3 { font-size: 1.08rem; margin: 1.8rem 0 .4rem; }
 p, ul { max-width: 48rem; margin: .5rem 0 .9rem; }
 ul { padding-left: 1.3rem; }
 .table { overflow-x: auto; margin: .6rem 0 1.2rem; }
-table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .32rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eaeef2; }
+table { border-collapse: collapse; font-size: .78rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .42rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eaeef2; }
 th { border-bottom: 2px solid #8c959f; font-weight: 600; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 tr.quiet td { color: #57606a; background: #f6f8fa; }
