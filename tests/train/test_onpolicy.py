@@ -149,7 +149,17 @@ def test_phases(inverse):
 
 
 def test_an_inverse_run_is_the_same_in_any_lengths(inverse):
-    assert bits(run(inverse, INVERSE, 5)[0]) == bits(run(inverse, INVERSE, 1, 3, 1)[0])
+    whole, metrics = run(inverse, INVERSE, 5)
+    assert bits(whole) == bits(run(inverse, INVERSE, 1, 3, 1)[0])
+    assert {k: metrics[k] for k in whole.last} == whole.last  # the newest phase's, not a mean over blocks
+
+
+def test_backward_steps_are_counted(inverse):
+    each = [run(inverse, INVERSE, n)[1] for n in (1, 2, 4)]
+    assert [float(m["constraint/phases"]) for m in each] == [0, 1, 2]
+    steps = [float(m["constraint/steps"]) for m in each]
+    assert steps[0] == 0 < steps[1]
+    assert [float(m["constraint/all_steps"]) for m in each] == [0, steps[1], steps[1] + steps[2]]
 
 
 def test_own_games_are_whole(inverse):

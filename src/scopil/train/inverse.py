@@ -26,7 +26,7 @@ class TrainState(NamedTuple):
     env_steps: Int[Array, ""]  # of forward phases; games sampled for the backward ones come on top
     episode_return: Float[Array, " N"]
     outer_key: PRNGKey
-    last: Metrics  # of the newest backward phase; zeros before the first
+    last: Metrics  # of the newest backward phase and of all together; zeros before the first
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,12 +43,16 @@ class Inverse(OnPolicy):
         shapes = jax.eval_shape(self._outer, state, cfg).last
         return state._replace(last=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
 
+    def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
+        """The blocks' means, and what the newest backward phase said: a mean over phases would count nothing."""
+        state, metrics = super().run(state, cfg, blocks)
+        return state, metrics | state.last
+
     def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, dict[str, Metrics]]:
         state, metrics = super().block(state, cfg)
         phase = self._phase_steps(cfg)
         due = state.env_steps // phase > (state.env_steps - self.block_steps(cfg)) // phase
-        state = jax.lax.cond(due, lambda s: self._outer(s, cfg), lambda s: s, state)
-        return state, metrics | {"update": metrics["update"] | state.last}
+        return jax.lax.cond(due, lambda s: self._outer(s, cfg), lambda s: s, state), metrics
 
     def _phase_steps(self, cfg: Any) -> int:
         block = self.block_steps(cfg)
@@ -62,7 +66,11 @@ class Inverse(OnPolicy):
         learner, last = self.algorithm.backward(
             state.learner, self.draw(k_draw, cfg.rollouts), own, cfg, phase - 1
         )
-        last |= {"constraint/games_steps": own.mask.sum().astype(jnp.float32)}
+        last |= {
+            "constraint/games_steps": own.mask.sum().astype(jnp.float32),
+            "constraint/phases": phase.astype(jnp.float32),
+            "constraint/all_steps": state.last.get("constraint/all_steps", 0.0) + last["constraint/steps"],
+        }
         scales = {name: restarted(getattr(learner, name)) for name in ("reward_scale", "cost_scale")}
         return state._replace(
             learner=learner._replace(**scales),
