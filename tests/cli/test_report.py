@@ -121,6 +121,25 @@ def test_one_run_is_reported_in_its_own_folder(runs):
     assert (runs[-1] / "report.md").exists()
 
 
+def test_an_icrl_run_shows_where_it_believes_the_law_runs(tmp_path, capsys):
+    store.write(marble_games(steps=6, games=3), tmp_path / "demos.npz")
+    logged = [
+        {
+            "env_steps": step,
+            "constraint/steps": 2.0,
+            "constraint/all_steps": total,
+            "constraint/phases": phases,
+        }
+        for step, total, phases in ((10, 2.0, 1.0), (20, 5.0, 3.0))
+    ]
+    run = untrained_run(tmp_path / "icrl", "icrl", demos=str(tmp_path / "demos.npz"), rows=logged)
+    assert main(["report", str(run.folder)]) == 0
+    assert (run.folder / "constraint-icrl.png").read_bytes().startswith(PNG)
+    text = (run.folder / "report.md").read_text()
+    assert "](constraint-icrl.png)" in text
+    assert f"{run.folder}: 5 backward steps really made in 3 phases, of at most 60." in text
+
+
 @pytest.mark.slow
 def test_environments_apart_and_no_trays_where_there_are_none(runs, tmp_path):
     other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))

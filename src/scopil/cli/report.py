@@ -13,7 +13,7 @@ from scopil.cli.options import option
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.report.curves import behaviour_panels, inner_panels, new_figure, save_curves
-from scopil.report.runs import Played, evaluation_rows, grouped, play_all, save_trays
+from scopil.report.runs import Played, evaluation_rows, grouped, play_all, save_beliefs, save_trays
 from scopil.report.tables import markdown_table, print_measures
 from scopil.train.run import Run
 
@@ -72,6 +72,11 @@ def _section(env: str, played: Sequence[Played], out: Path, tail: str, console: 
         file = f"games-{_slug(name)}{tail}.png"
         if save_trays(out / file, name, group):
             pictures.append((file, f"Games of {name} (greedy; unlawful states red)"))
+        file = f"constraint-{_slug(name)}{tail}.png"
+        if save_beliefs(out / file, group):
+            pictures.append(
+                (file, f"Where {name} believes the law runs (blue), and where it does (red outline)")
+            )
     rows = evaluation_rows(together)
     print_measures(console, rows, title=env)
     lines = [
@@ -80,7 +85,8 @@ def _section(env: str, played: Sequence[Played], out: Path, tail: str, console: 
         "Mean over games, then mean ± standard deviation over seeds.\n",
     ]
     lines += [f"![{caption}]({file})\n" for file, caption in pictures]
-    return "\n".join([*lines, _list_of_runs([p.run for p in played])])
+    runs = [p.run for p in played]
+    return "\n".join([*lines, _list_of_runs(runs), *filter(None, map(_backward_steps, runs))])
 
 
 def _list_of_runs(runs: Sequence[Run]) -> str:
@@ -91,6 +97,17 @@ def _list_of_runs(runs: Sequence[Run]) -> str:
         state = "finished" if run.finished else f"of {run.spec.steps:,}, unfinished"
         lines.append(f"| {run.folder} | {run.spec.algorithm} | {run.spec.seed} | {done:,} | {state} |")
     return "\n".join(lines) + "\n"
+
+
+def _backward_steps(run: Run) -> str | None:
+    """How far the KL bounds let the constraint move; None for a run that learns none."""
+    rows = run.metrics.rows()
+    last = rows[-1] if rows else {}
+    if "constraint/all_steps" not in last:
+        return None
+    steps, phases = last["constraint/all_steps"], last["constraint/phases"]
+    most = phases * run.note()["config"]["backward_iters"]
+    return f"{run.folder}: {steps:.0f} backward steps really made in {phases:.0f} phases, of at most {most:.0f}.\n"
 
 
 def _slug(name: str) -> str:

@@ -1,6 +1,6 @@
 """Where a learned constraint believes the law runs, drawn over the tray, with the truth outlined."""
 
-import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from scopil.algos import icrl
 from scopil.envs.marble_maze import MarbleMaze, MarbleParams
 from scopil.envs.marble_maze.physics import ACTIONS, REACH, MarbleState
 from scopil.errors import ScopilError
-from scopil.files import write_atomically
+from scopil.report.curves import new_figure, save_figure
 from scopil.report.paths import check_ending, draw_tray
 
 POINTS = 101  # a side of the grid
@@ -53,16 +53,17 @@ def draw_constraint_map(axes: Any, params: MarbleParams, costs: Float[np.ndarray
 
 def save_constraint_map(path: str | Path, params: MarbleParams, learner: Any, title: str = "") -> None:
     """One tray with its map, as PNG, PDF or SVG by the name's ending."""
+    save_constraint_maps(path, params, {title: learner})
+
+
+def save_constraint_maps(path: str | Path, params: MarbleParams, learners: Mapping[str, Any]) -> None:
+    """Trays side by side, each with its title and its learner's map; one colour bar for all."""
     path = check_ending(path)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ScopilError('maps need matplotlib: pip install "scopil[plots]".') from error
-    figure = Figure(figsize=(5.6, 5.0), layout="constrained")
-    axes = figure.add_subplot()
-    image = draw_constraint_map(axes, params, cost_grid(params, learner))
-    axes.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="believed cost 1 − ζ, mean over actions, ball at rest")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=200)
-    write_atomically(path, buffer.getvalue())
+    figure = new_figure(figsize=(4.6 * len(learners) + 1.0, 5.0))
+    trays = figure.subplots(1, len(learners), squeeze=False)[0]
+    for axes, (title, learner) in zip(trays, learners.items()):
+        image = draw_constraint_map(axes, params, cost_grid(params, learner))
+        axes.set_title(title, fontsize=10)
+    bar = figure.colorbar(image, ax=trays, shrink=0.8)
+    bar.set_label("believed cost 1 − ζ, mean over actions, ball at rest; red: the law")
+    save_figure(path, figure)

@@ -23,6 +23,10 @@ INNER = (
     ("alpha/value", "Temperature α"),
     ("alpha/entropy", "Entropy of the policy (nats)"),
     ("demo/nll", "−log π of demonstrated actions (nats)"),
+    ("cost/mean", "Cost a step, believed or told"),
+    ("constraint/steps", "Backward steps really made, of each phase"),
+    ("constraint/expert_cost", "Believed cost of the experts' games"),
+    ("constraint/nominal_cost", "Believed cost of its own games"),
 )
 NEVER_NEGATIVE = ("eval/violations", "eval/frequency", "dual/lambda", "alpha/value")
 
@@ -138,5 +142,6 @@ def new_figure(**options: Any) -> Any:
 
 def save_figure(path: Path, figure: Any) -> None:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    kind = path.suffix[1:].lower()
+    figure.savefig(buffer, format=kind, dpi=160, metadata={"Software": None} if kind == "png" else None)
     write_atomically(path, buffer.getvalue())

@@ -89,7 +89,9 @@ def trays(gallery: Gallery, cell: Cell, runs: Sequence[Run], evaluator: Evaluato
         played = []
         for run in first:
             agent = evaluator.agent(run)
-            played.append(Played(run, {("greedy", starts): agent.play(starts) for starts in STARTS}))
+            played.append(
+                Played(run, agent.learner, {("greedy", starts): agent.play(starts) for starts in STARTS})
+            )
         save_trays(path, f"{cell.title} on {cell.setting}", played)
 
     caption = (

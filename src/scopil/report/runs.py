@@ -12,6 +12,7 @@ from scopil.envs.marble_maze import MarbleParams
 from scopil.errors import DatasetError
 from scopil.evaluate.games import Game
 from scopil.evaluate.metrics import Measures, average, mean_and_std, measure
+from scopil.report.constraint_map import save_constraint_maps
 from scopil.report.curves import new_figure, save_figure
 from scopil.report.paths import draw_paths
 from scopil.report.tables import Value
@@ -45,9 +46,10 @@ def _settings(run: Run) -> dict[str, Any]:
 
 @dataclass
 class Played:
-    """One run's games by policy and starts; starts that do not exist are left out."""
+    """One run's newest learner and its games by policy and starts; starts that do not exist are left out."""
 
     run: Run
+    learner: Any
     games: dict[tuple[str, str], list[Game]] = field(default_factory=dict)
 
     def measures(self) -> dict[tuple[str, str], Measures]:
@@ -59,7 +61,7 @@ def play_all(runs: Sequence[Run], tell: Callable[[], None] = lambda: None) -> It
     envs: dict[str, CompiledEnv] = {}
     for run in runs:
         agent = load(run.folder, env=envs.setdefault(run.spec.env, compile_env(run.spec.env)))
-        yield Played(run, _games(agent))
+        yield Played(run, agent.learner, _games(agent))
         tell()
 
 
@@ -104,4 +106,15 @@ def save_trays(path: Path, title: str, group: Sequence[Played]) -> bool:
             axes[i, j].set_title(f"seed {played.run.spec.seed}: {bad:.3g} violations a game", fontsize=8)
     figure.suptitle(f"{title}, greedy", fontsize=11, fontweight="bold")
     save_figure(path, figure)
+    return True
+
+
+def save_beliefs(path: Path, group: Sequence[Played]) -> bool:
+    """Where the first seeds believe the law runs. Says whether there was anything to draw: only ICRL has beliefs,
+    and only Marble Maze a tray."""
+    shown = group[:IN_A_ROW]
+    params = compile_env(shown[0].run.spec.env).params
+    if not isinstance(params, MarbleParams) or not hasattr(shown[0].learner, "constraint"):
+        return False
+    save_constraint_maps(path, params, {f"seed {played.run.spec.seed}": played.learner for played in shown})
     return True
