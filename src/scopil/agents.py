@@ -9,7 +9,7 @@ agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.algos import ALGORITHMS
-from scopil.algos.base import Algorithm
+from scopil.algos import ALGORITHMS, choose
+from scopil.algos.base import Algorithm, NumpyPolicy
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
 from scopil.envs.functional import CompiledEnv, compile_env
@@ -37,7 +37,7 @@ AnyEnv = str | FuncEnv | gym.Env | CompiledEnv
 class Agent:
     """A learner with its environment. Every keyword after `seed` is a field of the algorithm's config."""
 
-    algorithm: ClassVar[Algorithm]
+    algorithm: Algorithm  # of the class: for discrete actions; of an agent: for its environment's
 
     def __init__(
         self, env: AnyEnv, demos: str | Path | Demonstrations | None = None, *, seed: int = 0, **config: Any
@@ -45,9 +45,10 @@ class Agent:
         self.env = compile_env(env)
         self.demos = None if demos is None else load_demos(demos)
         self.seed = seed
+        self.algorithm = choose(self.algorithm.name, self.env.action_space)
         self._env_id = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", None)
         spec = RunSpec(algorithm=self.algorithm.name, env=self._env_id or "", seed=seed, config=config)
-        self.config = spec.build_config()
+        self.config = spec.build_config(self.algorithm)
         # Without demonstrations one can play but not learn; `learn` says so.
         algorithm = replace(self.algorithm, needs_demos=self.algorithm.needs_demos and self.demos is not None)
         self._trainer = Trainer(make_loop(algorithm, self.env, self.demos), self.config, seed)
@@ -55,7 +56,7 @@ class Agent:
         self._restored: tuple[Any, int] | None = (
             None  # a loaded learner and its steps, until training goes on
         )
-        self._logits: Callable[[np.ndarray], np.ndarray] | None = None
+        self._in_numpy: NumpyPolicy | None = None
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -88,7 +89,7 @@ class Agent:
         if self.demos is None:
             make_loop(self.algorithm, self.env, None)  # refuses when demonstrations are needed
         until = self.num_timesteps + total_timesteps
-        self._logits = None
+        self._in_numpy = None
         if self._restored is not None:
             learner, steps = self._restored
             state = self._trainer.state  # replay and environment begin anew
@@ -115,11 +116,8 @@ class Agent:
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
-        network = self._logits = self._logits or self.algorithm.numpy_logits(self.learner)
-        logits = network(obs)
-        if not deterministic:
-            logits = logits + self._rng.gumbel(size=logits.shape)
-        action = logits.argmax(axis=-1)
+        policy = self._in_numpy = self._in_numpy or self.algorithm.in_numpy(self.learner)
+        action = policy(obs, None if deterministic else self._rng)
         return (int(action) if action.ndim == 0 else action), None
 
     def play(
@@ -144,7 +142,7 @@ class Agent:
     def restore(self, path: str | Path) -> None:
         """Take the learner from a saved policy or a checkpoint; replay and environment begin anew."""
         learner, note = load_tree(Path(path), self._trainer.shape().learner, within="learner")
-        self._restored, self._logits = (learner, int(note.get("env_steps", 0))), None
+        self._restored, self._in_numpy = (learner, int(note.get("env_steps", 0))), None
 
 
 def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agent:
@@ -179,7 +177,7 @@ class SCOPIL(Agent):
 
 
 class SAC(Agent):
-    """Soft actor-critic for discrete actions (docs/algorithms/sac.md)."""
+    """Soft actor-critic (docs/algorithms/sac.md; for continuous actions docs/algorithms/continuous.md)."""
 
     algorithm = ALGORITHMS["sac"]
 

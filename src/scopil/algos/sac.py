@@ -120,8 +120,14 @@ def critic_step(
 
 def temperature_step(log_alpha: Learned, pi: Categorical, cfg: Config) -> tuple[Learned, Metrics]:
     """α: minimise α (E H(π) − H̄); entropy below its target makes α rise."""
-    entropy = pi.entropy().mean()
-    gap = entropy - cfg.target_entropy * jnp.log(pi.log_probs.shape[-1])
+    target = cfg.target_entropy * jnp.log(pi.log_probs.shape[-1])
+    return towards(target, log_alpha, pi.entropy().mean(), cfg)
+
+
+def towards(
+    target: Float[Array, ""], log_alpha: Learned, entropy: Float[Array, ""], cfg: Config
+) -> tuple[Learned, Metrics]:
+    gap = entropy - target
     log_alpha, _, _ = descend(log_alpha, lambda value: (jnp.exp(value) * gap, None), cfg.alpha_lr)
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
 

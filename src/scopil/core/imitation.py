@@ -3,19 +3,20 @@
 from jaxtyping import Array, Float, Int
 
 from scopil.core.distributions import Categorical
+from scopil.core.squashed import Resolved
 
+Policy = Categorical | Resolved
+Actions = Int[Array, " B"] | Float[Array, "B A"]
 Scalar = float | Float[Array, ""]
 
 
-def nll_constraint(
-    pi: Categorical, action: Int[Array, " B"], entropy_weight: Scalar, slack: Scalar
-) -> Float[Array, " B"]:
+def nll_constraint(pi: Policy, action: Actions, entropy_weight: Scalar, slack: Scalar) -> Float[Array, " B"]:
     """−log π(a|s) − δ: the demonstrator's KL up to a constant, no entropy (S-EiC, S-DGD-EiC)."""
     return -pi.log_prob(action) - slack
 
 
 def entropic_constraint(
-    pi: Categorical, action: Int[Array, " B"], entropy_weight: Scalar, slack: Scalar
+    pi: Policy, action: Actions, entropy_weight: Scalar, slack: Scalar
 ) -> Float[Array, " B"]:
     """−log π(a|s) − w H(π(·|s)) − δ, with w = 2βα   (paper, Eq. for L; docs/method.md derives it)"""
     return nll_constraint(pi, action, entropy_weight, slack) - entropy_weight * pi.entropy()

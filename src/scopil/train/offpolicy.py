@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from scopil.algos.base import Algorithm, Metrics, Pairs, discrete_spaces
+from scopil.algos.base import Algorithm, Metrics, Pairs, spaces_of
+from scopil.algos.continuous import ContinuousAlgorithm
 from scopil.core import replay as ring
 from scopil.core.replay import Replay
 from scopil.demos.dataset import Demonstrations
@@ -43,7 +46,7 @@ class OffPolicy:
     def init(self, key: PRNGKey, cfg: Any) -> TrainState:
         """Fresh networks, fresh environments, an empty replay."""
         k_learner, k_env, k_run = jax.random.split(key, 3)
-        spaces = discrete_spaces(self.env.observation_space, self.env.action_space)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space)
         return TrainState(
             learner=self.algorithm.init(k_learner, spaces, cfg),
             env=self.env.reset_batch(k_env, cfg.num_envs),
@@ -107,13 +110,16 @@ class OffPolicy:
         if self.demos is not None:
             index = jax.random.randint(k_demo, (cfg.demo_batch_size,), 0, self.demos.action.shape[0])
             demo = Pairs(self.demos.obs[index], self.demos.action[index])
-        return self.algorithm.update(learner, batch, demo, cfg)
+        # Beside the two keys above, so that what discrete learners draw does not depend on it.
+        noise = (jax.random.fold_in(key, 2),) if isinstance(self.algorithm, ContinuousAlgorithm) else ()
+        return self.algorithm.update(learner, batch, demo, cfg, *noise)
 
     def _like(self) -> Any:
         """Shapes and types of what the replay keeps of one step."""
         obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
-        flag = jnp.array(False)
-        return Transition(obs, jnp.int32(0), jnp.float32(0), obs, flag, flag)
+        space, flag = self.env.action_space, jnp.array(False)
+        action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32)
+        return Transition(obs, action, jnp.float32(0), obs, flag, flag)
 
     # --- what the trainer calls: the same functions, compiled -----------------------------------------------------
 
@@ -150,12 +156,31 @@ def demo_pairs(demos: Demonstrations | None, env: CompiledEnv) -> Pairs:
         )
     for what in ("observation_space", "action_space"):
         found, want = getattr(demos, what), getattr(env, what)
-        if (
-            type(found) is not type(want)
-            or found.shape != want.shape
-            or getattr(found, "n", 0) > getattr(want, "n", 0)
-        ):
+        if type(found) is not type(want) or found.shape != want.shape or not _inside(found, want):
             raise DatasetError(
                 f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
             )
-    return Pairs(jnp.asarray(demos.observations), jnp.asarray(demos.actions, jnp.int32))
+    obs = jnp.asarray(demos.observations)
+    if isinstance(env.action_space, gym.spaces.Discrete):  # learners count actions from 0
+        return Pairs(obs, jnp.asarray(demos.actions - int(env.action_space.start), jnp.int32))
+    assert isinstance(env.action_space, gym.spaces.Box)
+    _refuse_outside(demos, env.action_space)
+    return Pairs(obs, jnp.asarray(demos.actions, jnp.float32))
+
+
+def _inside(found: gym.Space, want: gym.Space) -> bool:
+    """Whether all numbers of one Discrete are numbers of the other; of boxes the demonstrated values are asked."""
+    if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
+        return True
+    return want.start <= found.start and found.start + found.n <= want.start + want.n
+
+
+def _refuse_outside(demos: Demonstrations, box: gym.spaces.Box) -> None:
+    low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    actions = np.asarray(demos.actions, np.float32)
+    if (outside := (actions < low) | (actions > high)).any():
+        at = np.argwhere(outside)[0]
+        raise DatasetError(
+            f"{demos.name}: component {at[1]} of action {at[0]} is {actions[tuple(at)]:g}; the environment's actions "
+            f"lie in [{low[at[1]]:g}, {high[at[1]]:g}]. Rescale or clip the demonstrations."
+        )

@@ -18,13 +18,14 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from scopil.algos import ALGORITHMS
+from scopil.algos import ALGORITHMS, Algorithm, choose
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, compile_env
@@ -60,8 +61,9 @@ class RunSpec:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.")
 
-    def build_config(self) -> Any:
-        cls = ALGORITHMS[self.algorithm].config
+    def build_config(self, algorithm: Algorithm | None = None) -> Any:
+        """The settings, for the form of the algorithm that the environment asks for (discrete unless given)."""
+        cls = (algorithm or ALGORITHMS[self.algorithm]).config
         known = {f.name for f in fields(cls)}
         if unknown := set(self.config) - known:
             raise ConfigError(
@@ -132,9 +134,14 @@ class Run:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
         return None if self.spec.demos is None else store.read(self.demos_file)
 
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """In the form that the environment's actions ask for."""
+        return choose(self.spec.algorithm, self.env().action_space)
+
     def _trainer(self, demos: Demonstrations | None) -> Trainer:
-        loop = make_loop(ALGORITHMS[self.spec.algorithm], self.env(), demos)
-        return Trainer(loop, self.spec.build_config(), self.spec.seed)
+        loop = make_loop(self.algorithm, self.env(), demos)
+        return Trainer(loop, self.spec.build_config(self.algorithm), self.spec.seed)
 
     def train(self, observe: Callable[[Report], bool | None] = lambda report: None) -> bool:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
@@ -192,7 +199,7 @@ class Run:
 
     def note(self) -> dict[str, Any]:
         """What run.json, and every policy file, says of the run."""
-        return asdict(self.spec) | {"config": asdict(self.spec.build_config())}
+        return asdict(self.spec) | {"config": asdict(self.spec.build_config(self.algorithm))}
 
     def _evaluator(self, env: CompiledEnv) -> Callable[[Report], dict[str, float]]:
         """Greedy games from the demonstrated starts. They are logged, never fed back."""
@@ -202,7 +209,7 @@ class Run:
             if demos is None or demos.starts is None
             else protocol.train_starts(env, demos)
         )
-        play = protocol.player(env, ALGORITHMS[self.spec.algorithm], "greedy")
+        play = protocol.player(env, self.algorithm, "greedy")
 
         def evaluate(report: Report) -> dict[str, float]:
             key = jax.random.fold_in(jax.random.key(self.spec.seed), report.env_steps)

@@ -144,7 +144,7 @@ _COUNTS = (
 
 def check(cfg: Any) -> None:
     """Ranges, checked at the border: a frozen config may be rebuilt around tracers and cannot check itself."""
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in (_RANGES | getattr(cfg, "ranges", {})).items():
         if hasattr(cfg, name) and not low <= (value := float(getattr(cfg, name))) <= high:
             raise ConfigError(f"{name} = {value:g}; want a value in [{low:g}, {high:g}].")
     for name in _COUNTS:
