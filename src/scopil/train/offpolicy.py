@@ -172,7 +172,7 @@ def _inside(found: gym.Space, want: gym.Space) -> bool:
     """Whether all numbers of one Discrete are numbers of the other; of boxes the demonstrated values are asked."""
     if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
         return True
-    return want.start <= found.start and found.start + found.n <= want.start + want.n
+    return bool(want.start <= found.start and found.start + found.n <= want.start + want.n)
 
 
 def _refuse_outside(demos: Demonstrations, box: gym.spaces.Box) -> None:
