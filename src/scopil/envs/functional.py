@@ -5,13 +5,15 @@ Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitio
 is done here.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
+from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int
 
 from scopil.errors import EnvError
@@ -26,6 +28,32 @@ class EnvState(NamedTuple):
     inner: Any  # the FuncEnv's own state
     obs: Array
     steps: Int[Array, "..."]  # steps played in this episode
+
+
+@runtime_checkable
+class BatchEnv(Protocol):
+    """What a training loop steps: a `CompiledEnv`, or a `HostEnv` for what is not written in JAX."""
+
+    @property
+    def observation_space(self) -> gym.Space: ...
+    @property
+    def action_space(self) -> gym.Space: ...
+    @property
+    def horizon(self) -> int: ...
+    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
+    def step_batch(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState]: ...
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]: ...
+    def refuse_faults(self) -> None:
+        """Raise what went wrong in the compiled program that has just ended."""
+        ...
+
+    def stale(self, state: EnvState) -> bool:
+        """Whether training cannot go on from `state` and needs a fresh reset."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class CompiledEnv:
@@ -78,8 +106,21 @@ class CompiledEnv:
             late = late | (state.steps >= self.max_episode_steps)
         return late
 
+    def refuse_faults(self) -> None:
+        """There are none: what a FuncEnv does wrong shows in its numbers."""
+
+    def stale(self, state: EnvState) -> bool:
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
         return jax.vmap(self.reset)(jax.random.split(key, num_envs))
+
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        """One step of each, for games that nobody looks at any more once they have ended."""
+        return jax.vmap(self.advance)(state, action, jax.random.split(key, state.steps.shape[0]))
 
     def step_batch(
         self, state: EnvState, action: Array, key: PRNGKey
@@ -92,7 +133,7 @@ class CompiledEnv:
         """
         num_envs = state.steps.shape[0]
         k_step, k_reset = jax.random.split(key)
-        after, transition = jax.vmap(self.advance)(state, action, jax.random.split(k_step, num_envs))
+        after, transition = self.advance_batch(state, action, k_step)
 
         def restart_some(carry):
             state, ended, key = carry
@@ -111,39 +152,52 @@ class CompiledEnv:
 
 
 def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
-    """The compiled form of an id, a FuncEnv or the Gymnasium env of one."""
+    """The compiled form of an id, a FuncEnv or the Gymnasium env of one; anything else is refused."""
     if isinstance(env, CompiledEnv):
         return env
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
     if isinstance(env, str):
-        try:
-            env = gym.make(env)
-        except (gym.error.Error, ImportError) as error:
-            raise EnvError(f"environment {env!r}: {error}") from error
-    _refuse_wrappers(env)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    inner = env.unwrapped
-    if isinstance(getattr(inner, "compiled", None), CompiledEnv):
-        compiled: CompiledEnv = inner.compiled  # pyright: ignore[reportAttributeAccessIssue]
+        env = make_env(env)
+    if (compiled := find_compiled(env)) is not None:
+        return compiled
+    if (lost := _foreign_wrapper(env)) is not None:
+        raise EnvError(
+            f"{lost} around {env.unwrapped} would be lost by compiled stepping: want the bare environment; put what "
+            f"the wrapper does into its FuncEnv."
+        )
+    raise EnvError(
+        f"{env.unwrapped} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such "
+        f"an env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
+    )
+
+
+def make_env(env: str | EnvSpec) -> gym.Env:
+    try:
+        return gym.make(env)
+    except (gym.error.Error, ImportError) as error:
+        raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
+
+
+def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
+    """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would be lost."""
+    inner, limit = env.unwrapped, getattr(env.spec, "max_episode_steps", None)
+    if _foreign_wrapper(env) is not None:
+        return None
+    if isinstance(compiled := getattr(inner, "compiled", None), CompiledEnv):
         if limit is None or compiled.max_episode_steps is not None:
             return compiled  # one object an id: whatever is compiled for it is compiled once
         return CompiledEnv(compiled.env, compiled.params, limit)
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
-    raise EnvError(
-        f"{inner} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such an "
-        f"env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
-    )
+    return None
 
 
-def _refuse_wrappers(env: gym.Env) -> None:
+def _foreign_wrapper(env: gym.Env | VectorEnv) -> str | None:
     """Compiled stepping goes past wrappers. Those of `gym.make` have their counterpart here; others would be lost."""
     known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
-    while isinstance(env, gym.Wrapper):
+    while env is not env.unwrapped:
         if not isinstance(env, known):
-            raise EnvError(
-                f"{type(env).__name__} around {env.unwrapped} would be lost by compiled stepping: want the bare "
-                f"environment; put what the wrapper does into its FuncEnv."
-            )
-        env = env.env
+            return type(env).__name__
+        env = env.env  # pyright: ignore[reportAttributeAccessIssue]
+    return None

@@ -93,8 +93,7 @@ class Inverse(OnPolicy):
             env, alive = carry
             k_act, k_step = jax.random.split(key)
             action = self.algorithm.policy(learner, env.obs).sample(k_act)
-            keys = jax.random.split(k_step, count)
-            after, transition = jax.vmap(self.env.advance)(env, action, keys)
+            after, transition = self.env.advance_batch(env, action, k_step)
             over = transition.terminated | transition.truncated
             # Beyond its end a game may be anything, even NaN, whose gradient a mask would not stop.
             obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)

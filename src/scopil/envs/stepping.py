@@ -1,0 +1,254 @@
+"""Gymnasium environments stepped side by side in NumPy: flat observations, true successors, and faults that say
+where they happened."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import iterate
+
+from scopil.errors import EnvError
+
+
+class Flat:
+    """An environment's spaces, with observations flattened the Gymnasium way into one row of float32."""
+
+    def __init__(self, name: str, observation: gym.Space, action: gym.Space):
+        if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
+            raise EnvError(
+                f"{name}: action space {action}; want Discrete or Box. Wrap the environment so that it takes one "
+                f"of these (gymnasium.wrappers.TransformAction does)."
+            )
+        if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
+            raise EnvError(f"{name}: action space {action}; want a Box of floats, or Discrete.")
+        try:
+            flat = gym.spaces.flatten_space(observation)
+        except NotImplementedError:
+            flat = None
+        if not isinstance(flat, gym.spaces.Box):
+            raise EnvError(
+                f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
+                f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
+            )
+        self.name, self.raw, self.action = name, observation, action
+        low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
+        self.observation = gym.spaces.Box(low, high, dtype=np.float32)
+        self.size = len(low)
+
+    def row(self, obs: Any) -> np.ndarray:
+        """One observation as a row of its own."""
+        if isinstance(self.raw, gym.spaces.Box):
+            row = np.array(obs, np.float32)
+            if row.shape != self.raw.shape:
+                raise EnvError(f"an observation of shape {row.shape}; its space says {self.raw.shape}")
+            row = row.reshape(-1)
+        else:
+            row = np.array(gym.spaces.flatten(self.raw, obs), np.float32)
+        return self._finite(row)
+
+    def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
+        """A batch of observations, in whatever form the batched space gives them."""
+        if not isinstance(self.raw, gym.spaces.Box):
+            return np.stack([self.row(one) for one in iterate(batched, obs)])
+        rows = np.array(obs, np.float32)
+        if rows.shape != (count, *self.raw.shape):
+            raise EnvError(f"observations of shape {rows.shape}; its space says {(count, *self.raw.shape)}")
+        return self._finite(rows.reshape(count, -1))
+
+    def actions(self, chosen: np.ndarray) -> np.ndarray:
+        """A learner's actions as the environment counts and shapes them."""
+        if isinstance(self.action, gym.spaces.Discrete):
+            return np.asarray(chosen, np.int64) + int(self.action.start)
+        return np.asarray(chosen, self.action.dtype).reshape((len(chosen), *self.action.shape))
+
+    def _finite(self, rows: np.ndarray) -> np.ndarray:
+        if not np.isfinite(rows).all():
+            at = np.argwhere(~np.isfinite(rows))[0]
+            raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
+        return rows
+
+
+class Stepped(NamedTuple):
+    """One step of every environment of a group."""
+
+    next_obs: np.ndarray  # (N, D), the true successors
+    reward: np.ndarray  # (N,) float32
+    terminated: np.ndarray  # (N,) bool
+    truncated: np.ndarray  # (N,) bool
+    obs: np.ndarray  # (N, D), to act from: of a new episode where one ended
+    infos: Any  # as the environments gave them; `costs` reads them
+
+
+class Group(Protocol):
+    """Environments that step together."""
+
+    num_envs: int
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Observations and infos of as many new episodes, from these seeds."""
+        ...
+
+    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
+        """Where an episode ends, the next begins from its seed. Without seeds nothing begins anew, and only the
+        environments that are `alive` mean anything."""
+        ...
+
+    def costs(self, infos: Any, index: int) -> dict[str, float]:
+        """What one environment reported as `cost` or `cost_…`."""
+        ...
+
+
+class Copies:
+    """Environments of one kind, stepped one after the other."""
+
+    def __init__(self, flat: Flat, envs: Sequence[gym.Env]):
+        self.num_envs, self._flat, self._envs = len(envs), flat, envs
+        self._steps, self._seeds = np.zeros(len(envs), int), np.zeros(len(envs), int)
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        begun = [self._begin(i, seed) for i, seed in enumerate(seeds)]
+        return np.stack([row for row, _ in begun]), [info for _, info in begun]
+
+    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
+        n, size = self.num_envs, self._flat.size
+        actions = self._flat.actions(chosen)
+        next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
+        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
+        infos: list[dict[str, Any]] = [{}] * n
+        for i in range(n):
+            if alive is None or alive[i]:
+                next_obs[i], reward[i], terminated[i], truncated[i], infos[i] = self._advance(i, actions[i])
+        obs = next_obs.copy()
+        if seeds is not None:
+            for i in np.flatnonzero(terminated | truncated):
+                obs[i], _ = self._begin(i, seeds[i])
+        return Stepped(next_obs, reward, terminated, truncated, obs, infos)
+
+    def costs(self, infos: Any, index: int) -> dict[str, float]:
+        return {k: float(v) for k, v in infos[index].items() if _is_cost(k, v)}
+
+    def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        self._steps[i], self._seeds[i] = 0, seed
+        try:
+            obs, info = self._envs[i].reset(seed=int(seed))
+            return self._flat.row(obs), info
+        except Exception as error:
+            raise self._fault(i, error) from error
+
+    def _advance(self, i: int, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._steps[i] += 1
+        try:
+            obs, reward, terminated, truncated, info = self._envs[i].step(action)
+            return self._flat.row(obs), _number(reward), bool(terminated), bool(truncated), info
+        except Exception as error:
+            raise self._fault(i, error) from error
+
+    def _fault(self, i: int, error: Exception) -> EnvError:
+        which = f"environment {i} of {self.num_envs}, " if self.num_envs > 1 else ""
+        when = f"step {self._steps[i]} after reset" if self._steps[i] else "reset"
+        return EnvError(f"{self._flat.name}: {which}{when}(seed={self._seeds[i]}): {_said(error)}.")
+
+
+class Vector:
+    """A `VectorEnv` of somebody else's, whatever its autoreset mode."""
+
+    def __init__(self, flat: Flat, env: VectorEnv):
+        self.num_envs, self._flat, self._env = env.num_envs, flat, env
+        try:
+            self._mode = AutoresetMode(env.metadata.get("autoreset_mode"))
+        except ValueError as error:
+            raise EnvError(
+                f"{flat.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
+                f"gymnasium.vector.AutoresetMode, so that ends of episodes can be told from beginnings."
+            ) from error
+        self._own_seeds = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
+        self._steps = 0
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        try:
+            return self._begin(seeds)
+        except Exception as error:
+            raise self._fault(error) from error
+
+    def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        obs, infos = self._env.reset(seed=self._seeds(seeds))  # pyright: ignore[reportArgumentType]
+        return self._rows(obs), infos
+
+    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
+        self._steps += 1
+        try:
+            obs, reward, terminated, truncated, infos = self._env.step(self._flat.actions(chosen))
+            return self._stepped(self._rows(obs), reward, terminated, truncated, infos, seeds)
+        except Exception as error:
+            raise self._fault(error) from error
+
+    def _stepped(
+        self, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any, infos: Any, seeds: Any
+    ) -> Stepped:
+        reward = np.array([_number(r) for r in np.asarray(reward).reshape(-1)], np.float32)
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        want = (self.num_envs,)
+        if not reward.shape == terminated.shape == truncated.shape == want:
+            raise EnvError(f"a reward or end of episode for other than {self.num_envs} environments")
+        next_obs, ended = obs, terminated | truncated
+        if ended.any() and self._mode is AutoresetMode.SAME_STEP:
+            if "final_obs" not in infos:
+                raise EnvError(
+                    "an episode ended without `final_obs` in infos, which SAME_STEP autoreset owes"
+                )
+            next_obs = obs.copy()
+            for i in np.flatnonzero(ended):
+                next_obs[i] = self._flat.row(infos["final_obs"][i])
+        elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
+            seeds = np.zeros(self.num_envs, int) if seeds is None else seeds
+            obs = self._begin_some(obs, ended, seeds)
+        return Stepped(next_obs, reward, terminated, truncated, obs, infos)
+
+    def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """New episodes where one ended. In NEXT_STEP mode too: its own way would cost the others a step."""
+        if ended.all():
+            return self._begin(seeds)[0]
+        each = self._seeds(seeds) if self._own_seeds else None
+        obs, _ = self._env.reset(seed=each, options={"reset_mask": ended})  # pyright: ignore[reportArgumentType]
+        obs = self._rows(obs)
+        if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
+            raise EnvError(
+                "it resets all its environments where one was to be (options={'reset_mask': …}); give an id, a "
+                "function that makes one environment, or a SyncVectorEnv or AsyncVectorEnv"
+            )
+        return np.where(ended[:, None], obs, before)
+
+    def costs(self, infos: Any, index: int) -> dict[str, float]:
+        everywhere = np.ones(self.num_envs, bool)
+        if infos.get("_final_info", ~everywhere)[index]:
+            infos = infos["final_info"]
+        mine = [k for k, v in infos.items() if np.ndim(v) == 1 and infos.get(f"_{k}", everywhere)[index]]
+        return {k: float(infos[k][index]) for k in mine if _is_cost(k, infos[k][index])}
+
+    def _seeds(self, seeds: np.ndarray) -> list[int] | int:
+        return [int(s) for s in seeds] if self._own_seeds else int(seeds[0])
+
+    def _rows(self, obs: Any) -> np.ndarray:
+        return self._flat.rows(obs, self._env.observation_space, self.num_envs)
+
+    def _fault(self, error: Exception) -> EnvError:
+        return EnvError(f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_said(error)}.")
+
+
+def _number(reward: Any) -> float:
+    number = float(reward)
+    if not np.isfinite(number):
+        raise EnvError(f"a reward of {number}; want finite numbers")
+    return number
+
+
+def _is_cost(name: str, value: Any) -> bool:
+    known = name == "cost" or name.startswith("cost_")
+    return known and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if isinstance(error, EnvError) else f"{type(error).__name__}: {text}"
