@@ -7,19 +7,22 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 # One thread a process: the networks are too small to share, and one process a core is what scales.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
+import gymnasium as gym
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from scopil.algos import ALGORITHMS
+from scopil.algos import ALGORITHMS, CONTINUOUS
 from scopil.algos.base import Algorithm
 from scopil.cli.options import option
+from scopil.envs.functional import compile_env
 from scopil.errors import ConfigError
 from scopil.report.tables import print_measures
 from scopil.train.progress import Progress
@@ -37,12 +40,21 @@ def main(argv: list[str]) -> int:
             )
         return _train(Run.open(Path(argv[1])))
     return tyro.extras.subcommand_cli_from_dict(
-        {name: _verb(algorithm) for name, algorithm in ALGORITHMS.items()},
+        {name: _verb(algorithm) for name, algorithm in _algorithms(argv).items()},
         prog="scopil train",
         description="Train a policy into a run folder. An interrupted run goes on with: scopil train --resume RUN",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+
+
+def _algorithms(argv: list[str]) -> dict[str, Algorithm]:
+    """In the form that the environment's actions ask for: it has settings of its own, so --env is read first."""
+    named = [after for before, after in pairwise(argv) if before == "--env"]
+    named += [word.removeprefix("--env=") for word in argv if word.startswith("--env=")]
+    if not named or not isinstance(compile_env(named[-1]).action_space, gym.spaces.Box):
+        return ALGORITHMS
+    return ALGORITHMS | CONTINUOUS
 
 
 def _verb(algorithm: Algorithm) -> Callable[..., int]:
