@@ -73,7 +73,7 @@ class Twin:
         s = self.settings
         obs, action = rows["obs"], rows["action"]
         pi = np.exp(ref.log_softmax(ref.forward(self.sac.actor, rows["next_obs"])[0]))
-        later = np.maximum(*(ref.forward(n, rows["next_obs"])[0] for n in self.targets))
+        later = np.mean([ref.forward(n, rows["next_obs"])[0] for n in self.targets], axis=0)
         y = cost + 0.7 * np.where(rows["terminated"], 0.0, (pi * later).sum(1))
         log = {"cost_critic/loss": sum(ref.critic_loss(n, obs, action, y) for n in self.critics)}
         grads = [g for n in self.critics for g in ref.flat(ref.critic_grad(n, obs, action, y))]
@@ -82,7 +82,7 @@ class Twin:
         self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
 
         # To the policy the penalty is a part of Q: its reference step is SAC's with Q − ν Q^c.
-        q_c = np.maximum(*(ref.forward(n, obs)[0] for n in self.critics))
+        q_c = np.mean([ref.forward(n, obs)[0] for n in self.critics], axis=0)
         before = np.exp(ref.log_softmax(ref.forward(self.sac.actor, obs)[0]))
         log["actor/harm"] = float((before * q_c).sum(1).mean())
         gradient, penalty = ref.lagrangian_grad, self.nu * q_c

@@ -1,13 +1,13 @@
 """SAC-Lagrangian for discrete actions, an oracle: it is told the true cost, which no learner of the paper is.
 
-    y_c      = c + γ_c (1 − terminated) Σ_a π(a|s') max_x Q^c_ψx(s',a)
+    y_c      = c + γ_c (1 − terminated) Σ_a π(a|s') Q̄^c_ψ(s',a),   Q̄^c the mean of two critics
     φ^c_x:     minimise E_B ½ (Q^c_φx(s,a) − y_c)²
-    θ:         minimise −J_π(θ) + ν E_B Σ_a π(a|s) max_x Q^c_φx(s,a)
+    θ:         minimise −J_π(θ) + ν E_B Σ_a π(a|s) Q̄^c_φ(s,a)
     ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost of the step each environment has just made
 
-J_π, the critics of reward, temperature and targets are SAC's. A policy that minimises costs seeks their
-underestimates, as one that maximises rewards seeks overestimates, so where those critics take the smaller of two,
-these take the larger. A yardstick for what is attainable, not a competitor (docs/algorithms/oracles.md).
+J_π, the critics of reward, temperature and targets are SAC's. Of two cost critics the mean is taken: the larger, as
+the mirror image of SAC's smaller, would lean upwards at every backup, and ν multiplies what has added up. A yardstick
+for what is attainable, not a competitor (docs/algorithms/oracles.md).
 """
 
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ class OracleAlgorithm(Algorithm):
 class Config(sac.Config):
     cost_discount: float = 0.99
     """γ_c per environment step, in [0, 1)."""
-    lambda_init: float = 1.0
+    lambda_init: float = 0.0
     """ν₀ ≥ 0."""
-    lambda_lr: float = 1e-4
-    """η_ν per gradient step, plain ascent."""
+    lambda_lr: float = 1e-3
+    """η_ν per gradient step, plain ascent (ours)."""
     budget: float = 0.0
     """Cost a step that is allowed."""
 
@@ -77,7 +77,7 @@ def update(
     alpha, nu, step = jnp.exp(state.log_alpha.params), state.multiplier, batch.step
     critics, m_q = sac.critic_step(state, step, alpha, cfg)
     cost_critics, m_c = cost_critic_step(state, batch, cfg)
-    q, q_c = sac.least(critics.params, step.obs), most(cost_critics.params, step.obs)
+    q, q_c = sac.least(critics.params, step.obs), between(cost_critics.params, step.obs)
 
     # θ: minimise −J_π(θ) + ν E_B Σ_a π(a|s) Q^c(s,a)
     def lagrangian(actor):
@@ -102,15 +102,15 @@ def update(
     return State(actor, critics, targets, log_alpha, cost_critics, cost_targets, nu), metrics
 
 
-def most(critics: tuple[MLP, MLP], obs: Float[Array, "B D"]) -> Float[Array, "B A"]:
-    """max_x Q^c_x(s, ·)"""
-    return jnp.maximum(critics[0](obs), critics[1](obs))
+def between(critics: tuple[MLP, MLP], obs: Float[Array, "B D"]) -> Float[Array, "B A"]:
+    """Q̄^c(s, ·) = ½ (Q^c_1 + Q^c_2)"""
+    return 0.5 * (critics[0](obs) + critics[1](obs))
 
 
 def cost_critic_step(state: State, batch: OracleTransition, cfg: Config) -> tuple[Learned, Metrics]:
     """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
     step = batch.step
-    v_next = Categorical(state.actor.params(step.next_obs)).expect(most(state.cost_targets, step.next_obs))
+    v_next = Categorical(state.actor.params(step.next_obs)).expect(between(state.cost_targets, step.next_obs))
     y = soft.td_target(batch.cost, step.terminated, v_next, cfg.cost_discount)
 
     def loss(critics):
