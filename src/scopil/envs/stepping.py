@@ -2,7 +2,7 @@
 where they happened."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -81,6 +81,7 @@ class Stepped(NamedTuple):
     infos: Any  # as the environments gave them; `costs` reads them
 
 
+@runtime_checkable
 class Group(Protocol):
     """Environments that step together."""
 
