@@ -18,7 +18,7 @@ class Frame(NamedTuple):
     low: Float[Array, " A"]
     high: Float[Array, " A"]
 
-    def watch(self, *observations: Float[Array, "B D"]) -> "Frame":
+    def watch(self, *observations: Float[Array, "_ D"]) -> "Frame":
         """The frame after these observations."""
         return self._replace(obs_stats=normalise.absorb(self.obs_stats, jnp.concatenate(observations)))
 
