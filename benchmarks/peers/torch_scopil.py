@@ -146,7 +146,7 @@ def check(inputs: str, outputs: str) -> None:
     with torch.no_grad():
         for name, net in nets.items():
             for i, layer in enumerate(net[::2]):
-                layer.weight.copy_(torch.from_numpy(given[f"{name}/w{i}"].T))
+                layer.weight.copy_(torch.from_numpy(given[f"{name}/w{i}"]))
                 layer.bias.copy_(torch.from_numpy(given[f"{name}/b{i}"]))
     names = ("obs", "action", "reward", "next_obs", "terminated", "demo_obs", "demo_action")
     for batch in zip(*(torch.from_numpy(given[f"batch/{name}"]) for name in names)):
@@ -155,7 +155,7 @@ def check(inputs: str, outputs: str) -> None:
     for name, net in nets.items():
         for i, layer in enumerate(net[::2]):
             out |= {
-                f"{name}/w{i}": layer.weight.detach().numpy().T,
+                f"{name}/w{i}": layer.weight.detach().numpy(),
                 f"{name}/b{i}": layer.bias.detach().numpy(),
             }
     np.savez(outputs, **out)

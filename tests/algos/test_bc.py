@@ -49,7 +49,7 @@ def test_updates_equal_the_hand_written_ones():
         state = bc.init(jax.random.key(1), Spaces(3, 4), CONFIG)
         state = jax.tree.map(lambda x: x.astype(float) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
         params = state.actor.params
-        net = [(np.asarray(w), np.asarray(b)) for w, b in zip(params.weights, params.biases)]
+        net = [(np.asarray(w).T, np.asarray(b)) for w, b in zip(params.weights, params.biases)]
         adam = ref.Adam([np.zeros_like(p) for p in ref.flat(net)], [np.zeros_like(p) for p in ref.flat(net)])
         demo = Pairs(jnp.asarray(obs), jnp.asarray(action))
         nothing = Transition(*[jnp.full((1,), jnp.nan)] * 6)  # the replay is not looked at
@@ -66,7 +66,7 @@ def test_updates_equal_the_hand_written_ones():
             grads = ref.lagrangian_grad(net, obs, np.zeros((12, 4)), (obs, action), 0.0, 1.0, s)
             net = ref.unflat(adam.step(ref.flat(net), ref.flat(grads), CONFIG.learning_rate))
         for (w, b), w_have, b_have in zip(net, state.actor.params.weights, state.actor.params.biases):
-            np.testing.assert_allclose(w_have, w, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(w_have.T, w, rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(b_have, b, rtol=1e-10, atol=1e-12)
 
 

@@ -52,7 +52,7 @@ EXPERT, NOMINAL = games(1, 4, (0, 1)), games(2, 6, (0, 1, 2))
 
 def layers(state: icrl.State) -> list[tuple[np.ndarray, np.ndarray]]:
     net = state.constraint.params
-    return [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
+    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
 
 
 def zetas(net, played: Trajectories) -> list[np.ndarray]:

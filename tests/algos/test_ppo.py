@@ -54,7 +54,7 @@ def rollout(told: bool = False) -> Rollout:
 
 
 def layers(net: Any) -> ref.Net:
-    return [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
+    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
 
 
 def begin(name: str, **changes: Any) -> tuple[Any, Any]:

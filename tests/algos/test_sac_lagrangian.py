@@ -44,7 +44,7 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
 
 
 def net(mlp: Any) -> ref.Net:
-    return [(np.asarray(w), np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases)]
+    return [(np.asarray(w).T, np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases)]
 
 
 def doubled(tree: Any) -> Any:

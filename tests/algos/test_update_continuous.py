@@ -92,7 +92,7 @@ def as_type(tree: Any, real: Any) -> Any:
 
 
 def net(mlp: Any) -> soft_numpy.Net:
-    return [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(mlp.weights, mlp.biases)]
+    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(mlp.weights, mlp.biases)]
 
 
 def twin(state: Any) -> ref.Learner:

@@ -29,7 +29,7 @@ def padded(trajectories):
 
 
 def layers(net):
-    return [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
+    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
 
 
 @pytest.fixture(scope="module")

@@ -47,12 +47,28 @@ def test_any_leading_axes(shape, getkey):
     )
 
 
+def test_actions_may_be_the_first_axis(getkey):
+    rows = Categorical(jnp.asarray(LOGITS, jnp.float32))
+    cols = Categorical(jnp.asarray(LOGITS.T, jnp.float32), axis=0)
+    action = jnp.array([0, 1, 2, 3, 0, 1])
+    assert rows.num_actions == cols.num_actions == 4
+    np.testing.assert_allclose(cols.log_probs.T, rows.log_probs, rtol=1e-6)
+    for one, other in (
+        (rows.entropy(), cols.entropy()),
+        (rows.log_prob(action), cols.log_prob(action)),
+        (rows.expect(rows.log_probs**2), cols.expect(cols.log_probs**2)),
+        (rows.mode(), cols.mode()),
+    ):
+        np.testing.assert_allclose(one, other, rtol=2e-6)
+    assert cols.sample(getkey()).shape == (6,)
+
+
 @pytest.mark.parametrize("gap", [0.0, 50.0, 200.0, 1e4])
 def test_a_certain_policy_has_finite_numbers_and_gradients(gap):
-    z = jnp.array([[0.0, -gap]])
+    z = jnp.array([[0.0], [-gap]])
 
     def everything(z):
-        pi, q = Categorical(z), jnp.array([[1.0, -1.0]])
+        pi, q = Categorical(z, axis=0), jnp.array([[1.0], [-1.0]])
         parts = [
             pi.entropy(),
             soft_value(pi, q, 0.3),
@@ -63,8 +79,12 @@ def test_a_certain_policy_has_finite_numbers_and_gradients(gap):
 
     assert np.isfinite(jax.jit(everything)(z)).all()
     assert np.isfinite(jax.jit(jax.jacobian(everything))(z)).all()
-    assert float(Categorical(z).log_prob(jnp.array([1]))[0]) == pytest.approx(-gap if gap else -np.log(2))
-    assert float(Categorical(z).entropy()[0]) == pytest.approx(np.log(2) if gap == 0 else 0.0, abs=1e-6)
+    assert float(Categorical(z, axis=0).log_prob(jnp.array([1]))[0]) == pytest.approx(
+        -gap if gap else -np.log(2)
+    )
+    assert float(Categorical(z, axis=0).entropy()[0]) == pytest.approx(
+        np.log(2) if gap == 0 else 0.0, abs=1e-6
+    )
 
 
 def test_the_guard_is_needed():

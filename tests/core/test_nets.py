@@ -6,18 +6,36 @@ import numpy as np
 import pytest
 
 from reference.soft_numpy import forward
-from scopil.core.nets import MLP, polyak
+from scopil.core.nets import MLP, affine, columns, polyak
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), (9,)), ((5, 6), (2, 3))])
 def test_forward_is_what_numpy_says(hidden, batch, getkey):
     net = jax.jit(lambda key: MLP((4, *hidden, 3), key))(getkey())
     x = np.random.default_rng(0).normal(size=(*batch, 4)).astype(np.float32)
-    layers = [(np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
+    layers = [
+        (np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)
+    ]
     want, _ = forward(layers, x.astype(np.float64).reshape(-1, 4))
     got = jax.jit(lambda net, x: net(x))(net, jnp.asarray(x))
     assert got.shape == (*batch, 3)
     np.testing.assert_allclose(np.asarray(got).reshape(-1, 3), want, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_and_columns_are_one_function(getkey):
+    net = MLP((4, 5, 3), getkey())
+    x = jax.random.normal(getkey(), (7, 4))
+    np.testing.assert_allclose(net(x), net.columns(columns(x)).T, rtol=1e-6)
+
+
+def test_gradients_of_a_layer_are_those_of_the_formula():
+    """Σ (w h + b) ∘ c has gradients c hᵀ, c 1, wᵀ c; batched over seeds as well."""
+    rng = np.random.default_rng(0)
+    w, b, h, c = (rng.normal(size=(6, *shape)) for shape in ((3, 4), (3,), (4, 7), (3, 7)))
+    grads = jax.grad(lambda w, b, h, c: (affine(w, b, h) * c).sum(), argnums=(0, 1, 2))
+    wanted = [c @ h.swapaxes(1, 2), c.sum(2), w.swapaxes(1, 2) @ c]
+    for got, want in zip(jax.jit(jax.vmap(grads))(*map(jnp.asarray, (w, b, h, c))), wanted):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_first_weights_are_uniform_within_their_bound(getkey):

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from scopil.core import replay as ring
+from scopil.core.draws import uniform_indices
 from scopil.types import Transition
 
 LIKE = Transition(
@@ -85,7 +86,8 @@ def test_samples_are_whole_uniform_and_never_from_beyond_the_end(added, size, ge
     for i in range(added):
         replay = add(replay, block(i + 1, 1))
     draws = 4_000
-    batch = ring.sample(replay, getkey(), draws, LIKE)
+    (index,) = uniform_indices(getkey(), (draws, replay.size))
+    batch = ring.take(replay, index, LIKE)
     numbers = np.asarray(batch.obs[:, 0]).astype(int)
     assert set(numbers) == set(range(added - size + 1, added + 1))
     counts = np.bincount(numbers - (added - size + 1), minlength=size)

@@ -10,8 +10,8 @@ from scopil.core.imitation import entropic_constraint, nll_constraint
 
 P = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
 Q = np.array([[1.0, 3.0], [2.0, -1.0], [0.0, 0.5]])
-PI = Categorical(jnp.asarray(np.log(P), jnp.float32))
-QS = jnp.asarray(Q, jnp.float32)
+PI = Categorical(jnp.asarray(np.log(P).T, jnp.float32), axis=0)
+QS = jnp.asarray(Q.T, jnp.float32)
 H = -(P * np.log(P)).sum(1)
 
 
@@ -34,7 +34,7 @@ def test_an_infinite_future_behind_a_termination_is_not_seen():
 
 def test_the_td_loss_is_half_a_square_of_the_taken_action():
     action, y = jnp.array([1, 0, 1]), jnp.array([0.0, 4.0, 0.5])
-    np.testing.assert_allclose(pick(QS, action), [3.0, 2.0, 0.5])
+    np.testing.assert_allclose(pick(QS, action, axis=0), [3.0, 2.0, 0.5])
     np.testing.assert_allclose(soft.td_loss(QS, action, y), [4.5, 2.0, 0.0])
 
 

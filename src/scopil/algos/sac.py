@@ -20,7 +20,7 @@ from scopil.config import pytree
 from scopil.core import soft
 from scopil.core.distributions import Categorical, pick
 from scopil.core.learner import Learned, descend, learned
-from scopil.core.nets import MLP, polyak
+from scopil.core.nets import MLP, columns, polyak
 from scopil.types import PRNGKey, Transition
 
 
@@ -76,18 +76,24 @@ def policy(state: Any, obs: Float[Array, "*B D"]) -> Categorical:
     return Categorical(state.actor.params(obs))
 
 
+def pi(actor: MLP, s: Float[Array, "D B"]) -> Categorical:
+    """π(·|s) of states that are columns."""
+    return Categorical(actor.columns(s), axis=0)
+
+
 def update(state: State, batch: Transition, cfg: Config) -> tuple[State, Metrics]:
     alpha = jnp.exp(state.log_alpha.params)
-    critics, m_q = critic_step(state, batch, alpha, cfg)
-    q = least(critics.params, batch.obs)
+    s = columns(batch.obs)
+    critics, m_q = critic_step(state, s, batch, alpha, cfg)
+    q = least(critics.params, s)
 
     # θ: maximise J_π(θ)
     def loss(actor):
-        j_pi = soft.policy_objective(Categorical(actor(batch.obs)), q, alpha).mean()
+        j_pi = soft.policy_objective(pi(actor, s), q, alpha).mean()
         return -j_pi, j_pi
 
     actor, _, j_pi = descend(state.actor, loss, cfg.learning_rate)
-    log_alpha, m_alpha = temperature_step(state.log_alpha, Categorical(actor.params(batch.obs)), cfg)
+    log_alpha, m_alpha = temperature_step(state.log_alpha, pi(actor.params, s), cfg)
     metrics = m_q | m_alpha | {"actor/objective": j_pi}
     return State(actor, critics, track(state.targets, critics.params, cfg), log_alpha), metrics
 
@@ -95,24 +101,23 @@ def update(state: State, batch: Transition, cfg: Config) -> tuple[State, Metrics
 # --- parts shared with SCOPIL ------------------------------------------------------------------------------------
 
 
-def least(critics: tuple[MLP, MLP], obs: Float[Array, "B D"]) -> Float[Array, "B A"]:
+def least(critics: tuple[MLP, MLP], s: Float[Array, "D B"]) -> Float[Array, "A B"]:
     """min_x Q_x(s, ·)"""
-    return jnp.minimum(critics[0](obs), critics[1](obs))
+    return jnp.minimum(critics[0].columns(s), critics[1].columns(s))
 
 
 def critic_step(
-    state: Any, batch: Transition, alpha: Float[Array, ""], cfg: Config
+    state: Any, s: Float[Array, "D B"], batch: Transition, alpha: Float[Array, ""], cfg: Config
 ) -> tuple[Learned, Metrics]:
     """φx: minimise J_Q(φx) against the targets' soft value of the successor."""
-    v_next = soft.soft_value(
-        Categorical(state.actor.params(batch.next_obs)), least(state.targets, batch.next_obs), alpha
-    )
+    s_next = columns(batch.next_obs)
+    v_next = soft.soft_value(pi(state.actor.params, s_next), least(state.targets, s_next), alpha)
     y = soft.td_target(batch.reward, batch.terminated, v_next, cfg.discount)
 
     def loss(critics):
-        q1, q2 = critics[0](batch.obs), critics[1](batch.obs)
+        q1, q2 = critics[0].columns(s), critics[1].columns(s)
         j_q = soft.td_loss(q1, batch.action, y) + soft.td_loss(q2, batch.action, y)
-        return j_q.mean(), pick(q1, batch.action).mean()
+        return j_q.mean(), pick(q1, batch.action, axis=0).mean()
 
     critics, j_q, q_mean = descend(state.critics, loss, cfg.learning_rate)
     return critics, {"critic/loss": j_q, "critic/q": q_mean}
@@ -120,7 +125,7 @@ def critic_step(
 
 def temperature_step(log_alpha: Learned, pi: Categorical, cfg: Config) -> tuple[Learned, Metrics]:
     """α: minimise α (E H(π) − H̄); entropy below its target makes α rise."""
-    target = cfg.target_entropy * jnp.log(pi.log_probs.shape[-1])
+    target = cfg.target_entropy * jnp.log(pi.num_actions)
     return towards(target, log_alpha, pi.entropy().mean(), cfg)
 
 

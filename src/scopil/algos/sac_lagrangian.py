@@ -21,9 +21,9 @@ from scopil.algos import sac
 from scopil.algos.base import Algorithm, Metrics, Spaces
 from scopil.config import pytree
 from scopil.core import duals, soft
-from scopil.core.distributions import Categorical, pick
+from scopil.core.distributions import pick
 from scopil.core.learner import Learned, descend, learned
-from scopil.core.nets import MLP
+from scopil.core.nets import MLP, columns
 from scopil.types import PRNGKey, Transition
 
 
@@ -75,18 +75,19 @@ def update(
     state: State, batch: OracleTransition, newest: Float[Array, " N"], cfg: Config
 ) -> tuple[State, Metrics]:
     alpha, nu, step = jnp.exp(state.log_alpha.params), state.multiplier, batch.step
-    critics, m_q = sac.critic_step(state, step, alpha, cfg)
-    cost_critics, m_c = cost_critic_step(state, batch, cfg)
-    q, q_c = sac.least(critics.params, step.obs), between(cost_critics.params, step.obs)
+    s = columns(step.obs)
+    critics, m_q = sac.critic_step(state, s, step, alpha, cfg)
+    cost_critics, m_c = cost_critic_step(state, s, batch, cfg)
+    q, q_c = sac.least(critics.params, s), between(cost_critics.params, s)
 
     # θ: minimise −J_π(θ) + ν E_B Σ_a π(a|s) Q^c(s,a)
     def lagrangian(actor):
-        pi = Categorical(actor(step.obs))
+        pi = sac.pi(actor, s)
         j_pi, harm = soft.policy_objective(pi, q, alpha).mean(), pi.expect(q_c).mean()
         return -j_pi + nu * harm, (j_pi, harm)
 
     actor, _, (j_pi, harm) = descend(state.actor, lagrangian, cfg.learning_rate)
-    log_alpha, m_alpha = sac.temperature_step(state.log_alpha, Categorical(actor.params(step.obs)), cfg)
+    log_alpha, m_alpha = sac.temperature_step(state.log_alpha, sac.pi(actor.params, s), cfg)
 
     # ν ← [ν + η_ν (c̄ − budget)]₊
     nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.lambda_lr)
@@ -102,21 +103,23 @@ def update(
     return State(actor, critics, targets, log_alpha, cost_critics, cost_targets, nu), metrics
 
 
-def between(critics: tuple[MLP, MLP], obs: Float[Array, "B D"]) -> Float[Array, "B A"]:
+def between(critics: tuple[MLP, MLP], s: Float[Array, "D B"]) -> Float[Array, "A B"]:
     """Q̄^c(s, ·) = ½ (Q^c_1 + Q^c_2)"""
-    return 0.5 * (critics[0](obs) + critics[1](obs))
+    return 0.5 * (critics[0].columns(s) + critics[1].columns(s))
 
 
-def cost_critic_step(state: State, batch: OracleTransition, cfg: Config) -> tuple[Learned, Metrics]:
+def cost_critic_step(
+    state: State, s: Float[Array, "D B"], batch: OracleTransition, cfg: Config
+) -> tuple[Learned, Metrics]:
     """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
-    step = batch.step
-    v_next = Categorical(state.actor.params(step.next_obs)).expect(between(state.cost_targets, step.next_obs))
+    step, s_next = batch.step, columns(batch.step.next_obs)
+    v_next = sac.pi(state.actor.params, s_next).expect(between(state.cost_targets, s_next))
     y = soft.td_target(batch.cost, step.terminated, v_next, cfg.cost_discount)
 
     def loss(critics):
-        q1, q2 = critics[0](step.obs), critics[1](step.obs)
+        q1, q2 = critics[0].columns(s), critics[1].columns(s)
         j_q = soft.td_loss(q1, step.action, y) + soft.td_loss(q2, step.action, y)
-        return j_q.mean(), pick(q1, step.action).mean()
+        return j_q.mean(), pick(q1, step.action, axis=0).mean()
 
     critics, j_q, q_mean = descend(state.cost_critics, loss, cfg.learning_rate)
     return critics, {"cost_critic/loss": j_q, "cost_critic/q": q_mean}

@@ -23,7 +23,7 @@ from scopil.config import pytree
 from scopil.core import duals, imitation, soft
 from scopil.core.distributions import Categorical
 from scopil.core.learner import Learned, descend
-from scopil.core.nets import MLP
+from scopil.core.nets import MLP, columns
 from scopil.types import PRNGKey, Transition
 
 
@@ -68,27 +68,28 @@ def update(
     state: State, batch: Transition, demo: Pairs, cfg: Config, parts: Parts = WHOLE
 ) -> tuple[State, Metrics]:
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
+    s, s_demo = columns(batch.obs), columns(demo.obs)
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
 
     def g(pi: Categorical, alpha: Float[Array, ""]) -> Float[Array, ""]:
         return parts.constraint(pi, demo.action, demo_share * alpha, cfg.slack).mean()
 
     # φx: minimise J_Q(φx)
-    critics, m_q = sac.critic_step(state, batch, alpha, cfg)
-    q = sac.least(critics.params, batch.obs)
+    critics, m_q = sac.critic_step(state, s, batch, alpha, cfg)
+    q = sac.least(critics.params, s)
 
     # θ: minimise −J_π(θ) + λ G(θ)
     def lagrangian(actor):
-        j_pi = soft.policy_objective(Categorical(actor(batch.obs)), q, rl_share * alpha).mean()
-        return -j_pi + lam * g(Categorical(actor(demo.obs)), alpha), j_pi
+        j_pi = soft.policy_objective(sac.pi(actor, s), q, rl_share * alpha).mean()
+        return -j_pi + lam * g(sac.pi(actor, s_demo), alpha), j_pi
 
     actor, _, j_pi = descend(state.actor, lagrangian, cfg.learning_rate)
 
     # α: minimise α (E_B H(π) − H̄)
-    log_alpha, m_alpha = sac.temperature_step(state.log_alpha, Categorical(actor.params(batch.obs)), cfg)
+    log_alpha, m_alpha = sac.temperature_step(state.log_alpha, sac.pi(actor.params, s), cfg)
 
     # λ ← [λ + η G(θ)]₊
-    pi_demo = Categorical(actor.params(demo.obs))
+    pi_demo = sac.pi(actor.params, s_demo)
     violation = g(pi_demo, jnp.exp(log_alpha.params))
     lam = parts.dual(lam, violation, cfg.lambda_lr)
 

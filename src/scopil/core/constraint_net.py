@@ -23,7 +23,7 @@ def constraint_net(obs_dim: int, num_actions: int, hidden: tuple[int, ...], key:
 
 def logit(net: MLP, obs: Float[Array, "*B D"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """z(s, a) from the raw observation, clipped to ±20, and the one-hot action."""
-    num_actions = net.weights[0].shape[0] - obs.shape[-1]
+    num_actions = net.weights[0].shape[1] - obs.shape[-1]
     x = jnp.concatenate(
         [jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT), jax.nn.one_hot(action, num_actions, dtype=obs.dtype)], -1
     )

@@ -20,8 +20,35 @@ _IN_NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+@jax.custom_vjp
+def affine(
+    w: Float[Array, "out in"], b: Float[Array, " out"], h: Float[Array, "in B"]
+) -> Float[Array, "out B"]:
+    """w h + b, with samples as columns: 256 of them fill vector registers, nine outputs do not."""
+    return w @ h + b[:, None]
+
+
+def _affine_fwd(w, b, h):
+    return affine(w, b, h), (w, h)
+
+
+def _affine_bwd(saved, g):
+    """The usual gradients; wᵀ is laid out first, since XLA's product with a transposed view takes twice as long on a
+    CPU (benchmarks/README.md)."""
+    w, h = saved
+    return g @ h.T, g.sum(axis=1), jax.lax.optimization_barrier(w.T) @ g
+
+
+affine.defvjp(_affine_fwd, _affine_bwd)
+
+
+def columns(x: Float[Array, "B in"]) -> Float[Array, "in B"]:
+    """Samples as columns, laid out so in memory: several networks will read them."""
+    return jax.lax.optimization_barrier(x.T)
+
+
 class MLP(eqx.Module):
-    """Hidden layers and a linear head, for any leading axes. Weights are (in, out)."""
+    """Hidden layers and a linear head. Weights are (out, in)."""
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
@@ -36,23 +63,25 @@ class MLP(eqx.Module):
             part.reshape(shape) * (shape[0] - 1) ** -0.5
             for part, shape in zip(jnp.split(unit, ends[:-1]), shapes)
         ]
-        self.weights = tuple(layer[:-1] for layer in layers)
+        self.weights = tuple(layer[:-1].T for layer in layers)
         self.biases = tuple(layer[-1] for layer in layers)
         self.activation = activation
 
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """Computed with samples as columns: 256 of them fill vector registers, nine outputs do not (a third faster
-        on a CPU than rows; benchmarks/README.md)."""
-        *hidden, (w, b) = zip(self.weights, self.biases)
-        h = x.reshape(-1, x.shape[-1]).T
-        for w_h, b_h in hidden:
-            h = _ACTIVATIONS[self.activation](w_h.T @ h + b_h[:, None])
-        y = w.T @ h + b[:, None]
+        """For any leading axes."""
+        y = self.columns(x.reshape(-1, x.shape[-1]).T)
         return y.T.reshape(*x.shape[:-1], y.shape[0])
+
+    def columns(self, h: Float[Array, "in B"]) -> Float[Array, "out B"]:
+        """The same of samples that are columns, a third faster on a CPU."""
+        *hidden, head = zip(self.weights, self.biases)
+        for layer in hidden:
+            h = _ACTIVATIONS[self.activation](affine(*layer, h))
+        return affine(*head, h)
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
         """The same function without JAX: for one observation ten times faster than a compiled call."""
-        *hidden, (w, b) = [(np.array(w), np.array(b)) for w, b in zip(self.weights, self.biases)]
+        *hidden, (w, b) = [(np.array(w.T), np.array(b)) for w, b in zip(self.weights, self.biases)]
         act = _IN_NUMPY[self.activation]
 
         def apply(x: np.ndarray) -> np.ndarray:
@@ -69,7 +98,7 @@ def orthogonal_mlp(sizes: Sequence[int], key: PRNGKey, head_gain: float) -> MLP:
     net = MLP(sizes, k_net, "tanh")
     gains = [2**0.5] * (len(net.weights) - 1) + [head_gain]
     weights = tuple(
-        jax.nn.initializers.orthogonal(gain)(k, w.shape, w.dtype)
+        jax.nn.initializers.orthogonal(gain)(k, w.shape[::-1], w.dtype).T
         for gain, k, w in zip(gains, keys, net.weights)
     )
     biases = tuple(jnp.zeros_like(b) for b in net.biases)

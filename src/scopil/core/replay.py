@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from scopil.types import PRNGKey
-
 Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 
 
@@ -37,9 +35,8 @@ def add(replay: Replay, batch: Any) -> Replay:
     return Replay(rows, replay.added + n)
 
 
-def sample(replay: Replay, key: PRNGKey, size: int, like: Row) -> Row:
-    """`size` transitions, uniform with replacement, in the shapes and types of `like` (one transition)."""
-    index = jax.random.randint(key, (size,), 0, replay.size)
+def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
+    """The transitions at some places, in the shapes and types of `like` (one transition)."""
     return unpack(replay.rows[index], like)
 
 

@@ -1,4 +1,7 @@
-"""Soft actor-critic, discrete: one number a sample, the caller averages. Letters as in docs/method.md."""
+"""Soft actor-critic, discrete: one number a sample, the caller averages. Letters as in docs/method.md.
+
+Samples are columns: Q(s, ·) of a batch is (A, B).
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -8,7 +11,7 @@ from scopil.core.distributions import Categorical, pick
 Scalar = float | Float[Array, ""]
 
 
-def soft_value(pi: Categorical, q: Float[Array, "B A"], alpha: Scalar) -> Float[Array, " B"]:
+def soft_value(pi: Categorical, q: Float[Array, "A B"], alpha: Scalar) -> Float[Array, " B"]:
     """V(s) = Σ_a π(a|s) [ Q(s,a) − α log π(a|s) ]"""
     return pi.expect(q - alpha * pi.log_probs)
 
@@ -21,12 +24,12 @@ def td_target(
 
 
 def td_loss(
-    q: Float[Array, "B A"], action: Int[Array, " B"], target: Float[Array, " B"]
+    q: Float[Array, "A B"], action: Int[Array, " B"], target: Float[Array, " B"]
 ) -> Float[Array, " B"]:
     """½ (Q(s,a) − y)²"""
-    return 0.5 * (pick(q, action) - target) ** 2
+    return 0.5 * (pick(q, action, axis=0) - target) ** 2
 
 
-def policy_objective(pi: Categorical, q: Float[Array, "B A"], alpha: Scalar) -> Float[Array, " B"]:
+def policy_objective(pi: Categorical, q: Float[Array, "A B"], alpha: Scalar) -> Float[Array, " B"]:
     """J_π = α H(π(·|s)) + Σ_a π(a|s) Q(s,a), to be maximised."""
     return alpha * pi.entropy() + pi.expect(q)

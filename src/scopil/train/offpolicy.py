@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Algorithm, Metrics, Pairs, spaces_of
 from scopil.algos.continuous import ContinuousAlgorithm
 from scopil.core import replay as ring
+from scopil.core.draws import uniform_indices
 from scopil.core.replay import Replay
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
@@ -104,12 +105,12 @@ class OffPolicy:
         return transition
 
     def _update(self, learner: Any, replay: Replay, cfg: Any, key: PRNGKey) -> tuple[Any, Metrics]:
-        k_batch, k_demo = jax.random.split(key)
-        batch = ring.sample(replay, k_batch, cfg.batch_size, self._like())
-        demo = None
+        wanted = [(cfg.batch_size, replay.size)]
         if self.demos is not None:
-            index = jax.random.randint(k_demo, (cfg.demo_batch_size,), 0, self.demos.action.shape[0])
-            demo = Pairs(self.demos.obs[index], self.demos.action[index])
+            wanted.append((cfg.demo_batch_size, self.demos.action.shape[0]))
+        index, *shown = uniform_indices(key, *wanted)
+        batch = ring.take(replay, index, self._like())
+        demo = None if self.demos is None else Pairs(self.demos.obs[shown[0]], self.demos.action[shown[0]])
         # Beside the two keys above, so that what discrete learners draw does not depend on it.
         noise = (jax.random.fold_in(key, 2),) if isinstance(self.algorithm, ContinuousAlgorithm) else ()
         return self.algorithm.update(learner, batch, demo, cfg, *noise)

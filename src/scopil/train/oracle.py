@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from scopil.algos.base import Metrics
 from scopil.algos.sac_lagrangian import OracleAlgorithm, OracleTransition
 from scopil.core import replay as ring
+from scopil.core.draws import uniform_indices
 from scopil.core.replay import Replay
 from scopil.envs.functional import EnvState
 from scopil.train.offpolicy import OffPolicy
@@ -28,7 +29,8 @@ class OracleOffPolicy(OffPolicy):
         return OracleTransition(transition, true_cost(self.env, before, transition.action, after))
 
     def _update(self, learner: Any, replay: Replay, cfg: Any, key: PRNGKey) -> tuple[Any, Metrics]:
-        batch = ring.sample(replay, key, cfg.batch_size, self._like())
+        (index,) = uniform_indices(key, (cfg.batch_size, replay.size))
+        batch = ring.take(replay, index, self._like())
         newest = ring.newest(replay, cfg.num_envs, self._like())
         return self.algorithm.update(learner, batch, newest.cost, cfg)
 
