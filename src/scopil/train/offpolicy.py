@@ -19,7 +19,7 @@ from scopil.core import replay as ring
 from scopil.core.draws import uniform_indices
 from scopil.core.replay import Replay
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.envs.functional import BatchEnv, EnvState
 from scopil.errors import DatasetError
 from scopil.train.episodes import summary, tally
 from scopil.types import PRNGKey, Transition
@@ -41,7 +41,7 @@ class OffPolicy:
     """A learner, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
 
     algorithm: Algorithm
-    env: CompiledEnv
+    env: BatchEnv
     demos: Pairs | None = None
 
     def init(self, key: PRNGKey, cfg: Any) -> TrainState:
@@ -105,14 +105,15 @@ class OffPolicy:
         return transition
 
     def _update(self, learner: Any, replay: Replay, cfg: Any, key: PRNGKey) -> tuple[Any, Metrics]:
+        noise = ()
+        if isinstance(self.algorithm, ContinuousAlgorithm):
+            key, *noise = jax.random.split(key)
         wanted = [(cfg.batch_size, replay.size)]
         if self.demos is not None:
             wanted.append((cfg.demo_batch_size, self.demos.action.shape[0]))
         index, *shown = uniform_indices(key, *wanted)
         batch = ring.take(replay, index, self._like())
         demo = None if self.demos is None else Pairs(self.demos.obs[shown[0]], self.demos.action[shown[0]])
-        # Beside the two keys above, so that what discrete learners draw does not depend on it.
-        noise = (jax.random.fold_in(key, 2),) if isinstance(self.algorithm, ContinuousAlgorithm) else ()
         return self.algorithm.update(learner, batch, demo, cfg, *noise)
 
     def _like(self) -> Any:
@@ -149,7 +150,7 @@ class OffPolicy:
         return self.run(state, cfg, blocks)
 
 
-def demo_pairs(demos: Demonstrations | None, env: CompiledEnv) -> Pairs:
+def demo_pairs(demos: Demonstrations | None, env: BatchEnv) -> Pairs:
     """The demonstrated pairs for a learner, refused before training starts when they do not fit."""
     if demos is None:
         raise DatasetError(
