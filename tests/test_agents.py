@@ -180,12 +180,9 @@ def test_every_form_of_an_environment_is_taken(make):
     assert agent.env.horizon == 200
 
 
-@pytest.mark.parametrize(
-    ("env", "message"), [("Nowhere-v0", "Nowhere"), ("CartPole-v1", "not written in JAX")]
-)
-def test_environments_we_cannot_train_on_are_refused(env, message):
-    with pytest.raises(EnvError, match=message):
-        scopil.SAC(env)
+def test_an_unknown_environment_is_refused():
+    with pytest.raises(EnvError, match="Nowhere"):
+        scopil.SAC("Nowhere-v0")
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

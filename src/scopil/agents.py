@@ -11,27 +11,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.experimental.functional import FuncEnv
 
 from scopil.algos import ALGORITHMS, choose
 from scopil.algos.base import Algorithm, NumpyPolicy
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
-from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.functional import id_of
+from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import protocol
-from scopil.evaluate.games import Game
+from scopil.evaluate.games import Cost, Game, with_cost
 from scopil.evaluate.metrics import Measures, average, measure
 from scopil.train.checkpoint import load_tree, read_note, save_tree
 from scopil.train.loops import make_loop
 from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import Report, Trainer
-
-AnyEnv = str | FuncEnv | gym.Env | CompiledEnv
 
 
 class Agent:
@@ -42,12 +39,14 @@ class Agent:
     def __init__(
         self, env: AnyEnv, demos: str | Path | Demonstrations | None = None, *, seed: int = 0, **config: Any
     ):
-        self.env = compile_env(env)
+        self.env = open_env(env)
         self.demos = None if demos is None else load_demos(demos)
         self.seed = seed
         self.algorithm = choose(self.algorithm.name, self.env.action_space)
-        self._env_id = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", None)
-        spec = RunSpec(algorithm=self.algorithm.name, env=self._env_id or "", seed=seed, config=config)
+        self.env_id = id_of(env)
+        if isinstance(self.env, HostEnv) and self.env.num_envs is not None:
+            config.setdefault("num_envs", self.env.num_envs)
+        spec = RunSpec(algorithm=self.algorithm.name, env=self.env_id or "", seed=seed, config=config)
         self.config = spec.build_config(self.algorithm)
         # Without demonstrations one can play but not learn; `learn` says so.
         algorithm = replace(self.algorithm, needs_demos=self.algorithm.needs_demos and self.demos is not None)
@@ -95,14 +94,21 @@ class Agent:
             state = self._trainer.state  # replay and environment begin anew
             self._trainer.state = state._replace(learner=learner, env_steps=jnp.int32(steps))
             self._restored = None
+        try:
+            self._train(until, progress_bar, callback)
+        except BaseException:
+            if self._trainer.env_steps == 0:  # the state is lost, the learner of a moment ago is not
+                self._restored = self._trainer.last_good
+            raise
+        return self
+
+    def _train(self, until: int, progress_bar: bool, callback: Callable[[Report], bool | None]) -> None:
         if not progress_bar:
-            self._trainer.advance(until, callback)
-            return self
+            return self._trainer.advance(until, callback)
         from scopil.train.progress import Progress
 
         with Progress(self.algorithm.title, until) as bar:
             self._trainer.advance(until, lambda report: bar(report) or callback(report))
-        return self
 
     def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
         """The action for one observation or a batch of them. The second value is there for SB3's callers.
@@ -110,7 +116,7 @@ class Agent:
         Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
         """
         try:
-            obs = np.asarray(observation, np.float32)
+            obs = self.env.flatten(observation)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"observation is not an array of numbers: {error}.") from error
         shape = self.env.observation_space.shape
@@ -118,24 +124,29 @@ class Agent:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
         policy = self._in_numpy = self._in_numpy or self.algorithm.in_numpy(self.learner)
         action = policy(obs, None if deterministic else self._rng)
+        action = action + getattr(self.env.action_space, "start", 0)
         return (int(action) if action.ndim == 0 else action), None
 
     def play(
         self, starts: str = "test", games: int | None = None, *, deterministic: bool = True, seed: int = 0
     ) -> list[Game]:
         """Whole games from `train` (demonstrated) or `test` (fresh) starts."""
-        demos = self.demos or protocol.demos_for(self._env_id)
+        demos = self.demos or protocol.demos_for(self.env_id)
         first = protocol.starts_from(starts, self.env, demos, games)
         play = protocol.player(self.env, self.algorithm, "greedy" if deterministic else "sampled")
         return play(self.learner, first, jax.random.key(seed))
 
-    def evaluate(self, starts: str = "test", games: int | None = None, **options: Any) -> Measures:
-        """The paper's measures, averaged over games."""
-        return average([measure(game) for game in self.play(starts, games, **options)])
+    def evaluate(
+        self, starts: str = "test", games: int | None = None, *, cost: Cost | None = None, **options: Any
+    ) -> Measures:
+        """The paper's measures, averaged over games. A step with `cost(obs, action, next_obs) > 0` is a violation;
+        without `cost`, what the environment reports as one is."""
+        played = self.play(starts, games, **options)
+        return average([measure(game) for game in (with_cost(played, cost) if cost else played)])
 
     def save(self, path: str | Path) -> None:
         """Networks, optimisers and multipliers with everything needed to use them again; not the replay."""
-        note = {"algorithm": self.algorithm.name, "env": self._env_id, "seed": self.seed}
+        note = {"algorithm": self.algorithm.name, "env": self.env_id, "seed": self.seed}
         note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
         save_tree(Path(path), {"learner": self.learner}, note)
 
@@ -166,7 +177,7 @@ def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agen
         note["env"] if env is None else env, demos, seed=note["seed"], **note["config"]
     )
     agent.restore(path)
-    agent._env_id = agent._env_id or note.get("env")
+    agent.env_id = agent.env_id or note.get("env")
     return agent
 
 

@@ -64,7 +64,7 @@ def refused(argv: list[str], capsys) -> str:
         (["scopil", "--demos", "none.npz"], "no demonstrations 'none.npz'"),
         (["scopil", "--demos", "other.npz"], "the environment wants"),
         (["sac", "--env", "Nowhere-v0"], "Nowhere"),
-        (["sac", "--env", "Pendulum-v1"], "not written in JAX"),
+        (["ppo", "--env", "Pendulum-v1"], "learns discrete actions"),
         (["sac", "--discount", "2"], "discount = 2"),
         (["sac", "--steps", "0"], "steps = 0; want at least 1"),
         (["sac", "--replay-size", "10"], "smaller than batch_size"),

@@ -52,8 +52,14 @@ def test_a_cost_without_kinds_is_counted_all_the_same():
     assert "length" not in found
 
 
+def test_a_cost_beside_kinds_that_do_not_add_up_is_the_whole():
+    found = measure(game(kinds_add_up=False))
+    assert (found["violations"], found["frequency"], found["avoidable"]) == (3.0, 0.75, 2.0)
+    assert (found["violations/horizontal"], found["violations/circle"]) == (2.0, 2.0)
+
+
 def test_an_environment_without_costs_has_no_violations_to_count():
-    assert measure(game(info={})) == {"reward": -1.0, "steps": 4.0, "reached": 1.0}
+    assert measure(game(info={})) == {"reward": -1.0, "steps": 4.0}  # nor a hole to reach
 
 
 def test_long_games_are_summed_exactly():

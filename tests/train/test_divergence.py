@@ -65,6 +65,20 @@ def test_a_reward_that_is_not_finite(value, trainer):
     stops(trainer, "the environment returned a reward that is not finite")
 
 
+class Blinding(Endless):
+    """Once in a while, and never at the end of a stretch, an observation is not a number."""
+
+    def observation(self, state, rng, params=None):
+        return jnp.where(state.clock == 700, jnp.nan, jnp.ones(1))
+
+
+def test_an_observation_that_is_not_finite():
+    """A batch of sixteen out of two thousand may not meet it at all."""
+    cfg = ALGORITHMS["sac"].config(**SMALL | {"replay_size": 4096})
+    trainer = Trainer(OffPolicy(ALGORITHMS["sac"], CompiledEnv(Blinding())), cfg, seed=0)
+    stops(trainer, "the environment returned an observation that is not finite", until=800)
+
+
 @pytest.mark.parametrize("part", ["actor", "critics", "log_alpha"])
 def test_a_parameter_that_is_not_finite(part, trainer):
     learner = trainer.state.learner

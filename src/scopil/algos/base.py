@@ -74,7 +74,8 @@ class Algorithm:
 
         def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
             logits = logits_of(obs)
-            return (logits if rng is None else logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
+            noisy = logits if rng is None else logits + rng.gumbel(size=logits.shape)
+            return np.asarray(noisy.argmax(axis=-1))
 
         return act
 

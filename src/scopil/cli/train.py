@@ -22,8 +22,9 @@ from rich.markup import escape
 from scopil.algos import ALGORITHMS, CONTINUOUS
 from scopil.algos.base import Algorithm
 from scopil.cli.options import option
-from scopil.envs.functional import compile_env
+from scopil.envs.functional import make_env
 from scopil.errors import ConfigError
+from scopil.evaluate import protocol
 from scopil.report.tables import print_measures
 from scopil.train.progress import Progress
 from scopil.train.run import Run, RunSpec
@@ -52,9 +53,11 @@ def _algorithms(argv: list[str]) -> dict[str, Algorithm]:
     """In the form that the environment's actions ask for: it has settings of its own, so --env is read first."""
     named = [after for before, after in pairwise(argv) if before == "--env"]
     named += [word.removeprefix("--env=") for word in argv if word.startswith("--env=")]
-    if not named or not isinstance(compile_env(named[-1]).action_space, gym.spaces.Box):
+    if not named:
         return ALGORITHMS
-    return ALGORITHMS | CONTINUOUS
+    env = make_env(named[-1])
+    env.close()
+    return ALGORITHMS | CONTINUOUS if isinstance(env.action_space, gym.spaces.Box) else ALGORITHMS
 
 
 def _verb(algorithm: Algorithm) -> Callable[..., int]:
@@ -67,9 +70,7 @@ def _verb(algorithm: Algorithm) -> Callable[..., int]:
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
         steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
         seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
-        eval_every: Annotated[
-            int, tyro.conf.arg(help="steps between evaluations from the train starts")
-        ] = 10_000,
+        eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
     ) -> int:
         spec = RunSpec(
@@ -113,7 +114,8 @@ def _train(run: Run) -> int:
     rows = run.metrics.rows()
     if rows:
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
-        print_measures(console, {f"{title}, greedy, train starts": last})
+        starts = protocol.usual_starts(run.env(), run.demos() or protocol.demos_for(spec.env))
+        print_measures(console, {f"{title}, greedy, {starts} starts": last})
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
     return 0
 

@@ -5,11 +5,13 @@ Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitio
 is done here.
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
@@ -30,33 +32,50 @@ class EnvState(NamedTuple):
     steps: Int[Array, "..."]  # steps played in this episode
 
 
-@runtime_checkable
-class BatchEnv(Protocol):
+class BatchEnv(ABC):
     """What a training loop steps: a `CompiledEnv`, or a `HostEnv` for what is not written in JAX."""
 
+    observation_space: gym.Space  # one row of numbers: what a learner sees
+    action_space: gym.Space
+
     @property
-    def observation_space(self) -> gym.Space: ...
-    @property
-    def action_space(self) -> gym.Space: ...
-    @property
-    def horizon(self) -> int: ...
+    @abstractmethod
+    def horizon(self) -> int:
+        """No episode is longer than this."""
+
+    @abstractmethod
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
+
+    @abstractmethod
     def step_batch(
         self, state: EnvState, action: Array, key: PRNGKey
-    ) -> tuple[EnvState, Transition, EnvState]: ...
-    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]: ...
+    ) -> tuple[EnvState, Transition, EnvState]:
+        """Step a batch and begin a new episode where one ended.
+
+        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
+        states before any reset."""
+
+    @abstractmethod
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        """One step of each, for games that nobody looks at any more once they have ended."""
+
+    @abstractmethod
     def refuse_faults(self) -> None:
         """Raise what went wrong in the compiled program that has just ended."""
-        ...
 
+    @abstractmethod
     def stale(self, state: EnvState) -> bool:
-        """Whether training cannot go on from `state` and needs a fresh reset."""
-        ...
+        """Whether training cannot go on from `state` and has to begin new episodes."""
 
+    @abstractmethod
+    def flatten(self, observation: Any) -> np.ndarray:
+        """An observation, or a batch of them, as a learner sees it."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
 
-class CompiledEnv:
+class CompiledEnv(BatchEnv):
     """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
 
     `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock says so with a method
@@ -64,6 +83,10 @@ class CompiledEnv:
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
+        if isinstance(env.action_space, gym.spaces.Discrete) and env.action_space.start != 0:
+            raise EnvError(
+                f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0."
+            )
         self.env = env
         self.params = env.get_default_params() if params is None else params
         self.max_episode_steps = max_episode_steps
@@ -72,7 +95,6 @@ class CompiledEnv:
 
     @property
     def horizon(self) -> int:
-        """No episode is longer than this."""
         limit = self.max_episode_steps or getattr(self.params, "max_steps", None)
         if limit is None:
             raise EnvError(
@@ -112,6 +134,9 @@ class CompiledEnv:
     def stale(self, state: EnvState) -> bool:
         return False
 
+    def flatten(self, observation: Any) -> np.ndarray:
+        return np.asarray(observation, np.float32)
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -119,18 +144,13 @@ class CompiledEnv:
         return jax.vmap(self.reset)(jax.random.split(key, num_envs))
 
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
-        """One step of each, for games that nobody looks at any more once they have ended."""
         return jax.vmap(self.advance)(state, action, jax.random.split(key, state.steps.shape[0]))
 
     def step_batch(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState]:
-        """Step a batch and begin a new episode where one ended.
-
-        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
-        states before any reset. Ended episodes are restarted a handful at a time: on most steps few or none end,
-        and drawing an initial state for every environment would cost more than the physics.
-        """
+        # Ended episodes are restarted a handful at a time: on most steps few or none end, and drawing an initial
+        # state for every environment would cost more than the physics.
         num_envs = state.steps.shape[0]
         k_step, k_reset = jax.random.split(key)
         after, transition = self.advance_batch(state, action, k_step)
@@ -177,6 +197,19 @@ def make_env(env: str | EnvSpec) -> gym.Env:
         return gym.make(env)
     except (gym.error.Error, ImportError) as error:
         raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
+
+
+def id_of(env: Any) -> str | None:
+    """The id that makes such an environment again, if there is one: wrappers and options have none."""
+    if isinstance(env, str):
+        return env
+    spec = getattr(env, "spec", None)
+    if spec is None or spec.id not in gym.registry or _foreign_wrapper(env) is not None:
+        return None
+    usual = gym.spec(spec.id)
+    options = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
+    same = options == usual.kwargs and spec.max_episode_steps == usual.max_episode_steps
+    return spec.id if same else None
 
 
 def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:

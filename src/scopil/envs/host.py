@@ -56,7 +56,7 @@ def open_env(env: AnyEnv) -> BatchEnv:
     return find_compiled(first) or HostEnv(first, again, ours=first is not env)
 
 
-class HostEnv:
+class HostEnv(BatchEnv):
     """Foreign environments, in as many copies as asked for. Only what is in an `EnvState` can be saved: the inner
     state of a foreign environment cannot, so that a state that was loaded is `stale` and has to begin anew."""
 
@@ -87,7 +87,6 @@ class HostEnv:
 
     @property
     def horizon(self) -> int:
-        """No episode is longer than this."""
         if self.time_limit is None:
             raise EnvError(
                 f"{self.name} has no time limit; register it with max_episode_steps, or wrap it in "
@@ -106,7 +105,7 @@ class HostEnv:
     def step_batch(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState]:
-        """As `CompiledEnv.step_batch`. `key` seeds the episodes that begin."""
+        """`key` seeds the episodes that begin."""
         n = state.steps.shape[0]
         row, number, flag = _like((n, self.flat.size)), _like((n,)), _like((n,), jnp.bool)
         shapes = (row, number, flag, flag, row)
@@ -157,14 +156,12 @@ class HostEnv:
         return self._issued
 
     def refuse_faults(self) -> None:
-        """Raise what went wrong in the program that has just ended."""
         fault, self._fault = self._fault, None
         if fault is not None:
             self._tickets.clear()
             raise fault
 
     def stale(self, state: EnvState) -> bool:
-        """Whether the environments are no longer where `state` left them."""
         return int(state.inner) != self._tickets.get(state.steps.shape[0])
 
     # --- who has which environments -------------------------------------------------------------------------------
@@ -209,6 +206,15 @@ class HostEnv:
             env = self._again()
             self._ours.append(env)
         return env
+
+    def flatten(self, observation: Any) -> np.ndarray:
+        raw = self.flat.raw
+        if isinstance(raw, gym.spaces.Box):
+            rows = np.asarray(observation, np.float32)
+            rest = rows.ndim - len(raw.shape)
+            return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
+        flat = isinstance(observation, np.ndarray) and observation.shape[-1:] == (self.flat.size,)
+        return np.asarray(observation if flat else gym.spaces.flatten(raw, observation), np.float32)
 
     def close(self) -> None:
         """Close what was made here. Whatever is wanted later is made again."""

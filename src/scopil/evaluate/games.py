@@ -1,8 +1,8 @@
-"""Whole games on a compiled environment: a policy playing, or a demonstration replayed."""
+"""Whole games: a policy playing, on a compiled environment or on the host, or a demonstration replayed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,16 @@ from jaxtyping import Array
 
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.errors import EnvError
+from scopil.envs.host import HostEnv
+from scopil.envs.stepping import Group
+from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey
 
 Act = Callable[[Any, Array, PRNGKey], Array]  # (policy parameters, observation, key) → action
+Cost = Callable[
+    [np.ndarray, Any, np.ndarray], Any
+]  # (observation, action, next observation) → > 0 where unlawful
+ENDLESS = 10_000  # steps after which a game without a time limit is called off
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +33,9 @@ class Game:
     terminated: bool
     truncated: bool
     info: dict[str, np.ndarray]  # (T+1, …) each: `cost`, `cost_<kind>`, `position`, …
+    kinds_add_up: bool = (
+        True  # violations are the sum over kinds, as the paper counts them; else those of `cost`
+    )
 
     @property
     def steps(self) -> int:
@@ -45,6 +54,97 @@ class Player:
 
     def __call__(self, params: Any, first: EnvState, key: PRNGKey) -> list[Game]:
         return _unstack(self._games(params, first, key))
+
+
+class Seeds(NamedTuple):
+    """First states of a foreign environment: what its games are reset with."""
+
+    seeds: np.ndarray
+
+
+class HostPlayer:
+    """Plays games on foreign environments, some side by side. A game depends on its seed and its number alone."""
+
+    def __init__(self, env: HostEnv, act: Act):
+        def choose(params, obs, key, games, step):
+            keys = jax.vmap(lambda game: jax.random.fold_in(jax.random.fold_in(key, game), step))(games)
+            return jax.vmap(act, in_axes=(None, 0, 0))(params, obs, keys)
+
+        self._env, self._choose = env, jax.jit(choose)
+
+    def __call__(self, params: Any, first: Seeds, key: PRNGKey) -> list[Game]:
+        group = self._env.players(len(first.seeds))
+        games: list[Game] = []
+        for begin in range(0, len(first.seeds), group.num_envs):
+            seeds = first.seeds[begin : begin + group.num_envs]
+            games += self._some(group, params, seeds, begin, key)
+        return games
+
+    def _some(self, group: Group, params: Any, seeds: np.ndarray, begin: int, key: PRNGKey) -> list[Game]:
+        """As many games as there are environments, or fewer."""
+        lanes, count = group.num_envs, len(seeds)
+        obs, infos = group.reset(np.resize(seeds, lanes))
+        diaries = [_Diary(obs[i], group.costs(infos, i)) for i in range(count)]
+        alive, numbers = np.arange(lanes) < count, np.arange(begin, begin + lanes)
+        for step in range(self._env.time_limit or ENDLESS):
+            actions = np.asarray(self._choose(params, obs, key, numbers, step))
+            out = group.step(actions, None, alive)
+            given = self._env.flat.actions(actions)
+            for i in np.flatnonzero(alive):
+                costs = group.costs(out.infos, int(i))
+                diaries[i].add(given[i], out.reward[i], out.next_obs[i], bool(out.terminated[i]), costs)
+            obs, alive = out.obs, alive & ~(out.terminated | out.truncated)
+            if not alive.any():
+                break
+        return [diary.game() for diary in diaries]
+
+
+class _Diary:
+    """A game while it is played."""
+
+    def __init__(self, obs: np.ndarray, costs: dict[str, float]):
+        self.observations, self.costs = [obs], [costs]
+        self.actions: list[Any] = []
+        self.rewards: list[float] = []
+        self.terminated = False
+
+    def add(
+        self, action: Any, reward: float, obs: np.ndarray, terminated: bool, costs: dict[str, float]
+    ) -> None:
+        self.actions.append(action)
+        self.rewards.append(reward)
+        self.observations.append(obs)
+        self.costs.append(costs)
+        self.terminated = terminated
+
+    def game(self) -> Game:
+        names = dict.fromkeys(name for costs in self.costs for name in costs)
+        return Game(
+            observations=np.stack(self.observations),
+            actions=np.stack(self.actions),
+            rewards=np.array(self.rewards, np.float32),
+            terminated=self.terminated,
+            truncated=not self.terminated,  # by its own clock, or called off
+            info={name: np.array([costs.get(name, 0.0) for costs in self.costs]) for name in names},
+            kinds_add_up="cost" not in names,
+        )
+
+
+def with_cost(games: Sequence[Game], cost: Cost) -> list[Game]:
+    """The same games under a law of the caller's own, in place of whatever the environment reported."""
+    return [_judged(game, cost) for game in games]
+
+
+def _judged(game: Game, cost: Cost) -> Game:
+    seen = game.observations
+    try:
+        found = [float(cost(seen[t], game.actions[t], seen[t + 1])) for t in range(game.steps)]
+    except Exception as error:
+        raise ConfigError(
+            f"the cost function failed: {type(error).__name__}: {error}; want cost(obs, action, next_obs) → a number."
+        ) from error
+    kept = {k: v for k, v in game.info.items() if k != "cost" and not k.startswith("cost_")}
+    return replace(game, info=kept | {"cost": np.array([0.0, *found])}, kinds_add_up=False)
 
 
 def first_states(env: CompiledEnv, starts: np.ndarray) -> EnvState:

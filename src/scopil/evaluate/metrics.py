@@ -1,7 +1,8 @@
 """The paper's measures of a game, and their averages.
 
 Violations are counted on every visited state including the initial one; a frequency is violations / steps of that
-game. `violations` sums the kinds (the paper's H+C), `avoidable` leaves the initial state out.
+game. `violations` sums the kinds (the paper's H+C) or, where an environment other than Marble Maze reports one cost
+for all, counts that; `avoidable` leaves the initial state out. What a game does not tell is not measured.
 """
 
 from collections.abc import Sequence
@@ -15,19 +16,21 @@ Measures = dict[str, float]
 
 def measure(game: Game) -> Measures:
     kinds = {name.removeprefix("cost_"): v for name, v in game.info.items() if name.startswith("cost_")}
-    if not kinds and "cost" in game.info:
-        kinds = {"any": game.info["cost"]}
+    whole = list(kinds.values())
+    if "cost" in game.info and not (kinds and game.kinds_add_up):
+        whole = [game.info["cost"]]
+        kinds = kinds or {"any": game.info["cost"]}
     out = {"reward": float(np.sum(game.rewards, dtype=np.float64)), "steps": float(game.steps)}
-    if "position" in game.info:
+    if "position" in game.info:  # a ball on a tray: its way, and whether it fell into the hole
         moves = np.diff(game.info["position"].astype(np.float64), axis=0)
         out["length"] = float(np.sqrt((moves**2).sum(axis=-1)).sum())
-    out["reached"] = float(game.terminated)
-    counts = {kind: float(np.sum(v > 0)) for kind, v in kinds.items()}
-    if counts:
-        out["violations"] = sum(counts.values())
+        out["reached"] = float(game.terminated)
+    if whole:
+        out["violations"] = float(sum(np.sum(v > 0) for v in whole))
         out["frequency"] = out["violations"] / game.steps
-        out["avoidable"] = float(sum(np.sum(v[1:] > 0) for v in kinds.values()))
-    for kind, count in counts.items():
+        out["avoidable"] = float(sum(np.sum(v[1:] > 0) for v in whole))
+    for kind, v in kinds.items():
+        count = float(np.sum(v > 0))
         out[f"violations/{kind}"] = count
         out[f"frequency/{kind}"] = count / game.steps
     return out
@@ -35,12 +38,15 @@ def measure(game: Game) -> Measures:
 
 def average(measures: Sequence[Measures]) -> Measures:
     """The mean of each measure over games."""
-    return {name: float(np.mean([m[name] for m in measures])) for name in measures[0]}
+    return {name: mean for name, (mean, _) in mean_and_std(measures).items()}
 
 
 def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
-    """Mean and (population) standard deviation over independent runs, as the paper prints them."""
-    return {k: (float(np.mean([r[k] for r in runs])), float(np.std([r[k] for r in runs]))) for k in runs[0]}
+    """Mean and (population) standard deviation over independent runs, as the paper prints them. A kind of violation
+    that only some report did not happen to the others."""
+    names = dict.fromkeys(name for run in runs for name in run)
+    values = {name: [run.get(name, 0.0) for run in runs] for name in names}
+    return {name: (float(np.mean(v)), float(np.std(v))) for name, v in values.items()}
 
 
 def label(measure_name: str) -> str:

@@ -1,5 +1,6 @@
 """The paper's protocol: games from demonstrated ("train") or fresh ("test") starts, greedy or sampled."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -11,50 +12,67 @@ from jaxtyping import Array
 from scopil.algos.base import Algorithm
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.envs.functional import BatchEnv, CompiledEnv, EnvState
+from scopil.envs.host import LANES, HostEnv
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.evaluate.games import Player, first_states
+from scopil.evaluate.games import Game, HostPlayer, Player, Seeds, first_states
 from scopil.types import PRNGKey
 
 Mode = Literal["greedy", "sampled"]
 TEST_SEED = 20_250_709  # fresh starts are drawn from this seed alone: no run trains from it
+WATCH_SEED = (
+    20_250_710  # of games watched while a foreign environment is trained on: not the ones it is judged by
+)
 GAMES = 40
+Starts = EnvState | Seeds
+Play = Callable[[Any, Any, PRNGKey], list[Game]]  # (learner, starts, key) → games
 
 
 @lru_cache(maxsize=16)
-def player(env: CompiledEnv, algorithm: Algorithm, mode: Mode) -> Player:
+def player(env: BatchEnv, algorithm: Algorithm, mode: Mode) -> Play:
     """A compiled player whose parameters are the learner's state; the same one for the same environment."""
 
     def act(learner: Any, obs: Array, key: PRNGKey) -> Array:
         pi = algorithm.policy(learner, obs)
         return pi.mode() if mode == "greedy" else pi.sample(key)
 
-    return Player(env, act)
+    return HostPlayer(env, act) if isinstance(env, HostEnv) else Player(_compiled(env), act)
 
 
-def train_starts(env: CompiledEnv, demos: Demonstrations) -> EnvState:
+def train_starts(env: BatchEnv, demos: Demonstrations) -> EnvState:
     """The demonstrated initial states."""
+    if isinstance(env, HostEnv):
+        raise DatasetError(
+            f"{env.name} cannot be put at a demonstrated start; play fresh games: --starts test."
+        )
     if demos.starts is None:
         raise DatasetError(
             f"{demos.name} does not record its starts; evaluate from fresh ones: --starts test."
         )
-    return first_states(env, demos.starts)
+    return first_states(_compiled(env), demos.starts)
 
 
-def fresh_starts(env: CompiledEnv, games: int = GAMES) -> EnvState:
+def _compiled(env: BatchEnv) -> CompiledEnv:
+    assert isinstance(env, CompiledEnv), env
+    return env
+
+
+def fresh_starts(env: BatchEnv, games: int = GAMES, seed: int = TEST_SEED) -> Starts:
     """Fresh initial states, the same for everybody."""
-    return env.reset_batch(jax.random.key(TEST_SEED), games)
+    if isinstance(env, HostEnv):
+        return Seeds(np.random.default_rng(seed).integers(2**31, size=games))
+    return env.reset_batch(jax.random.key(seed), games)
 
 
-def starts_from(
-    which: str, env: CompiledEnv, demos: Demonstrations | None, games: int | None = None
-) -> EnvState:
+def starts_from(which: str, env: BatchEnv, demos: Demonstrations | None, games: int | None = None) -> Starts:
     """`train`, `test`, or a file: a demonstration set or a `.npy` array of starts. More games than starts cycle
     through them."""
     if games is not None and games < 1:
         raise ConfigError(f"{games} games; want at least 1.")
     if which == "test":
         return fresh_starts(env, games or GAMES)
+    if isinstance(env, HostEnv) and which != "train":
+        raise EnvError(f"{env.name} cannot be put at a start from {which}; play fresh games: --starts test.")
     if which == "train":
         if demos is None:
             raise DatasetError(
@@ -62,13 +80,27 @@ def starts_from(
             )
         first = train_starts(env, demos)
     elif which.endswith(".npy"):
-        first = first_states(env, _read_starts(Path(which)))
+        first = first_states(_compiled(env), _read_starts(Path(which)))
     else:
         first = train_starts(env, store.load_demos(which))
     if games is None:
         return first
     index = np.arange(games) % len(first.steps)
     return jax.tree.map(lambda leaf: leaf[index], first)
+
+
+def usual_starts(env: BatchEnv, demos: Demonstrations | None) -> str:
+    """`train` where there are demonstrated starts to play from, `test` elsewhere."""
+    return "test" if isinstance(env, HostEnv) or demos is None or demos.starts is None else "train"
+
+
+def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
+    """Where a run under training is played from. On the host games cost time, so they are few."""
+    if isinstance(env, HostEnv):
+        return fresh_starts(env, LANES, WATCH_SEED)
+    if demos is None or demos.starts is None:
+        return fresh_starts(env)
+    return train_starts(env, demos)
 
 
 def demos_for(env_id: str | None) -> Demonstrations | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from scopil.agents import Agent, load
 from scopil.algos import ALGORITHMS
-from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.functional import BatchEnv, CompiledEnv
+from scopil.envs.host import open_env
 from scopil.envs.marble_maze import MarbleParams
 from scopil.errors import DatasetError
 from scopil.evaluate.games import Game
@@ -58,9 +59,11 @@ class Played:
 
 def play_all(runs: Sequence[Run], tell: Callable[[], None] = lambda: None) -> Iterator[Played]:
     """Greedy and sampled games from train and test starts. Runs on one environment share compiled code."""
-    envs: dict[str, CompiledEnv] = {}
+    envs: dict[str, BatchEnv] = {}
     for run in runs:
-        agent = load(run.folder, env=envs.setdefault(run.spec.env, compile_env(run.spec.env)))
+        if run.spec.env not in envs:
+            envs[run.spec.env] = open_env(run.spec.env)
+        agent = load(run.folder, env=envs[run.spec.env])
         yield Played(run, agent.learner, _games(agent))
         tell()
 
@@ -91,8 +94,8 @@ def save_trays(path: Path, title: str, group: Sequence[Played]) -> bool:
     """Greedy games of the first seeds side by side, train starts above test starts. Says whether there was anything
     to draw: only Marble Maze has a tray."""
     shown = group[:IN_A_ROW]
-    params = compile_env(shown[0].run.spec.env).params
-    if not isinstance(params, MarbleParams):
+    params = _tray(shown[0].run)
+    if params is None:
         return False
     rows = [s for s in STARTS if all(("greedy", s) in played.games for played in shown)]
     figure = new_figure(figsize=(2.7 * len(shown) + 0.4, 2.9 * len(rows) + 0.5))
@@ -109,12 +112,17 @@ def save_trays(path: Path, title: str, group: Sequence[Played]) -> bool:
     return True
 
 
+def _tray(run: Run) -> MarbleParams | None:
+    env = run.env()
+    return env.params if isinstance(env, CompiledEnv) and isinstance(env.params, MarbleParams) else None
+
+
 def save_beliefs(path: Path, group: Sequence[Played]) -> bool:
     """Where the first seeds believe the law runs. Says whether there was anything to draw: only ICRL has beliefs,
     and only Marble Maze a tray."""
     shown = group[:IN_A_ROW]
-    params = compile_env(shown[0].run.spec.env).params
-    if not isinstance(params, MarbleParams) or not hasattr(shown[0].learner, "constraint"):
+    params = _tray(shown[0].run)
+    if params is None or not hasattr(shown[0].learner, "constraint"):
         return False
     save_constraint_maps(path, params, {f"seed {played.run.spec.seed}": played.learner for played in shown})
     return True

@@ -12,7 +12,7 @@ from scopil.algos.base import Metrics
 from scopil.algos.onpolicy import InverseAlgorithm, Trajectories
 from scopil.core.normalise import restarted
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import EnvState
+from scopil.envs.functional import BatchEnv, EnvState
 from scopil.train.onpolicy import OnPolicy
 from scopil.types import PRNGKey
 
@@ -104,8 +104,9 @@ class Inverse(OnPolicy):
         return Trajectories(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
 
 
-def padded(demos: Demonstrations) -> Trajectories:
+def padded(demos: Demonstrations, env: BatchEnv) -> Trajectories:
     """Demonstrated games, padded to the longest."""
+    first = getattr(env.action_space, "start", 0)  # learners count actions from 0
     longest = max(len(e) for e in demos)
 
     def pad(rows: np.ndarray, dtype: Any) -> np.ndarray:
@@ -115,6 +116,6 @@ def padded(demos: Demonstrations) -> Trajectories:
 
     return Trajectories(
         jnp.asarray(np.stack([pad(e.observations[:-1], np.float32) for e in demos])),
-        jnp.asarray(np.stack([pad(e.actions, np.int32) for e in demos])),
+        jnp.asarray(np.stack([pad(e.actions - first, np.int32) for e in demos])),
         jnp.asarray(np.stack([np.arange(longest) < len(e) for e in demos])),
     )

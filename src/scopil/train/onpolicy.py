@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Metrics, Pairs, discrete_spaces
 from scopil.algos.onpolicy import OnPolicyAlgorithm, Rollout
 from scopil.core.normalise import absorb, normalise
-from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.envs.functional import BatchEnv, CompiledEnv, EnvState
 from scopil.errors import EnvError
 from scopil.train.episodes import summary, tally
 from scopil.types import PRNGKey
@@ -32,7 +32,7 @@ class OnPolicy:
     """A learner, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
 
     algorithm: OnPolicyAlgorithm
-    env: CompiledEnv
+    env: BatchEnv
     demos: Pairs | None = None
 
     def __post_init__(self):
@@ -112,13 +112,18 @@ class OnPolicy:
         return self.run(state, cfg, blocks)
 
 
-def true_cost(env: CompiledEnv, before: EnvState, action: Array, after: EnvState) -> Float[Array, " N"]:
+def true_cost(env: BatchEnv, before: EnvState, action: Array, after: EnvState) -> Float[Array, " N"]:
     """The one way from an environment's cost to training, walked by oracles alone."""
+    assert isinstance(env, CompiledEnv), env
     info = jax.vmap(lambda s, a, n: env.env.transition_info(s, a, n, env.params))
     return jnp.asarray(info(before.inner, action, after.inner)["cost"], jnp.float32)
 
 
-def refuse_without_cost(env: CompiledEnv) -> None:
+def refuse_without_cost(env: BatchEnv) -> None:
+    if not isinstance(env, CompiledEnv):
+        raise EnvError(
+            "an oracle is told the cost inside the compiled loop: want an environment written in JAX."
+        )
     state = jax.eval_shape(env.reset, jax.random.key(0)).inner
     action = jnp.asarray(env.action_space.sample())
     if "cost" not in jax.eval_shape(env.env.transition_info, state, action, state, env.params):

@@ -28,8 +28,9 @@ import jax
 from scopil.algos import ALGORITHMS, Algorithm, choose
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv, compile_env
-from scopil.errors import CheckpointError, ConfigError
+from scopil.envs.functional import BatchEnv
+from scopil.envs.host import open_env
+from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import protocol
 from scopil.evaluate.metrics import average, measure
 from scopil.files import write_atomically
@@ -127,8 +128,12 @@ class Run:
             raise CheckpointError(f"{self.folder} has no policy and no checkpoint yet; train it first.")
         return newest
 
-    def env(self) -> CompiledEnv:
-        return compile_env(self.spec.env)
+    def env(self) -> BatchEnv:
+        return self._env
+
+    @cached_property
+    def _env(self) -> BatchEnv:
+        return open_env(self.spec.env)
 
     def demos(self) -> Demonstrations | None:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
@@ -154,10 +159,16 @@ class Run:
             if state is not None:
                 trainer.state = state
                 self._warn_of_other_versions()
+                self._warn_of_new_episodes(state)
             for lines in (self.metrics, self.timing):
                 lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
-            with tensorboard(self.folder, trainer.env_steps) as board:
-                trainer.advance(self.spec.steps, self._listener(trainer, board, observe))
+            try:
+                with tensorboard(self.folder, trainer.env_steps) as board:
+                    trainer.advance(self.spec.steps, self._listener(trainer, board, observe))
+            except (DivergedError, EnvError) as error:
+                raise type(error)(f"{error} {self._what_is_left()}") from error
+            finally:
+                self.env().close()
             done = trainer.env_steps >= self.spec.steps
             if done:
                 note = self.note() | {"env_steps": trainer.env_steps}
@@ -201,14 +212,9 @@ class Run:
         """What run.json, and every policy file, says of the run."""
         return asdict(self.spec) | {"config": asdict(self.spec.build_config(self.algorithm))}
 
-    def _evaluator(self, env: CompiledEnv) -> Callable[[Report], dict[str, float]]:
-        """Greedy games from the demonstrated starts. They are logged, never fed back."""
-        demos = self.demos() or protocol.demos_for(self.spec.env)
-        first = (
-            protocol.fresh_starts(env)
-            if demos is None or demos.starts is None
-            else protocol.train_starts(env, demos)
-        )
+    def _evaluator(self, env: BatchEnv) -> Callable[[Report], dict[str, float]]:
+        """Greedy games, from the demonstrated starts if there are any. They are logged, never fed back."""
+        first = protocol.watched_starts(env, self.demos() or protocol.demos_for(self.spec.env))
         play = protocol.player(env, self.algorithm, "greedy")
 
         def evaluate(report: Report) -> dict[str, float]:
@@ -217,6 +223,20 @@ class Run:
             return {f"eval/{k}": v for k, v in average([measure(g) for g in games]).items()}
 
         return evaluate
+
+    def _what_is_left(self) -> str:
+        newest = self.checkpoints.newest()
+        if newest is None:
+            return f"{self.folder} has no checkpoint yet."
+        return f"The checkpoint of step {int(newest.stem):,} is good: scopil train --resume {self.folder}."
+
+    def _warn_of_new_episodes(self, state: Any) -> None:
+        if self.env().stale(state.env):
+            warnings.warn(
+                f"a checkpoint cannot hold what is inside {self.spec.env}: its episodes begin anew here, and the run "
+                f"will not end exactly as an undisturbed one. Everything else goes on.",
+                stacklevel=3,
+            )
 
     def _warn_of_other_versions(self) -> None:
         try:

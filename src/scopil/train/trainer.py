@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import Metrics
-from scopil.envs.functional import CompiledEnv
+from scopil.envs.functional import BatchEnv
 from scopil.errors import ConfigError, DivergedError
 from scopil.types import PRNGKey
 
@@ -31,10 +31,10 @@ class Report(NamedTuple):
 
 @runtime_checkable
 class Loop(Protocol):
-    """A compiled training loop. Its state has at least `learner` and `env_steps`."""
+    """A compiled training loop. Its state has at least `learner`, `env`, `episode_return` and `env_steps`."""
 
     @property
-    def env(self) -> CompiledEnv: ...
+    def env(self) -> BatchEnv: ...
     def init(self, key: PRNGKey, cfg: Any) -> Any: ...
     def start(self, key: PRNGKey, cfg: Any) -> Any: ...
     def block_steps(self, cfg: Any) -> int: ...
@@ -50,6 +50,7 @@ class Trainer:
         block = loop.block_steps(cfg)
         self.stretch = -(-STRETCH // block) * block
         self._state: Any = None
+        self.last_good: tuple[Any, int] | None = None  # the learner before the newest stretch, and its steps
 
     def shape(self) -> Any:
         """The form of the state, to load a checkpoint into."""
@@ -58,7 +59,9 @@ class Trainer:
     @property
     def state(self) -> Any:
         if self._state is None:
-            self._state = self.loop.start(jax.random.key(self.seed), self.cfg)
+            begun = jax.block_until_ready(self.loop.start(jax.random.key(self.seed), self.cfg))
+            self.loop.env.refuse_faults()
+            self._state = begun
         return self._state
 
     @state.setter
@@ -71,30 +74,51 @@ class Trainer:
 
     def advance(self, until: int, observe: Callable[[Report], bool | None] = lambda report: None) -> None:
         """Train until `until` environment steps have been made in all, or an observer returns True."""
+        self._catch_up()
         done = int(self.state.env_steps)
         while done < until:
             target = min(until, (done // self.stretch + 1) * self.stretch)
-            blocks = -(-(target - done) // self.loop.block_steps(self.cfg))
-            self._state, metrics = self.loop.run_blocks(self.state, self.cfg, blocks)
-            metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+            metrics = self._stretch(-(-(target - done) // self.loop.block_steps(self.cfg)))
             done = int(self._state.env_steps)
-            self._refuse_nonsense(metrics, done)
             if observe(Report(done, metrics, self._state)):
                 return
 
-    def _refuse_nonsense(self, metrics: dict[str, float], env_steps: int) -> None:
+    def _stretch(self, blocks: int) -> dict[str, float]:
+        """The state's memory is given away to the compiled program, so what fails has no state any more."""
+        self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
+        state, self._state = self._state, None
+        state, metrics = self.loop.run_blocks(state, self.cfg, blocks)
+        metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+        self.loop.env.refuse_faults()
+        self._refuse_nonsense(state, metrics)
+        self._state = state
+        return metrics
+
+    def _catch_up(self) -> None:
+        """Where the environments are no longer where the state left them, begin new episodes."""
+        env, state = self.loop.env, self.state
+        if env.stale(state.env):
+            key = jax.random.fold_in(jax.random.key(self.seed), state.env_steps)
+            fresh = jax.block_until_ready(env.reset_batch(key, state.env.steps.shape[0]))
+            env.refuse_faults()
+            self._state = state._replace(env=fresh, episode_return=jnp.zeros_like(state.episode_return))
+
+    def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
         """NaN and infinity stop training before anything is saved."""
+        seen = (state.env.obs, getattr(state, "replay", None))
         if not np.isfinite(metrics["env/reward"]):
             what = "the environment returned a reward that is not finite"
+        elif not all(_finite(leaf) for leaf in jax.tree.leaves(seen)):
+            what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif not all(jax.tree.leaves(jax.tree.map(_finite, self._state.learner))):
+        elif not all(jax.tree.leaves(jax.tree.map(_finite, state.learner))):
             what = "a parameter became NaN or infinite"
         else:
             return
         raise DivergedError(
-            f"stopped before environment step {env_steps}: {what}. The last checkpoint is good. Look at the rewards "
-            f"and observations for outliers, or lower learning_rate (now {float(self.cfg.learning_rate):g})."
+            f"stopped before environment step {int(state.env_steps)}: {what}. Look at the rewards and observations "
+            f"for outliers, or lower learning_rate (now {float(self.cfg.learning_rate):g})."
         )
 
 

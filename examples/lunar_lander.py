@@ -1,0 +1,151 @@
+"""LunarLander with an unwritten rule: SCOPIL and SAC beside Gymnasium's own controller.
+
+The controller that comes with the environment lands softly and never tilts much, which no reward asks for. SCOPIL is
+shown its landings, SAC is not, and neither is told the rule: |tilt| ≤ 0.4 rad. Needs `pip install "scopil[box2d]"`.
+
+    python examples/lunar_lander.py [--steps 300000] [--seeds 3] [--out out/lunar_lander]
+
+Stopped, it goes on where it was.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.box2d.lunar_lander import heuristic
+from rich.console import Console
+
+import scopil
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.evaluate.games import Game, with_cost
+from scopil.evaluate.metrics import Measures, average, mean_and_std, measure
+from scopil.files import write_atomically
+from scopil.report.tables import print_measures
+from scopil.train.progress import Progress
+from scopil.train.run import Run, RunSpec
+
+ENV = "LunarLander-v3"
+TILT = 0.4  # radians, 23 degrees
+LANDED = 200.0  # the return from which the task counts as solved; crashes are not shown
+DEMONSTRATIONS, GAMES = 40, 100
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lunar_lander.json"
+
+
+def tilted(obs: np.ndarray, action: int, next_obs: np.ndarray) -> bool:
+    """The rule nobody wrote down."""
+    return abs(next_obs[4]) > TILT
+
+
+def demonstrate() -> Demonstrations:
+    """The controller's first landings."""
+    env, episodes, seed = gym.make(ENV), [], 0
+    while len(episodes) < DEMONSTRATIONS:
+        episode = _controlled(env, seed)
+        seed += 1
+        if episode.total_reward >= LANDED:
+            episodes.append(episode)
+    env.close()
+    return Demonstrations(
+        episodes=tuple(episodes),
+        observation_space=gym.spaces.Box(-np.inf, np.inf, (8,), np.float32),  # its own bounds are not kept
+        action_space=gym.spaces.Discrete(4),
+        name="lunar-lander/controller",
+        env_id=ENV,
+        about={
+            "by": "gymnasium.envs.box2d.lunar_lander.heuristic",
+            "seeds": [0, seed],
+            "return": f">= {LANDED:g}",
+        },
+    )
+
+
+def _controlled(env: gym.Env, seed: int) -> Episode:
+    obs, _ = env.reset(seed=seed)
+    observations, actions, rewards, over = [obs], [], [], False
+    terminated = False
+    while not over:
+        actions.append(int(heuristic(env, obs)))
+        obs, reward, terminated, truncated, _ = env.step(actions[-1])
+        observations.append(obs)
+        rewards.append(float(reward))
+        over = terminated or truncated
+    return Episode(
+        observations=np.stack(observations),
+        actions=np.array(actions),
+        rewards=np.array(rewards),
+        terminated=terminated,
+        truncated=not terminated,
+    )
+
+
+def shown(demos: Demonstrations) -> Measures:
+    """The demonstrations, measured as games are."""
+    games = [
+        Game(
+            observations=e.observations,
+            actions=e.actions,
+            rewards=np.zeros(len(e)) if e.rewards is None else e.rewards,
+            terminated=e.terminated,
+            truncated=e.truncated,
+            info={},
+        )
+        for e in demos
+    ]
+    return average([measure(game) for game in with_cost(games, tilted)])
+
+
+def train(name: str, seed: int, demos: Path, steps: int, out: Path, console: Console) -> Measures:
+    """One run, and how its greedy policy does in games it has not met."""
+    config = {"hidden": [64, 64], "replay_size": 200_000}
+    spec = RunSpec(algorithm=name, env=ENV, demos=str(demos), seed=seed, steps=steps, config=config)
+    folder = out / f"{name}-{seed}"
+    run = Run.open(folder) if (folder / "run.json").exists() else Run.create(folder, spec)
+    if not run.finished:
+        with Progress(f"{name}, seed {seed}", steps, console) as bar:
+            run.train(bar)
+    agent = scopil.load(run.folder)
+    found = agent.evaluate(games=GAMES, cost=tilted)
+    agent.env.close()
+    return found
+
+
+def main(steps: int, seeds: int, out: Path, results: Path) -> dict[str, object]:
+    console = Console()
+    file = out / "demos.npz"
+    if not file.exists():
+        store.write(demonstrate(), file)
+    rows: dict[str, Measures] = {"controller (demonstrations)": shown(scopil.load_demos(file))}
+    each = {
+        name: [train(name, seed, file, steps, out, console) for seed in range(seeds)]
+        for name in ("scopil", "sac")
+    }
+    table = rows | {name: mean_and_std(runs) for name, runs in each.items()}
+    print_measures(console, table, f"{ENV}: {GAMES} games, greedy, {steps:,} steps, {seeds} seeds")
+    found = {
+        "env": ENV,
+        "rule": f"|tilt| <= {TILT} rad",
+        "steps": steps,
+        "games": GAMES,
+        "demonstrator": rows,
+    }
+    found |= {"runs": each}
+    write_atomically(results, json.dumps(found, indent=1).encode() + b"\n")
+    console.print(f"written: {results}")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("out/lunar_lander"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,326 @@
+"""A foreign environment inside the compiled loop is the environment one would step by hand."""
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from hosts import LIMIT, Walk, gives, raises, registered
+from scopil.envs.functional import CompiledEnv
+from scopil.envs.host import HostEnv, open_env
+from scopil.errors import EnvError
+
+
+def roll(env, num_envs: int, steps: int, seed: int = 0, act=None):
+    """`steps` of every environment in one compiled program: (first state, rows of (state, transition, after))."""
+    act = act or (lambda obs, key: jax.random.randint(key, obs.shape[:1], 0, 2))
+
+    def step(state, key):
+        k_act, k_step = jax.random.split(key)
+        later, transition, after = env.step_batch(state, act(state.obs, k_act), k_step)
+        return later, (later, transition, after)
+
+    def run(key):
+        k_reset, k_run = jax.random.split(key)
+        first = env.reset_batch(k_reset, num_envs)
+        return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
+
+    out = jax.device_get(jax.jit(run)(jax.random.key(seed)))
+    env.refuse_faults()
+    return out
+
+
+def check_ends(first, rows) -> None:
+    """Every transition has its true successor, every state to act from belongs to a running episode."""
+    later, t, after = rows
+    ended = t.terminated | t.truncated
+    x, clock = t.next_obs[..., 0], t.next_obs[..., 1]
+    np.testing.assert_array_equal(t.terminated, np.abs(x) > 4)
+    np.testing.assert_array_equal(t.truncated, (clock >= LIMIT) & ~t.terminated)
+    np.testing.assert_array_equal(after.obs, t.next_obs)
+    np.testing.assert_array_equal(after.steps, clock)
+    np.testing.assert_array_equal(later.obs[~ended], t.next_obs[~ended])
+    np.testing.assert_array_equal(later.obs[ended][:, 1], 0)
+    np.testing.assert_array_equal(later.steps, np.where(ended, 0, after.steps))
+    np.testing.assert_array_equal(t.obs[1:], later.obs[:-1])
+    np.testing.assert_array_equal(t.obs[0], first.obs)
+    np.testing.assert_allclose(t.reward, -np.abs(x), rtol=1e-6)
+    assert t.terminated.any()
+    assert t.truncated.any()
+    assert len(np.unique(later.obs[ended][:, 0])) == ended.sum()  # every episode has a start of its own
+
+
+def test_the_loop_sees_what_the_environment_did():
+    walk = Walk()
+    first, rows = roll(HostEnv(walk), 1, 60)
+    check_ends(first, rows)
+    seen = iter([first.obs[0], *(o for _, o in sorted_rows(rows))])
+    for what, _, obs in walk.log:
+        np.testing.assert_array_equal(next(seen), obs, err_msg=what)
+    assert next(seen, None) is None
+    assert [a for what, a, _ in walk.log if what == "step"] == rows[1].action[:, 0].tolist()
+
+
+def sorted_rows(rows):
+    """The observations in the order in which one environment gave them."""
+    later, t, _ = rows
+    for i in range(len(t.reward)):
+        yield i, t.next_obs[i, 0]
+        if t.terminated[i, 0] or t.truncated[i, 0]:
+            yield i, later.obs[i, 0]
+
+
+@pytest.fixture
+def walk_id():
+    with registered(max_episode_steps=LIMIT) as name:
+        yield name
+
+
+def test_the_same_key_plays_the_same(walk_id):
+    runs = [roll(open_env(walk_id), 3, 50, seed) for seed in (4, 4, 5)]
+    for a, b in zip(jax.tree.leaves(runs[0]), jax.tree.leaves(runs[1])):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(runs[0][0].obs, runs[2][0].obs)
+    assert len(np.unique(runs[0][0].obs[:, 0])) == 3
+    check_ends(*runs[0])
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_vector_environment_in_any_autoreset_mode(mode, copy):
+    vector = SyncVectorEnv([Walk] * 3, autoreset_mode=mode, copy=copy)
+    first, rows = roll(open_env(vector), 3, 50)
+    check_ends(first, rows)
+    if mode is not AutoresetMode.SAME_STEP:  # which begins episodes itself, from seeds of its own
+        alone = roll(HostEnv(Walk(), Walk), 3, 50)
+        for a, b in zip(jax.tree.leaves((first.obs, rows[1])), jax.tree.leaves((alone[0].obs, alone[1][1]))):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_an_asynchronous_vector_environment():
+    vector = AsyncVectorEnv([Walk] * 2, autoreset_mode=AutoresetMode.NEXT_STEP, context="spawn")
+    try:
+        check_ends(*roll(open_env(vector), 2, 50))
+    finally:
+        vector.close()
+
+
+def test_a_vector_environment_that_cannot_reset_a_part_of_itself():
+    vector = gym.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    with pytest.raises(EnvError, match=r"resets all its environments.*give an id"):
+        roll(open_env(vector), 3, 60)
+
+
+def test_a_vector_environment_says_how_it_begins_anew():
+    vector = SyncVectorEnv([Walk])
+    vector.metadata = {}
+    with pytest.raises(EnvError, match=r"autoreset_mode'\] is None; want"):
+        roll(open_env(vector), 1, 1)
+
+
+class Told(Walk):
+    """Says what it is given, and observes whatever it is told to."""
+
+    def __init__(self, observation_space, seen, action_space=Walk.action_space):
+        super().__init__()
+        self.observation_space, self.seen, self.action_space = observation_space, seen, action_space
+        self.told = []
+
+    def see(self):
+        return self.seen
+
+    def step(self, action):
+        self.told.append(action)
+        return self.seen, 0.0, False, False, {}
+
+
+S = gym.spaces
+SPACES = [
+    (S.Box(-1, 1, (2, 3)), np.arange(6.0).reshape(2, 3) / 6, np.arange(6) / 6),
+    (S.Box(0, 255, (2,), np.uint8), np.array([3, 255], np.uint8), [3, 255]),
+    (S.Discrete(4, start=-1), 1, [0, 0, 1, 0]),
+    (S.MultiDiscrete([2, 3]), np.array([1, 0]), [0, 1, 1, 0, 0]),
+    (S.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1]),
+    (S.Tuple((S.Discrete(2), S.Box(-9, 9, (1,)))), (1, np.array([5.0])), [0, 1, 5]),
+    (S.Dict({"b": S.Discrete(2), "a": S.Box(-9, 9, (1,))}), {"a": np.array([5.0]), "b": 0}, [5, 1, 0]),
+]
+
+
+@pytest.mark.parametrize(("space", "seen", "want"), SPACES, ids=lambda v: type(v).__name__)
+def test_observations_become_one_row(space, seen, want):
+    env = HostEnv(Told(space, seen))
+    first, (later, t, _) = roll(env, 1, 2)
+    for row in (first.obs[0], later.obs[1, 0], t.next_obs[0, 0], env.flatten(seen)):
+        np.testing.assert_allclose(row, want, rtol=1e-6)
+        assert row.dtype == np.float32
+    assert env.observation_space == S.flatten_space(space) or env.observation_space.shape == (len(want),)
+    assert env.observation_space.contains(first.obs[0])
+
+
+def test_a_vector_of_nested_observations():
+    space, seen, want = SPACES[-1]
+    first, (_, t, _) = roll(open_env(SyncVectorEnv([lambda: Told(space, seen)] * 2)), 2, 1)
+    np.testing.assert_array_equal(first.obs, [want] * 2)
+    np.testing.assert_array_equal(t.next_obs[0], [want] * 2)
+
+
+def test_discrete_actions_are_counted_as_the_environment_counts():
+    told = Told(Walk.observation_space, np.zeros(2), S.Discrete(2, start=-1))
+    _, (_, t, _) = roll(HostEnv(told), 1, 20)
+    assert set(told.told) == {-1, 0}
+    np.testing.assert_array_equal(t.action[:, 0], np.array(told.told) + 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_real_actions_pass_as_they_are(dtype):
+    told = Told(Walk.observation_space, np.zeros(2), S.Box(-1, 1, (2,), dtype))
+    values = jnp.array([[0.1, -7.5]])  # beyond the bounds: whoever wants them clipped clips them
+    roll(HostEnv(told), 1, 1, act=lambda obs, key: values)
+    (action,) = told.told
+    assert action.dtype == dtype
+    np.testing.assert_array_equal(action, np.float32([0.1, -7.5]).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("spaces", "match"),
+    [
+        ((S.Sequence(S.Discrete(2)), S.Discrete(2)), "observation space Sequence.*no fixed size.*Transform"),
+        (
+            (Walk.observation_space, S.MultiDiscrete([2, 2])),
+            r"action space MultiDiscrete.*want Discrete or Box",
+        ),
+        ((Walk.observation_space, S.Box(0, 3, (1,), np.int32)), "action space Box.*want a Box of floats"),
+    ],
+)
+def test_spaces_nobody_can_learn_in(spaces, match):
+    with pytest.raises(EnvError, match=match):
+        HostEnv(Told(spaces[0], None, spaces[1]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "match"),
+    [
+        (raises(5), r"step 5 after reset\(seed=\d+\): ZeroDivisionError: the motor fell off\.$"),
+        (gives(3, obs=np.array([0.0, np.nan])), r"step 3 after .*component 1 of an observation is nan"),
+        (gives(3, obs=np.array([-np.inf, 0.0])), "component 0 of an observation is -inf"),
+        (gives(3, reward=np.inf), "step 3 after .* a reward of inf"),
+        (gives(3, reward=None), "TypeError"),
+        (gives(3, obs=np.zeros(3)), r"an observation of shape \(3,\); its space says \(2,\)"),
+        (gives(3, obs="left"), "ValueError: could not convert"),
+    ],
+    ids=["raises", "nan", "inf", "reward", "no-reward", "shape", "text"],
+)
+def test_a_fault_says_where_it_was_and_what(fault, match):
+    walk = Walk(fault)
+    env = HostEnv(walk)
+    with pytest.raises(EnvError, match=match) as caught:
+        roll(env, 1, 8)
+    assert caught.value.__cause__ is not None
+    assert len(walk.log) < 9  # nothing was played after it
+    roll(env, 1, 8)  # and it may be tried again
+
+
+def test_a_fault_in_a_reset_and_in_one_of_many():
+    def broken(self, **_):
+        raise OSError("no power")
+
+    with pytest.raises(EnvError, match=r"reset\(seed=\d+\): OSError: no power"):
+        roll(HostEnv(type("Broken", (Walk,), {"reset": broken})()), 1, 1)
+    walks = iter([Walk(), Walk(raises(2)), Walk()])
+    with pytest.raises(EnvError, match="environment 1 of 3, step 2 after"):
+        roll(open_env(lambda: next(walks)), 3, 4)
+    with pytest.raises(EnvError, match="2 together: ZeroDivisionError: the motor fell off"):
+        roll(open_env(SyncVectorEnv([Walk, lambda: Walk(raises(2))])), 2, 4)
+
+
+def test_an_interrupt_comes_through():
+    def interrupt(walk):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        roll(HostEnv(Walk(interrupt)), 1, 3)
+
+
+def test_wrappers_are_kept_and_copied(walk_id):
+    env = gym.wrappers.TransformReward(gym.make(walk_id), lambda reward: reward + 100.0)
+    _, (_, t, _) = roll(open_env(env), 3, 5)
+    np.testing.assert_allclose(t.reward, 100.0 - np.abs(t.next_obs[..., 0]), rtol=1e-6)
+
+
+class Unwritten(gym.Wrapper):
+    """A wrapper whose arguments nobody wrote down."""
+
+
+@pytest.mark.parametrize("make", [Walk, lambda: Unwritten(gym.make("test/Walk-v0"))])
+def test_what_cannot_be_copied_is_not(make, walk_id):
+    env = open_env(make())
+    with pytest.raises(EnvError, match=r"give .* function that makes one"):
+        roll(env, 3, 1)
+    check_ends(*roll(open_env(make), 3, 50))
+
+
+def test_a_vector_environment_has_its_own_number():
+    env = open_env(SyncVectorEnv([Walk] * 2))
+    with pytest.raises(EnvError, match=r"num_envs = 3, but .* is 2 and cannot be multiplied: set num_envs=2"):
+        roll(env, 3, 1)
+
+
+def test_what_is_no_environment():
+    for nonsense, match in [(3, "int is no environment"), (lambda: 3, "made a int; want a gymnasium")]:
+        with pytest.raises(EnvError, match=match):
+            open_env(nonsense)
+    with pytest.raises(EnvError, match=r"'NoSuch-v0'"):
+        open_env("NoSuch-v0")
+
+
+def test_what_is_written_in_jax_is_compiled():
+    for env in ("phys2d/CartPole-v1", gym.make("scopil/MarbleMaze-Simple-v0")):
+        assert isinstance(open_env(env), CompiledEnv)
+    assert isinstance(open_env(gym.make_vec("scopil/MarbleMaze-Simple-v0", 2)), CompiledEnv)
+    wrapped = gym.wrappers.TransformReward(gym.make("scopil/MarbleMaze-Simple-v0"), lambda r: r)
+    assert isinstance(open_env(wrapped), HostEnv)
+
+
+def test_a_state_is_stale_once_somebody_else_has_played():
+    env = HostEnv(Walk())
+    state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
+    assert not env.stale(state)
+    assert HostEnv(Walk()).stale(state)
+    again = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
+    assert env.stale(state)
+    assert not env.stale(again)
+    env.players(5)  # there is no other to play on
+    assert env.stale(again)
+
+
+def test_games_are_played_apart_from_training():
+    walk = Walk()
+    env = HostEnv(walk, Walk)
+    state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
+    env.players(3).reset(np.arange(3))
+    assert len(walk.log) == 1
+    assert not env.stale(state)
+
+
+def test_only_what_was_made_here_is_closed():
+    closed = []
+
+    class Closing(Walk):
+        def close(self):
+            closed.append(self)
+
+    mine = Closing()
+    env = HostEnv(mine, Closing)
+    roll(env, 3, 1)
+    env.close()
+    assert len(closed) == 2
+    assert mine not in closed
+    roll(env, 3, 1)  # opens again what it needs
+
+
+def test_the_time_limit(walk_id):
+    assert open_env(walk_id).horizon == LIMIT
+    with pytest.raises(EnvError, match="has no time limit"):
+        _ = HostEnv(Walk()).horizon

@@ -1,0 +1,64 @@
+"""Small environments in plain Python, as somebody might bring them, some with faults."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+LIMIT = 12
+
+
+class Walk(gym.Env):
+    """A random walk to |x| > 4. Observes x and its clock; every call is written down in `log`."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space: gym.Space = gym.spaces.Discrete(2)
+
+    def __init__(self, fault: Callable[["Walk"], None] = lambda walk: None):
+        self.log: list[Any] = []
+        self.made, self.fault = 0, fault  # steps since birth
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.clock, self.reward = self.np_random.uniform(-1, 1), 0, 0.0
+        self.log.append(("reset", seed, self.see()))
+        return self.see(), self.info()
+
+    def step(self, action):
+        self.made, self.clock = self.made + 1, self.clock + 1
+        self.x += (2 * int(action) - 1) * self.np_random.uniform(0.2, 1.2)
+        self.reward = -abs(self.x)
+        self.obs = self.see()
+        self.fault(self)
+        self.log.append(("step", int(action), self.obs))
+        return self.obs, self.reward, abs(self.x) > 4, self.clock >= LIMIT, self.info()
+
+    def see(self) -> Any:
+        return np.array([self.x, self.clock], np.float32)
+
+    def info(self) -> dict[str, Any]:
+        return {"cost": float(self.x > 1), "cost_left": self.x < -1, "cost_note": "not a number", "x": self.x}
+
+
+def raises(at: int) -> Callable[[Walk], None]:
+    def fault(walk: Walk) -> None:
+        if walk.made == at:
+            raise ZeroDivisionError("the motor fell off")
+
+    return fault
+
+
+def gives(at: int, **values: Any) -> Callable[[Walk], None]:
+    """From step `at` of its life the environment says something else."""
+    return lambda walk: vars(walk).update(values) if walk.made == at else None
+
+
+@contextmanager
+def registered(make: Callable[[], gym.Env] = Walk, name: str = "test/Walk-v0", **spec: Any) -> Iterator[str]:
+    gym.register(name, entry_point=lambda **_: make(), **spec)
+    try:
+        yield name
+    finally:
+        del gym.registry[name]
