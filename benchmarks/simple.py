@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from scopil.evaluate.metrics import mean_and_std
-from scopil.experiments.local import execute_with_progress, prepare
+from scopil.experiments.execute import execute_with_progress, prepare
 from scopil.files import write_atomically
 from scopil.report.runs import play_all
 from scopil.report.tables import print_measures

@@ -12,7 +12,7 @@ import scopil
 from scopil.envs.functional import compile_env
 from scopil.evaluate.games import replay
 from scopil.evaluate.metrics import average, measure
-from scopil.experiments.local import execute_with_progress, prepare
+from scopil.experiments.execute import execute_with_progress, prepare
 from scopil.report.paths import save_panels
 from scopil.report.tables import markdown_table, print_measures
 from scopil.train.run import RunSpec

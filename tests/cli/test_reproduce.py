@@ -24,7 +24,7 @@ def untrained(monkeypatch):
     """Every run is finished at once by its untrained policy, but for those named."""
     failing: set[str] = set()
 
-    def execute(runs, workers, console):
+    def execute(runs, workers, console, engine):
         failed = {}
         for run in runs:
             if run.folder.name in failing:
@@ -39,7 +39,7 @@ def untrained(monkeypatch):
         return failed
 
     monkeypatch.setattr(module, "execute_with_progress", execute)
-    monkeypatch.setattr(results, "compile_env", cache(results.compile_env))  # calls here share compiled code
+    monkeypatch.setattr(results, "open_env", cache(results.open_env))  # calls here share compiled code
     return failing
 
 

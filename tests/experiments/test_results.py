@@ -8,7 +8,7 @@ import pytest
 import scopil
 from made_results import cell_of, result
 from scopil.experiments import results
-from scopil.experiments.local import prepare
+from scopil.experiments.execute import prepare
 from scopil.experiments.paper import BUDGETS, Cell
 from scopil.train.run import Run
 

@@ -4,7 +4,8 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,8 @@ from rich.progress import Progress
 from scopil.cli.options import option
 from scopil.errors import ConfigError
 from scopil.experiments import expected, paper, results
-from scopil.experiments.local import execute_with_progress, name, prepare
+from scopil.experiments.execute import Engine, execute_with_progress, name, prepare
+from scopil.experiments.local import Local
 from scopil.experiments.paper import BUDGETS, Cell
 from scopil.report import card, figures
 from scopil.report.compare import shown_groups
@@ -40,6 +42,13 @@ def reproduce(
         Literal["paper", "short"], tyro.conf.arg(help="the paper's, or minutes to try the machinery")
     ] = "paper",
     workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    engine: Annotated[
+        Literal["local", "ray"], tyro.conf.arg(help="this machine's processes, or Ray")
+    ] = "local",
+    address: Annotated[
+        str | None, option("of a Ray cluster; default: Ray on this machine", "HOST:PORT")
+    ] = None,
+    gpus: Annotated[float, tyro.conf.arg(help="share of a GPU that a run asks Ray for", metavar="X")] = 0.0,
     out: Annotated[Path, tyro.conf.arg(help="where runs and results go", metavar="DIR")] = Path("results"),
     check: Annotated[
         bool, tyro.conf.arg(help="exit with 1 when a result lies outside its expected range")
@@ -56,9 +65,11 @@ def reproduce(
     console = Console()
     wanted = paper.cells([part for part in only.split(",") if part])
     todo = [run for runs in _runs(out, budget, wanted, seeds).values() for run in runs]
+    todo.sort(key=lambda run: run.spec.seed)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers save, as after Ctrl-C
     try:
-        failed = execute_with_progress(sorted(todo, key=lambda run: run.spec.seed), workers, console)
+        with _engine(engine, address, gpus) as where:
+            failed = execute_with_progress(todo, workers, console, where)
     finally:
         signal.signal(signal.SIGTERM, before)
     everything = _found(out, budget)
@@ -67,6 +78,22 @@ def reproduce(
     command = shlex.join(["scopil", "reproduce", *(w for k, v in options.items() if v for w in (k, v))])
     report = _write(out, budget, command, everything, tell, console)
     return _verdict(report, wanted, check, console)
+
+
+@contextmanager
+def _engine(name: str, address: str | None, gpus: float) -> Iterator[Engine]:
+    if name == "local":
+        if address or gpus:
+            raise ConfigError("--address and --gpus are Ray's; add --engine ray, or leave them out.")
+        yield Local()
+        return
+    from scopil.experiments.cluster import Cluster  # Ray is an extra
+
+    cluster = Cluster(address, gpus)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def _runs(out: Path, budget: str, wanted: Sequence[Cell], seeds: int) -> dict[Cell, list[Run]]:

@@ -13,11 +13,12 @@ import jax
 
 from scopil.agents import Agent, load
 from scopil.algos import ALGORITHMS
-from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.functional import BatchEnv, CompiledEnv
+from scopil.envs.host import open_env
 from scopil.evaluate import protocol, stats
 from scopil.evaluate.metrics import Measures, average, measure
 from scopil.evaluate.modes import has_pairs, mode_coverage
-from scopil.experiments.local import name, steps_done
+from scopil.experiments.execute import name, steps_done
 from scopil.experiments.paper import Cell
 from scopil.files import write_atomically
 from scopil.train.run import Run
@@ -47,7 +48,7 @@ class Evaluator:
     """Plays finished runs, each once: the games' measures are kept in the run's folder."""
 
     def __init__(self) -> None:
-        self._envs: dict[str, CompiledEnv] = {}  # runs on one environment share compiled code
+        self._envs: dict[str, BatchEnv] = {}  # runs on one environment share compiled code
 
     def result(self, cell: Cell, run: Run) -> Result:
         found = self.evaluation(run)
@@ -65,7 +66,7 @@ class Evaluator:
 
     def agent(self, run: Run) -> Agent:
         if run.spec.env not in self._envs:
-            self._envs[run.spec.env] = compile_env(run.spec.env)
+            self._envs[run.spec.env] = open_env(run.spec.env)
         return load(run.folder, env=self._envs[run.spec.env])
 
     def evaluation(self, run: Run) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _play(agent: Agent, key: str) -> list[Measures]:
 
 def _modes(agent: Agent) -> Measures | None:
     demos = agent.demos
-    if demos is None or not has_pairs(demos):
+    if demos is None or not has_pairs(demos) or not isinstance(agent.env, CompiledEnv):
         return None
     play = protocol.player(agent.env, agent.algorithm, "sampled")
     found = mode_coverage(

@@ -13,7 +13,7 @@ from rich.console import Console
 from samples import marble_games
 from scopil.demos import store
 from scopil.errors import ConfigError
-from scopil.experiments import local
+from scopil.experiments import execute, local
 from scopil.train.run import Run, RunSpec
 
 ENV = "scopil/MarbleMaze-Simple-v0"
@@ -24,7 +24,7 @@ FAIL = "import sys; print('error: out of luck'); sys.exit(2)"
 @pytest.fixture
 def runs(tmp_path) -> list[Run]:
     store.write(marble_games(steps=3, games=2), tmp_path / "demos.npz")
-    return [local.prepare(tmp_path / "simple" / f"scopil-{i}", spec(tmp_path, seed=i)) for i in range(4)]
+    return [execute.prepare(tmp_path / "simple" / f"scopil-{i}", spec(tmp_path, seed=i)) for i in range(4)]
 
 
 def spec(folder: Path, **changes) -> RunSpec:
@@ -37,13 +37,14 @@ def pretend(monkeypatch) -> dict[str, str]:
     """What each child does, by its folder's name; the others finish."""
     scripts: dict[str, str] = {}
 
-    def spawn(folder: Path) -> subprocess.Popen:
-        code = scripts.get(folder.name, FINISH)
-        with (folder / local.LOG).open("ab") as log:
-            return subprocess.Popen([sys.executable, "-S", "-c", code, str(folder)], stdout=log)
+    real = subprocess.Popen
 
-    monkeypatch.setattr(local, "_spawn", spawn)
-    monkeypatch.setattr(local, "POLL", 0.01)
+    def spawn(command: list[str], **options) -> subprocess.Popen:
+        folder = Path(command[-1])
+        return real([sys.executable, "-S", "-c", scripts.get(folder.name, FINISH), str(folder)], **options)
+
+    monkeypatch.setattr(local.subprocess, "Popen", spawn)
+    monkeypatch.setattr(execute, "POLL", 0.01)
     return scripts
 
 
@@ -55,17 +56,17 @@ def test_a_failed_run_does_not_take_the_others_with_it(runs, pretend):
         nonlocal most
         most = max(most, len(going))
 
-    assert local.execute(runs, 2, observe) == {runs[1].folder: "error: out of luck"}
+    assert execute.execute(runs, 2, observe) == {runs[1].folder: "error: out of luck"}
     assert [run.finished for run in runs] == [True, False, True, True]
     assert most <= 2
     del pretend["scopil-1"]
-    assert local.execute(runs, 2) == {}
+    assert execute.execute(runs, 2) == {}
     assert runs[1].finished
 
 
 def test_finished_runs_are_left_alone(runs, pretend):
     runs[0].policy_file.write_bytes(b"mine")
-    local.execute(runs[:1])
+    execute.execute(runs[:1])
     assert runs[0].policy_file.read_bytes() == b"mine"
     assert not (runs[0].folder / local.LOG).exists()
 
@@ -75,8 +76,8 @@ def test_a_run_in_other_hands_is_waited_for(runs, pretend):
     run = runs[0]
     lock = (run.folder / ".lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    assert local._busy(run)
-    done = threading.Thread(target=local.execute, args=(runs[:2],))
+    assert execute._busy(run)
+    done = threading.Thread(target=execute.execute, args=(runs[:2],))
     done.start()
     while not runs[1].finished:
         assert done.is_alive()
@@ -109,13 +110,13 @@ def test_stopping_waits_until_the_children_have_saved(runs, pretend):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        local.execute(runs[:2], 2, observe)
+        execute.execute(runs[:2], 2, observe)
     assert all((run.folder / "saved").exists() for run in runs[:2])
 
 
 def test_progress_tells_of_every_end(runs, pretend, capsys):
     pretend["scopil-3"] = FAIL
-    local.execute_with_progress(runs, 2, Console(width=100))
+    execute.execute_with_progress(runs, 2, Console(width=100))
     said = capsys.readouterr().out
     assert "simple/scopil-0 finished (" in said
     assert "simple/scopil-3 failed: error: out of luck (" in said
@@ -124,19 +125,19 @@ def test_progress_tells_of_every_end(runs, pretend, capsys):
 
 def test_another_spec_in_the_same_folder_is_refused(runs, tmp_path):
     folder = runs[0].folder
-    assert local.prepare(folder, spec(tmp_path, seed=0)).note() == runs[0].note()
+    assert execute.prepare(folder, spec(tmp_path, seed=0)).note() == runs[0].note()
     with pytest.raises(ConfigError, match="was begun with steps = 1000, not 2000: name another folder"):
-        local.prepare(folder, spec(tmp_path, steps=2000))
+        execute.prepare(folder, spec(tmp_path, steps=2000))
     with pytest.raises(ConfigError, match=r"hidden = \[8\], not \[9\]"):
-        local.prepare(folder, spec(tmp_path, config={"hidden": (9,)}))
+        execute.prepare(folder, spec(tmp_path, config={"hidden": (9,)}))
 
 
 def test_time_left_follows_what_was_seen(runs):
-    assert local.remaining_seconds(runs, 2) is None
+    assert execute.remaining_seconds(runs, 2) is None
     line = {"env_steps": 400, "steps_per_second": 10.0}
     runs[0].timing.path.write_text(json.dumps(line) + "\n" + '{"env_steps": 500, "ste')  # half a line
     runs[1].policy_file.write_bytes(b"")
-    assert [local.steps_done(run) for run in runs] == [400, 1000, 0, 0]
+    assert [execute.steps_done(run) for run in runs] == [400, 1000, 0, 0]
     # 600 + 1000 + 1000 steps at 10 a second by two workers; but no run takes less than its own time.
-    assert local.remaining_seconds(runs, 2) == pytest.approx(130.0)
-    assert local.remaining_seconds(runs, 20) == pytest.approx(100.0)
+    assert execute.remaining_seconds(runs, 2) == pytest.approx(130.0)
+    assert execute.remaining_seconds(runs, 20) == pytest.approx(100.0)

@@ -1,0 +1,161 @@
+"""Runs on a Ray cluster. Nodes share nothing: a run's files travel to a node, and come back as it writes them.
+
+A task is one run, trained by the same process a local engine starts. When its node dies, the run goes on from what had
+come back, on another node. scopil must be installed on every node.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scopil.errors import ConfigError
+from scopil.experiments.local import LOG, Process
+from scopil.files import write_atomically
+
+LOOK = 1.0  # seconds between two looks at a run's files
+LOSSES = 5  # of one run in a row with nothing new in between, before it counts as failed
+Files = dict[str, bytes]  # by path within the run's folder
+Stamps = dict[str, tuple[int, int]]  # time of the last change and size
+
+
+class Cluster:
+    """The cluster at `address` (`auto`: the one this machine belongs to), or without one, Ray on this machine alone."""
+
+    def __init__(self, address: str | None = None, gpus: float = 0.0):
+        ray = _ray()
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options: dict[str, Any] = {"log_to_driver": False}
+        if address is None:
+            options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # for nobody else
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"no Ray cluster at {address}: {error}") from error
+        self._train = ray.remote(_train).options(
+            num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
+        )
+
+    def start(self, folder: Path) -> "Task":
+        return Task(folder, self._train)
+
+    def close(self) -> None:
+        _ray().shutdown()
+
+
+class Task:
+    """One run on some node."""
+
+    def __init__(self, folder: Path, train: Any):
+        self._folder, self._train = folder, train
+        self._lock = (folder / ".lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._losses = 0
+        self._submit()
+
+    def _submit(self) -> None:
+        self._stream = self._train.remote(self._folder.name, _news(self._folder, {})[0])
+
+    def poll(self) -> int | None:
+        """Take what has come back. The exit code of the run's process, or None while it is going."""
+        ray = _ray()
+        while ray.wait([self._stream], timeout=0)[0]:
+            try:
+                files, there, code = ray.get(next(self._stream))
+            except ray.exceptions.RayTaskError as error:
+                return self._end(1, str(error.cause))
+            except (ray.exceptions.RayError, StopIteration) as error:  # the node or the worker died
+                self._losses += 1
+                if self._losses > LOSSES:
+                    return self._end(1, f"lost {self._losses} times in a row: {error}")
+                self._submit()
+                return None
+            if files:
+                self._losses = 0
+                _write(self._folder, files, there)
+            if code is not None:
+                return self._end(code)
+        return None
+
+    def _end(self, code: int, words: str = "") -> int:
+        if words:
+            with (self._folder / LOG).open("a") as log:
+                print(words, file=log)
+        self._lock.close()
+        return code
+
+    def stop(self) -> None:
+        """What has come back stays; the run goes on from its newest checkpoint another time."""
+        _ray().cancel(self._stream, force=False, recursive=True)
+
+    def wait(self) -> None:
+        self._lock.close()
+
+
+# --- on a node ----------------------------------------------------------------------------------------------------
+
+
+def _train(name: str, files: Files) -> Iterator[tuple[Files, list[str], int | None]]:
+    """The run's new files, the names of all of them, and at the end its exit code; again and again."""
+    with tempfile.TemporaryDirectory(prefix="scopil-") as place:
+        folder = Path(place, name)
+        _write(folder, files, list(files))
+        _, seen = _news(folder, {})
+        process = Process(folder)
+        try:
+            while True:
+                code = process.poll()
+                news, seen = _news(folder, seen)
+                yield news, list(seen), code
+                if code is not None:
+                    return
+                time.sleep(LOOK)
+        finally:
+            process.stop()
+            process.wait()
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _rank(path: str) -> int:
+    """A checkpoint must never be without the lines before it, nor a policy without everything else."""
+    return 2 if path == "policy.ckpt" else 1 if path.startswith("checkpoints/") else 0
+
+
+def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
+    """The files that were not there or not so before, and the stamps of all. Claims are read first, so that what they
+    rest on is at least as new."""
+    news: Files = {}
+    stamps: Stamps = {}
+    paths = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
+    for path in sorted(paths, key=lambda p: -_rank(p.relative_to(folder).as_posix())):
+        name = path.relative_to(folder).as_posix()
+        try:
+            stat = path.stat()
+            if seen.get(name) != (stat.st_mtime_ns, stat.st_size):
+                news[name] = path.read_bytes()
+        except FileNotFoundError:  # an old checkpoint, removed meanwhile
+            continue
+        stamps[name] = (stat.st_mtime_ns, stat.st_size)
+    return news, stamps
+
+
+def _write(folder: Path, files: Files, there: list[str]) -> None:
+    """Claims last, and only then forget the checkpoints that are no longer there."""
+    for path in sorted(files, key=_rank):
+        write_atomically(folder / path, files[path])
+    for old in (folder / "checkpoints").glob("*"):
+        if old.relative_to(folder).as_posix() not in there and not old.name.startswith("."):
+            old.unlink()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError('--engine ray needs Ray: pip install "scopil[ray]"') from error
+    return ray

@@ -1,0 +1,171 @@
+"""Runs on a cluster: the files that travel, and (slow) two real Ray nodes of which one is killed."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scopil.cli import main
+from scopil.errors import ConfigError
+from scopil.experiments import cluster, local
+
+WRITES = """
+import pathlib, sys
+run = pathlib.Path(sys.argv[1])
+assert (run / "run.json").read_text() == "{}", "the run's files came first"
+(run / "metrics.jsonl").write_text("1\\n2\\n")
+(run / "checkpoints" / "2.ckpt").write_bytes(b"two")
+(run / "checkpoints" / "1.ckpt").unlink()
+(run / "policy.ckpt").write_bytes(b"done")
+(run / ".lock").write_bytes(b"mine")
+"""
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    def use(code: str) -> None:
+        real = subprocess.Popen
+        monkeypatch.setattr(
+            local.subprocess,
+            "Popen",
+            lambda command, **options: real([sys.executable, "-S", "-c", code, command[-1]], **options),
+        )
+
+    monkeypatch.setattr(cluster, "LOOK", 0.01)
+    return use
+
+
+def begun(folder: Path) -> Path:
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    (folder / "metrics.jsonl").write_text("1\n")
+    (folder / "checkpoints" / "1.ckpt").write_bytes(b"one")
+    return folder
+
+
+def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
+    pretend(WRITES)
+    folder = begun(tmp_path / "scopil-0")
+    codes = []
+    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
+        cluster._write(folder, files, there)
+        codes.append(code)
+    assert codes[-1] == 0
+    assert set(codes[:-1]) <= {None}
+    assert (folder / "metrics.jsonl").read_text() == "1\n2\n"
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["2.ckpt"]
+    assert (folder / "policy.ckpt").read_bytes() == b"done"
+    assert not (folder / ".lock").exists()
+
+
+def test_a_failing_run_brings_its_last_words(pretend, tmp_path):
+    pretend("import sys; print('error: out of luck'); sys.exit(2)")
+    folder = begun(tmp_path / "scopil-0")
+    codes = []
+    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
+        cluster._write(folder, files, there)
+        codes.append(code)
+    assert codes[-1] == 2
+    assert local.last_words(folder) == "error: out of luck"
+
+
+def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):
+    """Read before the lines it rests on, written after them; a policy, which says `finished`, likewise."""
+    folder = begun(tmp_path / "run")
+    (folder / "policy.ckpt").write_bytes(b"done")
+    files, stamps = cluster._news(folder, {})
+    assert list(files)[:2] == ["policy.ckpt", "checkpoints/1.ckpt"]
+    assert len(files) == 4
+    written = []
+    monkeypatch.setattr(cluster, "write_atomically", lambda path, data: written.append(path.name))
+    cluster._write(tmp_path / "other", files, list(stamps))
+    assert written[-2:] == ["1.ckpt", "policy.ckpt"]
+    assert cluster._news(folder, stamps)[0] == {}
+
+
+def test_rays_options_without_ray_are_refused(tmp_path, capsys):
+    out = ["--budget", "short", "--only", "multiple", "--out", str(tmp_path)]
+    assert main(["reproduce", *out, "--address", "here:1"]) == 2
+    assert "add --engine ray" in capsys.readouterr().err
+
+
+def test_ray_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r'pip install "scopil\[ray\]"'):
+        cluster.Cluster()
+
+
+@pytest.mark.slow
+def test_a_node_dies_and_the_tables_are_the_same(tmp_path):
+    """Two nodes of one core each; the one that trains seed 0 is killed once a checkpoint has come back."""
+    pytest.importorskip("ray")
+    argv = ["reproduce", "--budget", "short", "--only", "two-modes", "--seeds", "2"]
+    start = lambda name, *more: subprocess.Popen(  # noqa: E731
+        [sys.executable, "-m", "scopil", *argv, "--out", str(tmp_path / name), *more]
+    )
+    assert start("local").wait(900) == 0
+    with ray_nodes() as (address, kill_node_of):
+        remote = start("ray", "--engine", "ray", "--address", address)
+        run = tmp_path / "ray" / "runs" / "two-modes" / "scopil-0"
+        while not list(run.glob("checkpoints/*.ckpt")):
+            assert remote.poll() is None
+            time.sleep(0.1)
+        assert not (run / "policy.ckpt").exists()
+        kill_node_of("scopil-0")
+        assert remote.wait(900) == 0
+    for name in ("results.json", "results.csv", "tables.md"):
+        assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
+    steps = [json.loads(line)["env_steps"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps))
+
+
+def ray_nodes():
+    """A head without cores and two nodes with one each, all of them real processes."""
+    from contextlib import contextmanager
+
+    from ray.cluster_utils import Cluster
+
+    @contextmanager
+    def nodes():
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        both = [made.add_node(num_cpus=1) for _ in range(2)]
+        made.wait_for_nodes()
+
+        def kill_node_of(run: str) -> None:
+            """The node above the process whose command line ends with the run's folder."""
+            for node in both:
+                raylet = node.all_processes["raylet"][0].process.pid
+                if any(run in command for command in _below(raylet)):
+                    made.remove_node(node, allow_graceful=False)
+                    return
+            raise AssertionError(f"no node trains {run}")
+
+        try:
+            yield made.address, kill_node_of
+        finally:
+            made.shutdown()
+
+    return nodes()
+
+
+def _below(pid: int) -> list[str]:
+    """Command lines of all processes below one."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = (int(stat[1]), (entry / "cmdline").read_text())
+            except (OSError, ProcessLookupError):
+                continue
+    found, todo = [], [pid]
+    while todo:
+        above = todo.pop()
+        for child, (parent, command) in parents.items():
+            if parent == above:
+                todo.append(child)
+                found.append(command)
+    return found
