@@ -44,7 +44,7 @@ def makers():
         )
 
 
-@pytest.mark.parametrize("make", makers())
+@pytest.mark.parametrize("make", list(makers()))
 def test_greedy_games_are_the_games_played_by_hand(make):
     games = player(make(), SAC, "greedy")(LEARNER, SEEDS, jax.random.key(0))
     assert len(games) == len(SEEDS.seeds)

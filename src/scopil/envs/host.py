@@ -29,7 +29,7 @@ LANES = 10  # games played side by side
 AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], Foreign]
 
 
-def open_env(env: AnyEnv) -> BatchEnv:
+def open_env(env: Any) -> BatchEnv:
     """The environment to train on: compiled where it is written in JAX, on the host where not.
 
     An id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
@@ -38,7 +38,7 @@ def open_env(env: AnyEnv) -> BatchEnv:
         return env
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
-    again: Callable[[], Foreign] | None = None
+    again: Any = None  # a function that makes another one
     if isinstance(env, str | EnvSpec):
         again = partial(make_env, env)
     elif isinstance(env, gym.Env):
@@ -50,7 +50,7 @@ def open_env(env: AnyEnv) -> BatchEnv:
                 f"makes one."
             )
         again = env
-    first = env if isinstance(env, gym.Env | VectorEnv) else again()  # pyright: ignore[reportOptionalCall]
+    first = env if isinstance(env, gym.Env | VectorEnv) else again()
     if not isinstance(first, gym.Env | VectorEnv):
         raise EnvError(f"{env} made a {type(first).__name__}; want a gymnasium.Env or VectorEnv.")
     return find_compiled(first) or HostEnv(first, again, ours=first is not env)
