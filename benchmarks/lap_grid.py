@@ -29,27 +29,23 @@ from scopil.train.trainer import Trainer
 
 RESULT = Path(__file__).parent / "results" / "lap_grid.json"
 SEEDS, GAMES = 5, 20
-STEPS = 10 * 51_200  # ten outer iterations of 50 000 steps, in whole updates
+STEPS = 50 * 10_240
 RAW = {"normalise_obs": False, "normalise_reward": False, "target_kl": 0.01}
-# What the authors' README gives for this task, where it differs from the paper's table.
+# Raw signals, target KL and rollouts are those of the authors' README for this task, the constraint's rate and
+# regulariser those of the paper's table, our defaults. One update a forward phase is ours, chosen on seeds from 100:
+# the bounds allow a few backward steps a phase, and with five updates between them the coins win (README.md here).
 CONFIGS: dict[str, dict[str, Any]] = {
     "ppo": RAW,
-    "icrl": RAW
-    | {
-        "normalise_cost": False,
-        "constraint_lr": 0.003,
-        "regulariser": 0.0,
-        "rollouts": 20,
-        "forward_steps": 50_000,
-    },
+    "icrl": RAW | {"normalise_cost": False, "rollouts": 20, "forward_steps": 10_240},
 }
 NOMINAL = CompiledEnv(LapGridWorld())
 ENFORCED = CompiledEnv(LapGridWorld(), LapParams(enforced=True))
 
 
-def measure(name: str, learner: Any) -> dict[str, float]:
-    """Sampled and greedy games, where nothing is enforced and where the first backward step ends the game."""
-    out = {}
+def measure(name: str, state: Any) -> dict[str, float]:
+    """Sampled and greedy games, where nothing is enforced and where the first backward step ends the game; what ICRL
+    believes of both directions, mean over cells, and how many steps taught it that."""
+    out, learner = {}, state.learner
     for mode in ("sampled", "greedy"):
         for where, env in (("nominal", NOMINAL), ("enforced", ENFORCED)):
             first = env.reset_batch(jax.random.key(1), GAMES)
@@ -62,6 +58,7 @@ def measure(name: str, learner: Any) -> dict[str, float]:
         for what, action in (("forward", FORWARD), ("backward", BACKWARD)):
             costs = icrl.cost(learner, obs, jnp.full(CELLS, action))
             out[f"learned_cost/{what}"] = float(costs.mean())
+        out |= {f"constraint/{k}": float(state.last[f"constraint/{k}"]) for k in ("phases", "all_steps")}
     return out
 
 
@@ -72,7 +69,7 @@ def run(name: str) -> list[dict[str, float]]:
     for seed in range(SEEDS):
         trainer = Trainer(loop, algorithm.config(**CONFIGS[name]), seed)
         trainer.advance(STEPS)
-        rows.append(measure(name, trainer.state.learner))
+        rows.append(measure(name, trainer.state))
     return rows
 
 
