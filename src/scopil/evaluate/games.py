@@ -92,7 +92,9 @@ class HostPlayer:
             given = self._env.flat.actions(actions)
             for i in np.flatnonzero(alive):
                 costs = group.costs(out.infos, int(i))
-                diaries[i].add(given[i], out.reward[i], out.next_obs[i], bool(out.terminated[i]), costs)
+                diaries[i].add(
+                    given[i], float(out.reward[i]), out.next_obs[i], bool(out.terminated[i]), costs
+                )
             obs, alive = out.obs, alive & ~(out.terminated | out.truncated)
             if not alive.any():
                 break
