@@ -99,8 +99,8 @@ def test_at_a_bound_all_that_lies_beyond_counts(sign, mu, sigma):
     pi = gaussian([mu], [float(np.log(sigma))])
     for action in (1.0, 0.97):
         mass = float(jnp.exp(pi.log_mass(jnp.array([[sign * action]]), EPS))[0])
-        ends = sorted((sign * (action - EPS), sign * (1 - 1e-9)))
-        assert mass == pytest.approx(integral(*ends, mu, sigma), rel=2e-4)
+        low, high = sorted((sign * (action - EPS), sign * (1 - 1e-9)))
+        assert mass == pytest.approx(integral(low, high, mu, sigma), rel=2e-4)
     sure = gaussian([sign * 8.0], [-2.0]).log_mass(jnp.array([[sign]]), EPS)
     assert float(sure[0]) == pytest.approx(
         0.0, abs=1e-6

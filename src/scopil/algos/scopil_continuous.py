@@ -34,7 +34,7 @@ from scopil.types import PRNGKey, Transition
 @pytree(static=(*soft.STATIC, "demo_batch_size"))
 @dataclass(frozen=True, kw_only=True)
 class Config(soft.Config, scopil.Config):
-    slack: float = 1.0
+    slack: float = 1.5
     """δ per action dimension, in nats at the resolution (docs/algorithms/continuous.md)."""
     action_resolution: float = 0.05
     """ε: half the width of the interval that counts as the same action, where the box is [−1, 1]."""
