@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from reference.marble_numpy import CELL, HOLE, LIMIT, breaks_setting
 from scopil.envs.functional import CompiledEnv
-from scopil.envs.marble_maze import SETTINGS, MarbleMaze, MarbleParams
+from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
 from scopil.errors import EnvError
 
 LENGTH = 210  # ten more than the limit
@@ -150,3 +150,9 @@ def test_a_start_in_the_hole_is_refused():
 def test_any_start_on_the_tray_is_taken():
     for corner in ((LIMIT, LIMIT), (-LIMIT, LIMIT), (-50.0, -60.0)):
         np.testing.assert_allclose(MarbleMaze().initial_at(corner).position, corner, rtol=1e-6)
+
+
+def test_a_tray_without_a_lawful_start_is_refused():
+    MarbleMaze(MarbleParams((Circle(0.0, 0.0, 150.0),)))  # the corners are left
+    with pytest.raises(EnvError, match="no lawful start at least 40 px from the hole"):
+        MarbleMaze(MarbleParams((Circle(0.0, 0.0, 260.0),)))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scopil.envs.marble_maze import constraints as law
 from scopil.envs.marble_maze import physics, render
 from scopil.envs.marble_maze.physics import REACH, MarbleState
-from scopil.envs.marble_maze.settings import SIMPLE, MarbleParams
+from scopil.envs.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
 from scopil.errors import EnvError
 from scopil.types import PRNGKey
 
@@ -31,6 +31,8 @@ class MarbleMaze(FuncEnv):
     action_space = gym.spaces.Discrete(len(physics.ACTIONS))
 
     def __init__(self, params: MarbleParams = SIMPLE):
+        if not any(params is known for known in SETTINGS.values()):
+            _refuse_without_start(params)
         self._params = params
         super().__init__()
 
@@ -136,3 +138,16 @@ class MarbleMaze(FuncEnv):
 
     def _of(self, params: MarbleParams | None) -> MarbleParams:
         return self._params if params is None else params
+
+
+def _refuse_without_start(params: MarbleParams) -> None:
+    """A drawing that leaves no lawful start would have `initial` draw for ever. Looked for on a grid of 4 px."""
+    line = np.arange(-REACH, REACH, 4.0, dtype=np.float32)
+    positions = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    margins = jax.jit(jax.vmap(lambda p: law.lawful_margin(params.constraints, p)))(positions)
+    far = np.hypot(*(positions - np.float32(params.hole)).T) >= params.start_distance
+    if not np.any(far & (np.asarray(margins) >= 0)):
+        raise EnvError(
+            f"no lawful start at least {params.start_distance:g} px from the hole: the constraints cover the tray; "
+            f"make them smaller, or lower start_distance."
+        )
