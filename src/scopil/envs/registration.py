@@ -9,6 +9,7 @@ IDS = {
     "multiple": "scopil/MarbleMaze-Multiple-v0",
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
+HALF_CHEETAH = "scopil/HalfCheetahWall-v0"
 
 
 def make(setting: str, render_mode: str | None = None) -> gym.Env:
@@ -40,3 +41,7 @@ def register() -> None:
                 vector_entry_point="scopil.envs.registration:make_vec",
                 kwargs={"setting": setting},
             )
+    if HALF_CHEETAH not in gym.registry:
+        gym.register(
+            HALF_CHEETAH, entry_point="scopil.envs.half_cheetah:HalfCheetahWall", max_episode_steps=1000
+        )

@@ -1,0 +1,45 @@
+"""Half-cheetah with a wall: reward and cost against the positions it reports."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import scopil  # noqa: F401, registers the id
+from scopil.envs.half_cheetah import HalfCheetahWall
+
+pytest.importorskip("mujoco")
+
+
+def test_running_pays_in_both_directions_and_the_wall_is_counted():
+    env = gym.make("scopil/HalfCheetahWall-v0")
+    obs, info = env.reset(seed=0)
+    assert obs.shape == (18,)
+    assert info["cost"] == 0.0
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        action = rng.uniform(-2.0, 2.0, 6).astype(np.float32)
+        after, reward, terminated, _, info = env.step(action)
+        clipped = np.clip(action, -1, 1)
+        want = abs(after[0] - obs[0]) / 0.05 - 0.1 * (clipped.astype(np.float64) ** 2).sum()
+        assert reward == pytest.approx(want, rel=1e-6)
+        assert info["cost"] == float(after[0] <= -3.0)
+        assert not terminated
+        obs = after
+
+
+@pytest.mark.parametrize("enforced", [False, True])
+def test_behind_the_wall(enforced):
+    env = HalfCheetahWall(enforced)
+    env.reset(seed=0)
+    inner = env.unwrapped
+    position = inner.data.qpos.copy()
+    position[0] = -3.5
+    inner.set_state(position, inner.data.qvel.copy())
+    _, reward, terminated, _, info = env.step(np.zeros(6, np.float32))
+    assert info["cost"] == 1.0
+    assert terminated == enforced
+    assert (reward == 0.0) == enforced
+
+
+def test_an_episode_has_a_thousand_steps():
+    assert gym.spec("scopil/HalfCheetahWall-v0").max_episode_steps == 1000
