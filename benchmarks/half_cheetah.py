@@ -35,7 +35,8 @@ def demonstrations(data: Path) -> Demonstrations:
     with np.load(data, allow_pickle=False) as file:
         observations, actions = file["observations"], file["actions"]
     episodes = [
-        Episode(observations=o[:-1], actions=a[1:-1], terminated=False, truncated=True) for o, a in zip(observations, actions)
+        Episode(observations=o[:-1], actions=a[1:-1], terminated=False, truncated=True)
+        for o, a in zip(observations, actions)
     ]
     return Demonstrations(
         episodes=tuple(episodes),
