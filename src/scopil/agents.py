@@ -17,7 +17,6 @@ import numpy as np
 
 from scopil.algos import ALGORITHMS, choose
 from scopil.algos.base import Algorithm, NumpyPolicy
-from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
@@ -32,15 +31,14 @@ from scopil.train.trainer import Report, Trainer
 
 
 class Agent:
-    """A learner with its environment. Every keyword after `seed` is a field of the algorithm's config."""
+    """A learner with its environment. `demos` is anything that `scopil.load_demos` takes. Every keyword after `seed` is
+    a field of the algorithm's config."""
 
     algorithm: Algorithm  # of the class: for discrete actions; of an agent: for its environment's
 
-    def __init__(
-        self, env: AnyEnv, demos: str | Path | Demonstrations | None = None, *, seed: int = 0, **config: Any
-    ):
+    def __init__(self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
         self.env = open_env(env)
-        self.demos = None if demos is None else load_demos(demos)
+        self.demos = None if demos is None else load_demos(demos, self.env)
         self.seed = seed
         self.algorithm = choose(self.algorithm.name, self.env.action_space)
         self.env_id = id_of(env)

@@ -158,6 +158,53 @@ def test_check_takes_plain_arrays_and_minari(capsys):
     assert "Minari dataset" in said(capsys)
 
 
+def test_check_says_what_was_assumed_and_what_is_odd(capsys):
+    rng = np.random.default_rng(0)
+    slow = rng.normal(size=(2, 1, 2)) + 0.01 * rng.normal(size=(2, 6, 2)).cumsum(axis=1)
+    slow[:, -1] += 3.0  # the next game's first observation
+    obs = np.concatenate([slow, np.full((2, 6, 1), 7.0)], axis=-1)
+    actions = rng.uniform(-0.9, 0.9, (2, 6, 2))
+    actions[:, :3, 0] = 1.0
+    np.savez("plain.npz", observations=obs, actions=actions, notes=np.zeros(1))
+    assert main(["demos", "check", "plain.npz"]) == 0
+    out = said(capsys)
+    assert "?    assumed      not used: notes" in out
+    assert "where 2 of 2 games ended is not recorded" in out
+    assert "1 of 3 never change: 2" in out
+    # bounds read off the data: of each column the least and the most
+    at = np.mean((actions == actions.min((0, 1))) | (actions == actions.max((0, 1))))
+    assert f"{100 * at:.3g} % of components exactly at a bound" in out
+    assert "in 2 of 2 games a number moves" in out
+    assert "0 of 12 pairs stood there before" in out
+
+
+def test_check_asks_an_environment(capsys, here):
+    rows = "x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n"
+    (here / "games").mkdir()
+    (here / "games" / "one.csv").write_text(rows)
+    assert main(["demos", "check", "games", "--env", "Pendulum-v1"]) == 0
+    out = said(capsys)
+    assert "tables, one file a game" in out
+    assert "ok   environment  fits Pendulum-v1" in out
+    assert main(["demos", "check", "games", "--env", "CartPole-v1"]) == 2
+    out, err = capsys.readouterr()
+    assert "BAD  environment  games: observation space Box" in out
+    assert err == "error: games: not sound: environment.\n"
+    assert "environment 'Nowhere-v0'" in refused(["demos", "check", "games", "--env", "Nowhere-v0"], capsys)
+    store.write(small_set(), "mine.npz")  # with spaces of its own
+    assert main(["demos", "check", "mine.npz", "--env", "CartPole-v1"]) == 2
+    assert "BAD  environment  small: action space Discrete(3)" in said(capsys)
+
+
+def test_import_takes_tables(capsys, here):
+    (here / "games").mkdir()
+    (here / "games" / "one.csv").write_text("x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n")
+    assert main(["demos", "import", "games", "--env", "Pendulum-v1", "--out", "mine.npz"]) == 0
+    assert "assumed: observations are the columns x, y, speed" in said(capsys)
+    demos = store.read("mine.npz")
+    assert (demos.env_id, demos.action_space) == ("Pendulum-v1", gym.spaces.Box(-2.0, 2.0, (1,)))
+
+
 def damaged(path: str) -> None:
     data = bytearray(Path(path).read_bytes())
     data[len(data) // 2] ^= 1

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import gymnasium as gym
 import numpy as np
 import tyro
 from rich.console import Console
@@ -20,7 +19,8 @@ from scopil.envs.registration import IDS
 from scopil.errors import DatasetError, EnvError
 
 Source = Annotated[
-    tyro.conf.Positional[str], tyro.conf.arg(help="a shipped set, a file or minari:ID", metavar="NAME")
+    tyro.conf.Positional[str],
+    tyro.conf.arg(help="a shipped set, a .npz, a folder of .csv or minari:ID", metavar="NAME"),
 ]
 Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 LABELS = {"reward": "reward a game", "steps": "steps a game", "length": "length a game, px"}
@@ -161,17 +161,16 @@ def _refuse_unwritable(out: Path) -> None:
 
 
 def check(
-    file: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(help="a file, a shipped set or minari:ID", metavar="FILE")
-    ],
+    source: Source,
+    env: Annotated[str | None, option(help="also ask whether it fits an environment", metavar="ID")] = None,
 ) -> int:
-    """Say in plain words what a set holds and whether it is sound; exit code 2 when it is not."""
+    """Say in plain words what a set holds, what was assumed, and whether it is sound; exit code 2 when it is not."""
     bad = []
-    for finding in sets.findings(file):
-        print(f"{'ok ' if finding.good else 'BAD'}  {finding.what:<13}{finding.said}", flush=True)
+    for finding in sets.findings(source, env):
+        print(f"{finding.mark:<5}{finding.what:<13}{finding.said}", flush=True)
         bad += [] if finding.good else [finding.what]
     if bad:
-        raise DatasetError(f"{file}: not sound: {', '.join(bad)}.")
+        raise DatasetError(f"{source}: not sound: {', '.join(bad)}.")
     return 0
 
 
@@ -189,16 +188,14 @@ def export(
 
 
 def import_(
-    source: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(help="minari:ID (local) or a plain .npz", metavar="SOURCE")
-    ],
+    source: Source,
     out: Out,
     env: Annotated[
         str | None, option(help="the environment it was played on; sets the spaces", metavar="ID")
     ] = None,
     name: Annotated[str | None, option(help="another name for the set", metavar="NAME")] = None,
 ) -> None:
-    """Turn a Minari dataset or plain arrays into our own sealed file."""
+    """Turn what others have written (tables, plain arrays, Minari's datasets) into our own sealed file."""
     _refuse_unwritable(out)
     demos = store.load_demos(source)
     if env is not None:
@@ -206,15 +203,19 @@ def import_(
     if name is not None:
         demos = replace(demos, name=name)
     store.write(demos, out)
+    for said in demos.about.get("assumed", []):
+        print(f"assumed: {said}")
     print(f"{out}: {len(demos)} games, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
 
 
 def _played_on(demos: Demonstrations, env_id: str) -> Demonstrations:
     """The same games in the spaces of a named environment, checked anew."""
-    try:
-        env = gym.make(env_id)
-    except (gym.error.Error, ImportError) as error:
-        raise EnvError(f"environment {env_id!r}: {error}") from error
+    from scopil.demos.fit import fit  # these bring JAX
+    from scopil.envs.functional import make_env
+
+    if (fitted := fit(demos, env_id)) is not demos:
+        return replace(fitted, env_id=env_id)
+    env = make_env(env_id)
     observations, actions = env.observation_space, env.action_space
     env.close()
     return replace(demos, observation_space=observations, action_space=actions, env_id=env_id)  # type: ignore[arg-type]

@@ -1,16 +1,17 @@
 """What the verbs say about a set of demonstrations: its measures, its unlawful states, and whether it holds up."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 
+from scopil.cli.finding import Finding
+from scopil.cli.numbers import numbers, range_of
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
-from scopil.errors import ConfigError, EnvError
+from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.files import unsealed
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
@@ -73,29 +74,38 @@ def unlawful(demos: Demonstrations, games: Sequence) -> str:
 # --- checking -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Finding:
-    what: str
-    said: str
-    good: bool = True
-
-
-def findings(source: str) -> Iterator[Finding]:
+def findings(source: str, env_id: str | None = None) -> Iterator[Finding]:
     """Everything there is to say about a set; the first refusal (an exception) ends it."""
     demos = store.load_demos(source)
     yield Finding("format", _format(source))
+    for said in demos.about.get("assumed", []):
+        yield Finding("assumed", said, doubt=True)
     yield Finding("name", f"{demos.name}, environment {demos.env_id or 'not named'}")
     steps = [len(e) for e in demos]
     yield Finding("games", f"{len(demos)} with {demos.pairs} pairs, {min(steps)} to {max(steps)} steps each")
-    yield Finding(
-        "observations",
-        f"{_short(demos.observation_space)}, {_range(demos.observations)}, all finite and inside",
-    )
-    yield Finding("actions", f"{_short(demos.action_space)}, {_range(demos.actions)}, all finite and inside")
+    yield from numbers(demos)
     yield Finding("rewards", _rewards(demos))
     yield Finding("ends", _ends(demos))
-    yield Finding("duplicates", _duplicates(demos))
+    if env_id is not None:
+        yield _trainable(demos, env_id)
     yield from _against_env(demos)
+
+
+def _trainable(demos: Demonstrations, env_id: str) -> Finding:
+    """Asked of those who ask before training."""
+    from scopil.demos.fit import fit
+    from scopil.envs.host import open_env
+    from scopil.train.loops import as_seen
+    from scopil.train.offpolicy import demo_pairs
+
+    env = open_env(env_id)
+    try:
+        demo_pairs(as_seen(fit(demos, env), env), env)
+    except DatasetError as error:
+        return Finding("environment", str(error), good=False)
+    finally:
+        env.close()
+    return Finding("environment", f"fits {env_id}")
 
 
 def _against_env(demos: Demonstrations) -> Iterator[Finding]:
@@ -145,34 +155,21 @@ def _format(source: str) -> str:
     if source.startswith("minari:"):
         return "Minari dataset"
     path = store.library().get(source, Path(source))
+    if path.is_dir() or path.suffix == ".csv":
+        return "tables, one file a game, no checksum"
     if unsealed(path.read_bytes()) is not None:
         return f"{store.FORMAT} version {store.VERSION}, checksum matches"
-    return "plain .npz, spaces guessed from the data, no checksum"
+    return "plain .npz, no checksum"
 
 
 def _rewards(demos: Demonstrations) -> str:
     if demos.episodes[0].rewards is None:
         return "none given"
     joined = np.concatenate([e.rewards for e in demos])  # type: ignore[arg-type]
-    return f"{_range(joined)}, all finite"
+    return f"{range_of(joined)}, all finite"
 
 
 def _ends(demos: Demonstrations) -> str:
     done, late = sum(e.terminated for e in demos), sum(e.truncated for e in demos)
     neither = sum(not e.terminated and not e.truncated for e in demos)
     return f"{done} by the task, {late} by the clock, {neither} cut off"
-
-
-def _duplicates(demos: Demonstrations) -> str:
-    different = {(e.observations.tobytes(), e.actions.tobytes()) for e in demos}
-    twins = len(demos) - len(different)
-    return "none: every game is different" if not twins else f"{twins} games are copies of others"
-
-
-def _range(array: np.ndarray) -> str:
-    return f"from {array.min():.6g} to {array.max():.6g}"
-
-
-def _short(space: gym.spaces.Box | gym.spaces.Discrete) -> str:
-    """A large Box prints all its bounds; shape and dtype are what one looks for."""
-    return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)

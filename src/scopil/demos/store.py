@@ -14,7 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.demos.dataset import Demonstrations, Episode, Space, guess_space
+from scopil.demos.dataset import Demonstrations, Episode, Space
+from scopil.demos.foreign import episode_of, from_mapping, from_objects
+from scopil.demos.layouts import KNOWN, rows
+from scopil.demos.tables import from_tables
 from scopil.errors import DatasetError
 from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
 
@@ -23,10 +26,26 @@ VERSION = 1
 LIBRARY = Path(__file__).parent / "library"
 
 
-def load_demos(source: str | Path | Demonstrations) -> Demonstrations:
-    """A shipped set (`"marble-maze/simple-v1"`), a file, a local Minari dataset (`"minari:ID"`), or a set as it is."""
+def load_demos(source: Any, env: Any = None) -> Demonstrations:
+    """Demonstrations from anywhere: a shipped set (`"marble-maze/simple-v1"`), a `.npz`, a folder of `.csv` files, a
+    local Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
+    trajectories with `obs` and `acts`, or a set as it is. See docs/demonstrations.md.
+
+    With `env` (an id or an environment), bare numbers take its spaces and are refused when they do not fit.
+    """
+    demos = _found(source)
+    if env is None:
+        return demos
+    from scopil.demos.fit import fit  # brings JAX
+
+    return fit(demos, env)
+
+
+def _found(source: Any) -> Demonstrations:
     if isinstance(source, Demonstrations):
         return source
+    if not isinstance(source, str | Path):
+        return from_objects(source)
     if str(source).startswith("minari:"):
         from scopil.demos.minari import from_minari
 
@@ -37,9 +56,9 @@ def load_demos(source: str | Path | Demonstrations) -> Demonstrations:
     if not path.exists():
         shipped = ", ".join(library()) or "none"
         raise DatasetError(
-            f"no demonstrations {str(source)!r}: neither a file nor a shipped set. Shipped: {shipped}."
+            f"no demonstrations {str(source)!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
         )
-    return read(path)
+    return from_tables(path) if path.is_dir() or path.suffix == ".csv" else read(path)
 
 
 def library() -> dict[str, Path]:
@@ -95,7 +114,8 @@ def to_bytes(demos: Demonstrations) -> bytes:
 
 
 def read(path: str | Path) -> Demonstrations:
-    """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs)."""
+    """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs). Arrays of other
+    names stay unopened."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -109,13 +129,14 @@ def read(path: str | Path) -> Demonstrations:
         ) from error
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
+            names = archive.files
+            arrays = {key: archive[key] for key in names if key in KNOWN or key == "header"}
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
         raise DatasetError(
             f"{path}: not a readable .npz, probably truncated or damaged ({error})."
         ) from error
     if "header" not in arrays:
-        return _from_plain(arrays, path)
+        return from_mapping(dict.fromkeys(names) | arrays, path.stem, path.name)
     if not sealed:
         raise DatasetError(
             f"{path}: the checksum at its end is missing: the file was truncated or rewritten."
@@ -142,81 +163,22 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
         raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
 
 
-def _from_plain(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
-    """Arrays by people who have neither our file nor Minari: (episodes, T+1, …) blocks, or joined with `lengths`."""
-    for key in ("observations", "actions"):
-        if key not in arrays:
-            raise DatasetError(
-                f"{path}: no array {key!r}; found {sorted(arrays)}, want observations and actions."
-            )
-    joined = arrays if "lengths" in arrays else _joined(arrays, path)
-    episodes = _cut(joined, path)
-    return Demonstrations(
-        episodes=episodes,
-        observation_space=guess_space([e.observations for e in episodes], bounded=False),
-        action_space=guess_space([e.actions for e in episodes], bounded=True),
-        name=path.stem,
-        about={"source": path.name},
-    )
-
-
-def _joined(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
-    """(episodes, T, …) blocks laid end to end."""
-    obs, actions = arrays["observations"], arrays["actions"]
-    fits = (
-        obs.ndim >= 2
-        and actions.ndim >= 2
-        and len(obs) == len(actions)
-        and obs.shape[1] == actions.shape[1] + 1
-    )
-    if not fits:
-        raise DatasetError(
-            f"{path}: observations {obs.shape} and actions {actions.shape} without 'lengths'; want "
-            f"(episodes, T+1, …) and (episodes, T, …), or joined arrays plus 'lengths' (actions an episode)."
-        )
-    games, steps = actions.shape[:2]
-    joined = dict(arrays) | {"lengths": np.full(games, steps)}
-    if "rewards" in arrays and arrays["rewards"].shape != (games, steps):
-        raise DatasetError(f"{path}: rewards of shape {arrays['rewards'].shape}; want {(games, steps)}.")
-    for key in {"observations", "actions", "rewards"} & set(arrays):
-        joined[key] = arrays[key].reshape(-1, *arrays[key].shape[2:])
-    return joined
-
-
 def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
-    """Joined arrays back into episodes."""
+    """Joined arrays back into episodes, as strictly as they were written."""
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not np.all(lengths >= 0):
         raise DatasetError(
             f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 an episode."
         )
-    lengths = lengths.astype(np.int64)
     games, pairs = len(lengths), int(lengths.sum())
-    wanted = {"observations": pairs + games, "actions": pairs, "rewards": pairs}
-    wanted |= {"terminated": games, "truncated": games, "starts": games}
-    for key in sorted(wanted.keys() & arrays.keys()):
-        shape, rows = arrays[key].shape, wanted[key]
-        flags = key in ("terminated", "truncated")
-        if shape[:1] != (rows,) or (flags and len(shape) != 1):
-            raise DatasetError(
-                f"{path}: {key} of shape {shape}; want {rows} rows for {games} episodes with {pairs} actions (one "
-                f"more observation than actions in each; one flag an episode)."
-            )
-    ends = np.cumsum(lengths)
-    rewards, starts = arrays.get("rewards"), arrays.get("starts")
-    terminated = arrays.get("terminated", np.ones(games, bool))
-    truncated = arrays.get("truncated", np.zeros(games, bool))
-    return tuple(
-        Episode(
-            observations=arrays["observations"][a + i : b + i + 1],
-            actions=arrays["actions"][a:b],
-            rewards=None if rewards is None else rewards[a:b],
-            terminated=bool(terminated[i]),
-            truncated=bool(truncated[i]),
-            start=None if starts is None else starts[i],
+    found = arrays["observations"].shape
+    if found[:1] != (pairs + games,):
+        raise DatasetError(
+            f"{path}: observations of shape {found}; want {pairs + games} rows for {games} episodes with {pairs} "
+            f"actions (one more observation than actions in each)."
         )
-        for i, (a, b) in enumerate(zip(ends - lengths, ends))
-    )
+    cut = rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
+    return tuple(episode_of(game, f"{path}, episode {i}") for i, game in enumerate(cut))
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Run:
                 f"{folder} already holds a run: continue it with --resume {folder}, or name another folder."
             )
         run = cls(folder, spec)
-        demos = None if spec.demos is None else store.load_demos(spec.demos)
+        demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())
         run._trainer(demos)  # refuses what cannot be trained before anything is written
         if demos is not None:
             store.write(demos, run.demos_file)

@@ -1,0 +1,63 @@
+"""Bare numbers in the spaces of the environment they were played on."""
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.foreign import READ_OFF
+from scopil.envs.functional import BatchEnv
+from scopil.envs.host import HostEnv, open_env
+from scopil.errors import DatasetError
+
+
+def fit(demos: Demonstrations, env: Any) -> Demonstrations:
+    """A set whose spaces were read off the data takes those of `env`, an id or an environment; numbers outside of
+    them are refused. Sets with spaces of their own stay as they are: training asks whether these agree."""
+    if demos.about.get("spaces") != READ_OFF:
+        return demos
+    opened = open_env(env)
+    try:
+        return _in_spaces(demos, opened)
+    finally:
+        if not isinstance(env, BatchEnv):
+            opened.close()
+
+
+def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
+    raw = env.flat.raw if isinstance(env, HostEnv) else env.observation_space
+    about = {k: v for k, v in demos.about.items() if k != "spaces"}
+    seen = _rows(demos, "observations", raw)
+    if seen is None:
+        raw, seen = env.observation_space, _rows(demos, "observations", env.observation_space)
+    done = _rows(demos, "actions", env.action_space)
+    for rows, what, want in ((seen, "observation", raw), (done, "action", env.action_space)):
+        if rows is None:
+            found = getattr(demos, f"{what}_space")
+            raise DatasetError(f"{demos.name}: {what} space {found}; the environment wants {want}.")
+    assert seen is not None
+    assert done is not None
+    episodes = tuple(
+        replace(e, observations=obs, actions=actions) for e, obs, actions in zip(demos, seen, done)
+    )
+    return replace(
+        demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about
+    )  # values are checked at birth
+
+
+def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray] | None:
+    """The same numbers in the form that a space asks for; None when they are of another form."""
+    arrays = [getattr(e, what) for e in demos]
+    if isinstance(space, gym.spaces.Discrete):
+        columns = [a[:, 0] if a.shape[1:] == (1,) else a for a in arrays]
+        whole = all(a.ndim == 1 and np.all(a == np.floor(a)) for a in columns)
+        return [a.astype(np.int64) for a in columns] if whole else None
+    if not isinstance(space, gym.spaces.Box):
+        return None
+    if all(a.shape[1:] == space.shape for a in arrays):
+        return arrays
+    if int(np.prod(space.shape)) == 1 and all(a.size == len(a) for a in arrays):
+        return [a.reshape(len(a), *space.shape) for a in arrays]
+    return None
