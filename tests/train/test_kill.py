@@ -19,18 +19,13 @@ from scopil.demos import store
 from scopil.train.checkpoint import read_arrays
 from scopil.train.run import Run
 
-TINY = [
-    "--hidden",
-    "8",
-    "--batch-size",
-    "32",
-    "--replay-size",
-    "12000",
-    "--demo-batch-size",
-    "16",
-    "--seed",
-    "5",
-]
+TINY = {
+    "scopil": "--hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
+    "ppo-dgd": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --demo-batch-size 16 --seed 5",
+    # a backward phase falls into every second stretch
+    "icrl": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --forward-steps 10000 --rollouts 4 "
+    "--constraint-hidden 8 --seed 5",
+}
 EVERY = ["--checkpoint-every", "5000", "--eval-every", "10000"]
 STEPS = 20_000  # the replay wraps on the way
 PATIENCE = 240.0  # seconds; a busy machine compiles slowly
@@ -43,21 +38,15 @@ class Lab:
         self.folder = folder
         store.write(marble_games(steps=12, games=3), folder / "demos.npz")
 
-    def start(self, name: str, steps: int = STEPS, limit_bytes: int | None = None) -> subprocess.Popen:
+    def start(
+        self, name: str, algorithm: str = "scopil", steps: int = STEPS, limit_bytes: int | None = None
+    ) -> subprocess.Popen:
         """Begin a run, or go on with it when its folder has got that far."""
         run = self.folder / name
         argv = ["--resume", str(run)]
         if not (run / "run.json").exists():
-            argv = [
-                "scopil",
-                "--out",
-                str(run),
-                "--demos",
-                str(self.folder / "demos.npz"),
-                "--steps",
-                str(steps),
-            ]
-            argv += TINY + EVERY
+            argv = [algorithm, "--out", str(run), "--demos", str(self.folder / "demos.npz")]
+            argv += ["--steps", str(steps), *TINY[algorithm].split(), *EVERY]
         cache = {
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -77,8 +66,8 @@ class Lab:
             env=os.environ | cache,
         )
 
-    def finish(self, name: str, **options) -> Run:
-        child = self.start(name, **options)
+    def finish(self, name: str, algorithm: str = "scopil") -> Run:
+        child = self.start(name, algorithm)
         out, err = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, out + err
         return Run.open(self.folder / name)
@@ -131,13 +120,24 @@ def moments(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
     yield lambda: lines.read_bytes().count(b"\n") > before + 1
 
 
-def test_killed_three_times_and_none_the_wiser(lab, undisturbed):
-    for happened in moments(lab, "killed"):
-        child = lab.start("killed")
+@pytest.mark.parametrize(
+    "algorithm",
+    ["scopil", pytest.param("ppo-dgd", marks=pytest.mark.slow), pytest.param("icrl", marks=pytest.mark.slow)],
+)
+def test_killed_three_times_and_none_the_wiser(algorithm, lab, request):
+    name = f"killed-{algorithm}"
+    for happened in moments(lab, name):
+        child = lab.start(name, algorithm)
         until(child, happened)
         kill(child)
-        assert not Run.open(lab.folder / "killed").finished
-    assert_same_end(lab.finish("killed"), undisturbed)
+        assert not Run.open(lab.folder / name).finished
+    if algorithm == "scopil":
+        alone = request.getfixturevalue("undisturbed")
+    else:
+        alone = lab.finish(f"alone-{algorithm}", algorithm)
+    assert_same_end(lab.finish(name), alone)
+    if algorithm == "icrl":
+        assert alone.metrics.rows()[-1]["constraint/phases"] == STEPS // 10_000
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
