@@ -26,6 +26,7 @@ LAYERS = [
     "evaluate",
     "train",
     "agents",
+    "export",
     "experiments",
     "report",
     "cli",
@@ -111,7 +112,7 @@ def test_an_unknown_public_name_is_an_attribute_error():
 
 
 def test_import_is_light():
-    heavy = ("jax", "matplotlib", "pygame", "minari", "equinox", "optax", "tensorboardX")
+    heavy = ("jax", "matplotlib", "pygame", "minari", "equinox", "optax", "tensorboardX", "onnx")
     code = f"import sys, scopil; print([m for m in {heavy!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -32,6 +32,8 @@ _HOME = {
     "OraclePPOLagrangian": "scopil.agents",
     "OracleSACLagrangian": "scopil.agents",
     "load": "scopil.agents",
+    "export_onnx": "scopil.export",
+    "export_jax": "scopil.export",
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"

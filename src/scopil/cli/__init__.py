@@ -14,6 +14,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or go on with one"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations as the paper does"),
     "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
+    "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
     "reproduce": ("scopil.cli.reproduce", "Run the paper's experiments and write them up beside its figures"),
     "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play games by keyboard and record them as demonstrations"),
