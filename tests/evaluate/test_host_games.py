@@ -96,6 +96,16 @@ def test_a_law_of_ones_own():
         with_cost(games, lambda obs, action, next_obs: obs[7])
 
 
+def test_several_laws_of_ones_own():
+    games = player(HostEnv(Walk()), SAC, "sampled")(LEARNER, SEEDS, jax.random.key(5))
+    judged = with_cost(games, lambda obs, action, next_obs: {"high": next_obs[0] > 1, "right": action == 1})
+    for game, same in zip(games, judged):
+        found = measure(same)
+        assert found["violations/high"] == (game.observations[1:, 0] > 1).sum()
+        assert found["violations/right"] == (game.actions == 1).sum()
+        assert found["violations"] == found["violations/high"] + found["violations/right"]
+
+
 def test_a_cost_that_is_reported_only_when_it_falls_due():
     class Quiet(Walk):
         def info(self):

@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_run(walk_id, tmp_path):
 
 
 def test_a_run_goes_on_with_new_episodes_and_says_so(walk_id, tmp_path):
-    run = Run.create(tmp_path / "run", spec(walk_id))
+    run = Run.create(tmp_path / "run", spec(walk_id, config=SMALL | {"replay_size": 1024}))
     assert not run.train(lambda report: report.env_steps >= STRETCH)
     again = Run.open(run.folder)
     with pytest.warns(UserWarning, match=r"cannot hold what is inside test/Walk-v0: its episodes begin anew"):
@@ -77,6 +77,7 @@ def test_a_run_goes_on_with_new_episodes_and_says_so(walk_id, tmp_path):
     np.testing.assert_array_equal(stored[after_end], 0)
 
 
+@pytest.mark.filterwarnings("default:a checkpoint cannot hold")  # the command line prints it
 @pytest.mark.parametrize(
     ("fault", "match"),
     [
@@ -120,12 +121,18 @@ def test_an_agent_survives_a_fault():
 
 @pytest.mark.parametrize("algorithm", ["scopil", "ppo", "icrl", "bc"])
 def test_every_kind_of_loop(algorithm, walk_id, tmp_path):
-    config = {"hidden": [8], "batch_size": 16}
-    config |= {
-        "scopil": {"replay_size": 512, "demo_batch_size": 8, "num_envs": 2},
-        "bc": {},
-        "ppo": {"num_envs": 2, "rollout_steps": 16},
-        "icrl": {"num_envs": 2, "rollout_steps": 16, "forward_steps": 64, "rollouts": 3, "backward_iters": 1},
+    config = {"hidden": [8]} | {
+        "scopil": {"batch_size": 16, "replay_size": 512, "demo_batch_size": 8, "num_envs": 2},
+        "bc": {"demo_batch_size": 8},
+        "ppo": {"batch_size": 16, "num_envs": 2, "rollout_steps": 16},
+        "icrl": {
+            "batch_size": 16,
+            "num_envs": 2,
+            "rollout_steps": 16,
+            "forward_steps": 64,
+            "rollouts": 3,
+            "backward_iters": 1,
+        },
     }[algorithm]
     walk_demos_file = tmp_path / "demos.npz"
     scopil.demos.store.write(walk_demos(), walk_demos_file)

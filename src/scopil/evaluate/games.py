@@ -1,6 +1,6 @@
 """Whole games: a policy playing, on a compiled environment or on the host, or a demonstration replayed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,9 +17,8 @@ from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey
 
 Act = Callable[[Any, Array, PRNGKey], Array]  # (policy parameters, observation, key) → action
-Cost = Callable[
-    [np.ndarray, Any, np.ndarray], Any
-]  # (observation, action, next observation) → > 0 where unlawful
+# (observation, action, next observation) → a number, above 0 where unlawful, or such numbers by the kind of law
+Cost = Callable[[np.ndarray, Any, np.ndarray], Any]
 ENDLESS = 10_000  # steps after which a game without a time limit is called off
 
 
@@ -140,13 +139,21 @@ def with_cost(games: Sequence[Game], cost: Cost) -> list[Game]:
 def _judged(game: Game, cost: Cost) -> Game:
     seen = game.observations
     try:
-        found = [float(cost(seen[t], game.actions[t], seen[t + 1])) for t in range(game.steps)]
+        found = [_by_kind(cost(seen[t], game.actions[t], seen[t + 1])) for t in range(game.steps)]
+        info = {name: np.array([0.0, *(kinds[name] for kinds in found)]) for name in found[0]}
     except Exception as error:
         raise ConfigError(
-            f"the cost function failed: {type(error).__name__}: {error}; want cost(obs, action, next_obs) → a number."
+            f"the cost function failed: {type(error).__name__}: {error}; want cost(obs, action, next_obs) → a number, "
+            f"or numbers by name."
         ) from error
     kept = {k: v for k, v in game.info.items() if k != "cost" and not k.startswith("cost_")}
-    return replace(game, info=kept | {"cost": np.array([0.0, *found])}, kinds_add_up=False)
+    return replace(game, info=kept | info, kinds_add_up=True)
+
+
+def _by_kind(cost: Any) -> dict[str, float]:
+    if isinstance(cost, Mapping):
+        return {f"cost_{kind}": float(value) for kind, value in cost.items()}
+    return {"cost": float(cost)}
 
 
 def first_states(env: CompiledEnv, starts: np.ndarray) -> EnvState:

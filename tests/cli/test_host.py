@@ -1,0 +1,59 @@
+"""From `scopil train` to the report, on an environment in plain Python."""
+
+import json
+
+import pytest
+
+from hosts import LIMIT, registered
+from scopil.cli import main
+from scopil.train.run import Run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("host") / "run"
+    with registered(max_episode_steps=LIMIT) as name:
+        argv = ["train", "sac", "--env", name, "--out", str(folder), "--steps", "300", "--hidden", "8"]
+        assert main([*argv, "--batch-size", "16", "--replay-size", "512", "--num-envs", "2"]) == 0
+        yield Run.open(folder)
+
+
+def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
+    assert main(["evaluate", str(run.folder), "--games", "12"]) == 0
+    assert "test starts (12 games)" in capsys.readouterr().out
+    found = json.loads((run.folder / "evaluation-test-greedy.json").read_text())
+    assert len(found["games"]) == 12
+    assert {"reward", "steps", "violations", "frequency", "violations/left"} <= set(found["mean"])
+    assert {"length", "reached"}.isdisjoint(found["mean"])
+
+
+def test_a_run_is_evaluated_by_a_rule_in_this_folder(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rules.py").write_text("def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n")
+    argv = ["evaluate", str(run.folder), "--games", "3", "--out", "found.json", "--cost"]
+    assert main([*argv, "my_rules:early"]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["mean"]["violations"] == 2  # the clock shows 1 and 2 in every game
+    assert found["cost"] == "my_rules:early"
+    capsys.readouterr()
+    for wrong, message in (
+        ("my_rules:late", "has no function 'late'"),
+        ("nowhere:x", "cannot import 'nowhere:x'"),
+    ):
+        assert main([*argv, wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_train_starts_cannot_be_had(run, capsys):
+    assert main(["evaluate", str(run.folder), "--starts", "starts.npy"]) == 2
+    assert "play fresh games: --starts test" in capsys.readouterr().err
+
+
+def test_a_report_has_curves_and_no_trays(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert main(["report", str(run.folder), "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "SAC, greedy, test starts" in text
+    assert "train starts |" not in text
+    assert (tmp_path / "curves.png").exists()
+    assert not list(tmp_path.glob("games*"))
