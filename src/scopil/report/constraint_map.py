@@ -61,9 +61,10 @@ def save_constraint_maps(path: str | Path, params: MarbleParams, learners: Mappi
     path = check_ending(path)
     figure = new_figure(figsize=(4.6 * len(learners) + 1.0, 5.0))
     trays = figure.subplots(1, len(learners), squeeze=False)[0]
+    images = []
     for axes, (title, learner) in zip(trays, learners.items()):
-        image = draw_constraint_map(axes, params, cost_grid(params, learner))
+        images.append(draw_constraint_map(axes, params, cost_grid(params, learner)))
         axes.set_title(title, fontsize=10)
-    bar = figure.colorbar(image, ax=trays, shrink=0.8)
-    bar.set_label("believed cost 1 − ζ, mean over actions, ball at rest; red: the law")
+    bar = figure.colorbar(images[0], ax=trays, shrink=0.8)  # all share one scale
+    bar.set_label("believed cost 1 − ζ (mean over actions, ball at rest)")
     save_figure(path, figure)
