@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,18 @@ def test_the_jax_program_says_what_jax_says(agent, tmp_path):
     said = json.loads((tmp_path / "policy.jaxexport.json").read_text())
     assert said["platforms"] == list(program.platforms) == ["cpu", "cuda", "rocm", "tpu"]
     assert set(said["outputs"]) == set(found)
+
+
+def test_one_observation_is_answered_quickly(agent):
+    obs = np.float32([7.0, -300.0])
+    for deterministic in (True, False):
+        agent.predict(obs, deterministic)
+        taken = []
+        for _ in range(300):
+            begun = time.perf_counter()
+            agent.predict(obs, deterministic)
+            taken.append(time.perf_counter() - begun)
+        assert min(taken) < 100e-6  # the machine may be busy with other things
 
 
 @pytest.fixture(scope="module")
