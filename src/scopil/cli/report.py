@@ -63,7 +63,7 @@ def _section(env: str, played: Sequence[Played], out: Path, tail: str, console: 
     of = {id(p.run): p for p in played}
     together = {name: [of[id(run)] for run in runs] for name, runs in groups.items()}
     metrics = {name: [run.metrics.rows() for run in runs] for name, runs in groups.items()}
-    pictures = [(f"curves{tail}.png", "Evaluations while training (greedy, train starts)")]
+    pictures = [(f"curves{tail}.png", "Evaluations while training (greedy)")]
     save_curves(out / pictures[0][0], metrics, behaviour_panels(metrics), env)
     if inner := inner_panels(metrics):
         pictures.append((f"inner{tail}.png", "Inside the learner"))
