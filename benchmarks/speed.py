@@ -110,13 +110,11 @@ def contenders() -> list[Contender]:
 # --- measurements -------------------------------------------------------------------------------------------------
 
 
-def race(rounds: int, core: int, say: Console) -> dict[str, dict[str, Any]]:
+def race(entered: list[Contender], rounds: int, core: int, say: Console) -> dict[str, dict[str, Any]]:
     racing = []
-    for contender in contenders():
+    for contender in entered:
         if not contender.python.exists():
-            say.print(
-                f"{contender.name}: no {contender.venv}; make it with: python benchmarks/speed.py --setup"
-            )
+            say.print(f"{contender.name}: no {contender.venv}; make it with --setup")
             continue
         racing.append(contender.start(core))
         say.print(f"{contender.name}: ready after {contender.facts['start_seconds']:.1f} s")
@@ -255,8 +253,8 @@ def show(results: dict[str, Any], say: Console) -> None:
     say.print(table)
 
 
-def setup() -> None:
-    for venv, packages in VENVS.items():
+def setup(venvs: dict[str, list[str]]) -> None:
+    for venv, packages in venvs.items():
         python = ROOT / venv / "bin" / "python"
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", ROOT / venv], check=True)
@@ -275,7 +273,7 @@ def main() -> None:
     args = cli.parse_args()
     say = Console()
     if args.setup:
-        return setup()
+        return setup(VENVS)
     difference = torch_agrees()
     say.print(f"largest weight difference between scopil and torch SCOPIL: {difference}")
     if args.check:
@@ -289,7 +287,7 @@ def main() -> None:
         "load_at_start": load,
         "quiet": load < 0.5,
         "torch_difference": difference,
-        "race": race(args.rounds, args.core, say),
+        "race": race(contenders(), args.rounds, args.core, say),
         "two_processes": two_processes(max(3, args.rounds // 3)),
         "help_seconds": help_seconds(3),
     }
