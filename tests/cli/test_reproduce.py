@@ -71,6 +71,13 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     assert reproduce(tmp_path / "b") == 0
     for name in STABLE:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    page = (tmp_path / "b" / "report.html").read_bytes()
+    for name in ("report.html", *STABLE):
+        (tmp_path / "b" / name).unlink()
+    assert main(["report", str(tmp_path / "b")]) == 0
+    assert (tmp_path / "b" / "report.html").read_bytes()[:2000] == page[:2000]
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
     wanted = {"setting": "multiple", "algorithm": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):
@@ -94,7 +101,10 @@ def test_another_budget_in_the_same_folder_is_refused(untrained, tmp_path, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--only", "simpel"], "no experiment simpel; there are simple, multiple, two-modes, ablation."),
+        (
+            ["--only", "simpel"],
+            "no experiment simpel; there are simple, multiple, two-modes, ablation, yardsticks.",
+        ),
         (["--seeds", "0"], "--seeds 0; want at least 1."),
         (["--workers", "-1"], "--workers -1; want at least 1."),
         (["--budget", "short", "--check"], "no expected ranges are kept for --budget short"),

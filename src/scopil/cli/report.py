@@ -1,4 +1,6 @@
-"""`scopil report RUN…`: training curves, trajectories and a table of what the policies do."""
+"""`scopil report RUN…`: training curves, trajectories and a table of what the policies do.
+
+Of a folder that `scopil reproduce` filled it writes the report card."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import option
+from scopil.cli.reproduce import is_reproduction, report_card
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.report.curves import behaviour_panels, inner_panels, new_figure, save_curves
@@ -24,7 +27,8 @@ def main(argv: list[str]) -> None:
 
 def report(
     runs: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(help="run folders", metavar="RUN…")
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(help="run folders, or one folder of scopil reproduce", metavar="RUN…"),
     ],
     out: Annotated[
         Path | None,
@@ -35,6 +39,10 @@ def report(
     if not runs:
         raise ConfigError("no run folders; want at least one: scopil report RUN…")
     new_figure()  # refuses before minutes of play when matplotlib is missing
+    if len(runs) == 1 and is_reproduction(runs[0]):
+        if out is not None:
+            raise ConfigError(f"the card of {runs[0]} is written there; leave --out away.")
+        return report_card(runs[0], Console())
     opened = [Run.open(folder) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()

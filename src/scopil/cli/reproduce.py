@@ -72,12 +72,28 @@ def reproduce(
             failed = execute_with_progress(todo, workers, console, where)
     finally:
         signal.signal(signal.SIGTERM, before)
-    everything = _found(out, budget)
     tell = {name(run): words for run in todo if (words := failed.get(run.folder))}
     options = {"--only": only, "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
     command = shlex.join(["scopil", "reproduce", *(w for k, v in options.items() if v for w in (k, v))])
-    report = _write(out, budget, command, everything, tell, console)
+    report = _write(out, budget, command, _found(out, budget), tell, console)
     return _verdict(report, wanted, check, console)
+
+
+def is_reproduction(folder: Path) -> bool:
+    return any(folder.glob("runs/*/*/run.json"))
+
+
+def report_card(out: Path, console: Console) -> None:
+    """The page of what is finished in a folder of `scopil reproduce`; nothing is trained."""
+    first = Run.open(next(out.glob("runs/*/*/run.json")).parent)
+    cell = Cell(first.folder.parent.name, first.spec.algorithm)
+    for budget, rules in BUDGETS.items():
+        if rules.spec(cell, first.spec.seed).steps == first.spec.steps:
+            command = shlex.join(["scopil", "reproduce", "--budget", budget, "--out", str(out)])
+            _write(out, budget, command, _found(out, budget), {}, console)
+            console.print(f"written: {out / 'report.html'} and report.md")
+            return
+    raise ConfigError(f"{first.folder} has {first.spec.steps:,} steps, as no budget of scopil reproduce has.")
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class Cell(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One of the paper's tables: what it shows, and which of its cells are its own to train."""
+    """A table, the paper's or one beside it: what it shows, and which of its cells are its own to train."""
 
     title: str
     setting: str
@@ -92,11 +92,14 @@ class Group(NamedTuple):
 
 
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
+# Not the paper's: demonstrations and nothing else, and learners that are told the law.
+_YARDSTICKS = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
 GROUPS: dict[str, Group] = {
     "simple": Group("Simple", "simple", ("scopil", "icrl", "sac"), ("scopil", "icrl", "sac")),
     "multiple": Group("Multiple-constraints", "multiple", ("scopil",), ("scopil",)),
     "two-modes": Group("Two-modes", "two-modes", ("scopil",), ("scopil",)),
     "ablation": Group("Ablations on Simple", "simple", ("scopil", *_ABLATIONS), _ABLATIONS),
+    "yardsticks": Group("Yardsticks on Simple", "simple", ("scopil", *_YARDSTICKS), _YARDSTICKS),
 }
 
 
@@ -141,9 +144,12 @@ BUDGETS: dict[str, Budget] = {
         steps=10_000,
         eval_every=5_000,
         checkpoint_every=5_000,
-        config=dict.fromkeys(("scopil", "sac", "s-dgd", "s-eic", "s-dgd-eic"), _SMALL_REPLAY)
+        config=dict.fromkeys(
+            ("scopil", "sac", "s-dgd", "s-eic", "s-dgd-eic", "oracle-sac-lagrangian"), _SMALL_REPLAY
+        )
         | {
             "ppo-dgd": _SMALL_ROLLOUT,
+            "oracle-ppo-lagrangian": _SMALL_ROLLOUT,
             "icrl": _SMALL_ROLLOUT | {"forward_steps": 5_000, "rollouts": 20, "backward_iters": 5},
         },
     ),

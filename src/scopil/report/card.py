@@ -39,7 +39,8 @@ METHODS = (
     "SCOPIL: soft actor-critic held to the demonstrations by a multiplier that is learned with it.",
     "SAC: soft actor-critic, no demonstrations. ICRL: learns a cost from the demonstrations, then avoids it.",
     "S-DGD: SCOPIL with a fixed multiplier. S-EiC: SCOPIL without entropy in the constraint. S-DGD-EiC: both.",
-    "PPO+DGD: the same constraint on PPO instead of soft actor-critic.",
+    "PPO+DGD: the same constraint on PPO instead of soft actor-critic. BC: cloning the demonstrations, no reward.",
+    "Oracles are told the law: yardsticks for what can be attained, not competitors.",
 )
 CAUTION = (
     "These are short runs, made to try the machinery: {steps:,} steps at most, where the paper has a million. They "

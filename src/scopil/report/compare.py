@@ -31,9 +31,9 @@ def paper_grid(group: Group, results: Results) -> Grid:
     rows, quiet = [], set()
     for algorithm in group.shown:
         where = Cell(group.setting, algorithm)
-        printed = PRINTED[group.setting][algorithm]
-        quiet.add(len(rows))
-        rows.append([f"{where.title}, paper", *(printed.get(n, NONE) for n in names)])
+        if printed := PRINTED[group.setting].get(algorithm):
+            quiet.add(len(rows))
+            rows.append([f"{where.title}, paper", *(printed.get(n, NONE) for n in names)])
         if where not in results:
             rows.append([f"{where.title}, ours: no finished run", *(NONE for _ in names)])
             continue
