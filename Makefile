@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint slow bench clean
+.PHONY: help demo test lint slow bench docs clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,8 +26,12 @@ lint: $(STAMP)  ## ruff and pyright alone
 slow: $(STAMP)  ## learning tests that take minutes
 	$(BIN)/pytest -q -m slow
 
-bench: $(STAMP)  ## measure again everything under benchmarks/
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+bench: $(STAMP)  ## measure again what is under benchmarks/ (hours)
+	for name in environment speed host_speed cartpole pendulum lap_grid simple; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+docs: $(STAMP)  ## build these pages into site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -c constraints.txt
+	$(BIN)/zensical build
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

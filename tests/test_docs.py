@@ -22,6 +22,12 @@ def test_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(BUDGET.sub(r"\1(500", dedent(snippet)), str(page), "exec"), namespace)
 
 
+def test_every_page_is_in_the_contents():
+    pages = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(pages)
+
+
 def test_links_lead_somewhere():
     pages = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
     links = [(p, t) for p in pages for t in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", p.read_text())]
