@@ -1,6 +1,6 @@
 """Half-cheetah with a wall: SCOPIL from the ICRL authors' expert games, SAC beside it.
 
-python benchmarks/half_cheetah.py --data hc_with_pos_expert.npz [--steps 1000000] [--seeds 3] [--workers 2]
+python benchmarks/half_cheetah.py --data hc_with_pos_expert.npz [--steps 100000] [--seeds 3] [--workers 2]
 
 The data file holds observations and actions [episodes, steps, ·], float32; it is not ours to ship. Its observations are
 those *after* each step, and the last one of an episode is a reset: pairs are (observations[k], actions[k + 1]).
@@ -28,6 +28,8 @@ from scopil.train.run import Run, RunSpec
 ENV = "scopil/HalfCheetahWall-v0"
 GAMES = 20
 RETURN, RATE = 3400.0, 0.005  # wanted: at least, at most
+# δ between the 1.32 nats a component that cloning reaches on its own games and the 1.41 on others; tried on seed 100.
+CONFIGS: dict[str, dict[str, Any]] = {"scopil": {"slack": 1.4}, "sac": {}}
 RESULTS = Path(__file__).parent / "results" / "half_cheetah.json"
 
 
@@ -59,7 +61,7 @@ def runs(name: str, demos: Path, steps: int, seeds: int, out: Path) -> list[Run]
                 seed=seed,
                 steps=steps,
                 eval_every=25_000,
-                config={"replay_size": min(steps, 1_000_000)},
+                config={"replay_size": min(steps, 1_000_000)} | CONFIGS[name],
             ),
         )
         for seed in range(seeds)
@@ -112,7 +114,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/half_cheetah"))

@@ -34,6 +34,9 @@ from scopil.types import PRNGKey, Transition
 @pytree(static=(*soft.STATIC, "demo_batch_size"))
 @dataclass(frozen=True, kw_only=True)
 class Config(soft.Config, scopil.Config):
+    log_alpha_init: float = -2.3
+    """log α₀, α₀ = 0.1: with SAC's 1 the entropy in the constraint outweighs all imitation at first, and λ falls to 0
+    before the policy has learned anything."""
     slack: float = 1.5
     """δ per action dimension, in nats at the resolution (docs/algorithms/continuous.md)."""
     action_resolution: float = 0.05
