@@ -103,7 +103,8 @@ def shown(demos: Demonstrations) -> Measures:
 
 def train(name: str, seed: int, demos: Path, steps: int, out: Path, console: Console) -> Measures:
     """One run, and how its greedy policy does in games it has not met."""
-    config = {"hidden": [64, 64], "replay_size": 200_000}
+    # Four landers and one gradient step for all of them: the environment is what takes the time here.
+    config = {"hidden": [64, 64], "replay_size": 200_000, "num_envs": 4}
     spec = RunSpec(algorithm=name, env=ENV, demos=str(demos), seed=seed, steps=steps, config=config)
     folder = out / f"{name}-{seed}"
     run = Run.open(folder) if (folder / "run.json").exists() else Run.create(folder, spec)
