@@ -155,7 +155,7 @@ def _write(folder: Path, files: Files, there: list[str]) -> None:
 
 def _ray() -> Any:
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ConfigError('--engine ray needs Ray: pip install "scopil[ray]"') from error
     return ray

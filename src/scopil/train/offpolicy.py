@@ -108,7 +108,7 @@ class OffPolicy:
         noise = ()
         if isinstance(self.algorithm, ContinuousAlgorithm):
             key, *noise = jax.random.split(key)
-        wanted = [(cfg.batch_size, replay.size)]
+        wanted: list[tuple[int, Any]] = [(cfg.batch_size, replay.size)]
         if self.demos is not None:
             wanted.append((cfg.demo_batch_size, self.demos.action.shape[0]))
         index, *shown = uniform_indices(key, *wanted)

@@ -145,7 +145,7 @@ def _refuse_without_start(params: MarbleParams) -> None:
     line = np.arange(-REACH, REACH, 4.0, dtype=np.float32)
     positions = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     margins = jax.jit(jax.vmap(lambda p: law.lawful_margin(params.constraints, p)))(positions)
-    far = np.hypot(*(positions - np.float32(params.hole)).T) >= params.start_distance
+    far = np.hypot(*(positions - np.asarray(params.hole, np.float32)).T) >= params.start_distance
     if not np.any(far & (np.asarray(margins) >= 0)):
         raise EnvError(
             f"no lawful start at least {params.start_distance:g} px from the hole: the constraints cover the tray; "
