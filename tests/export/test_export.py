@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -176,16 +175,29 @@ def test_the_jax_program_says_what_jax_says(agent, tmp_path):
     assert set(said["outputs"]) == set(found)
 
 
-def test_one_observation_is_answered_quickly(agent):
-    obs = np.float32([7.0, -300.0])
+def test_one_observation_is_answered_quickly():
+    """In a process of its own, as users have it: pytest checks the types of every call here, which takes longer."""
+    code = """
+import time
+import numpy as np
+import scopil
+
+for cls, env in ((scopil.SAC, "CartPole-v1"), (scopil.PPO, "CartPole-v1"), (scopil.SCOPIL, "Pendulum-v1")):
+    agent = cls(env, seed=0)
+    obs = np.zeros(agent.env.observation_space.shape, np.float32)
     for deterministic in (True, False):
-        agent.predict(obs, deterministic)
         taken = []
-        for _ in range(300):
+        for _ in range(500):
             begun = time.perf_counter()
             agent.predict(obs, deterministic)
             taken.append(time.perf_counter() - begun)
-        assert min(taken) < 100e-6  # the machine may be busy with other things
+        print(min(taken))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    best = [float(line) for line in out.stdout.split()]
+    assert len(best) == 6
+    print("predict, µs:", [round(1e6 * t, 1) for t in best])
+    assert max(best) < 100e-6
 
 
 @pytest.fixture(scope="module")
