@@ -187,7 +187,7 @@ def test_experts_are_padded_and_drawn_as_often_as_wanted(inverse):
     from samples import small_set
 
     demos = small_set((3, 1, 5))
-    experts = padded(demos)
+    experts = padded(demos, LAPS)
     np.testing.assert_array_equal(np.asarray(experts.mask).sum(1), [3, 1, 5])
     np.testing.assert_array_equal(np.asarray(experts.obs)[np.asarray(experts.mask)], demos.observations)
     np.testing.assert_array_equal(np.asarray(experts.action)[np.asarray(experts.mask)], demos.actions)
