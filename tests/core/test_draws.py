@@ -37,3 +37,10 @@ def test_the_size_may_be_an_array(getkey):
     (index,) = jax.jit(lambda key, size: uniform_indices(key, (1_000, size)))(getkey(), jnp.int32(3))
     assert index.dtype == jnp.int32
     assert set(np.asarray(index)) == {0, 1, 2}
+
+
+def test_a_lane_draws_what_it_draws_alone(getkey):
+    keys = jax.random.split(getkey(), 3)
+    lanes = jax.jit(jax.vmap(lambda key: uniform_indices(key, (50, 1_000))[0]))(keys)
+    for lane, key in zip(lanes, keys):
+        np.testing.assert_array_equal(lane, uniform_indices(key, (50, 1_000))[0])

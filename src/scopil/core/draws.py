@@ -13,11 +13,14 @@ def uniform_indices(key: PRNGKey, *wanted: tuple[int, int | Int[Array, ""]]) -> 
     By XLA's own generator (jax's `rbg` keys): threefry on a CPU is a loop of many small operations, a tenth of a whole
     gradient step. Taking remainders favours small indices by less than size / 2³².
     """
-    words = jax.random.key_data(key)
     total = sum(count for count, _ in wanted)
-    bits = jax.random.bits(
-        jax.random.wrap_key_data(jnp.concatenate([words, words]), impl="rbg"), (total,), jnp.uint32
-    )
+
+    @jax.custom_batching.sequential_vmap  # XLA's generator would draw for all lanes from the first one's key
+    def draw(words: Array) -> Array:
+        key = jax.random.wrap_key_data(jnp.concatenate([words, words]), impl="rbg")
+        return jax.random.bits(key, (total,), jnp.uint32)
+
+    bits = draw(jax.random.key_data(key))
     out, at = [], 0
     for count, size in wanted:
         part = bits[at : at + count] % jnp.asarray(size, jnp.uint32)
