@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.envs.functional import RESETS_AT_ONCE, CompiledEnv, compile_env
+import scopil
+from scopil.envs.functional import ENDLESS, RESETS_AT_ONCE, CompiledEnv, compile_env
 from scopil.envs.gym import FunctionalEnv
 from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import EnvError
@@ -151,6 +152,27 @@ def test_cartpole_steps_in_batches(getkey):
         ends += int(t.terminated.sum())
         assert (np.abs(state.obs[:, 2]) < 0.21).all(), "a fallen pole must have been set up again"
     assert ends > 8
+
+
+def test_a_box_of_one_whole_number_is_a_choice(getkey):
+    """CliffWalking, in Gymnasium's own words: 12 × 4 fields, up, right, down, left, −100 and back for a fall."""
+    env = compile_env("tabular/CliffWalking-v0")
+    assert env.action_space == gym.spaces.Discrete(4)
+    assert env.horizon == ENDLESS
+    state, seen, earned = env.reset(getkey()), [], []
+    for action in (0, *[1] * 11, 2):
+        state, t = env.advance(state, jnp.int32(action), getkey())
+        seen.append(int(t.next_obs[0]))
+        earned.append(float(t.reward))
+    assert seen == [24, *range(25, 36), 47]
+    assert t.terminated
+    assert t.next_obs.dtype == jnp.float32
+    state, t = env.advance(env.reset(getkey()), jnp.int32(1), getkey())  # over the edge
+    assert (int(t.next_obs[0]), float(t.reward), bool(t.terminated)) == (36, -100.0, False)
+    env = gym.make("tabular/CliffWalking-v0", max_episode_steps=7)
+    agent = scopil.SAC(env, hidden=(8,), replay_size=100, batch_size=8, seed=0).learn(300)
+    assert agent.predict(np.array([36], np.int32))[0] in range(4)
+    assert agent.evaluate(games=2)["steps"] <= 7
 
 
 def test_every_form_of_an_env_compiles():

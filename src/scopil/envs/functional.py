@@ -18,10 +18,12 @@ from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int
 
+from scopil.envs.stepping import counted
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
 RESETS_AT_ONCE = 16
+ENDLESS = 10_000  # steps after which a game without a time limit is called off
 
 
 class EnvState(NamedTuple):
@@ -37,11 +39,12 @@ class BatchEnv(ABC):
 
     observation_space: gym.Space  # one row of numbers: what a learner sees
     action_space: gym.Space
+    time_limit: int | None  # of one episode, in steps
 
     @property
-    @abstractmethod
     def horizon(self) -> int:
-        """No episode is longer than this."""
+        """No game that is watched is longer than this."""
+        return self.time_limit or ENDLESS
 
     @abstractmethod
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
@@ -83,41 +86,43 @@ class CompiledEnv(BatchEnv):
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
-        if isinstance(env.action_space, gym.spaces.Discrete) and env.action_space.start != 0:
+        self.action_space = counted(env.action_space)
+        if getattr(self.action_space, "start", 0) != 0:
             raise EnvError(
                 f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0."
             )
         self.env = env
         self.params = env.get_default_params() if params is None else params
+        self._told = () if self.params is None else (self.params,)  # some FuncEnvs without any take none
         self.max_episode_steps = max_episode_steps
+        self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
         self.observation_space = env.observation_space
-        self.action_space = env.action_space
 
-    @property
-    def horizon(self) -> int:
-        limit = self.max_episode_steps or getattr(self.params, "max_steps", None)
-        if limit is None:
-            raise EnvError(
-                f"{type(self.env).__name__} has no time limit; give CompiledEnv a max_episode_steps."
-            )
-        return int(limit)
+    def given(self, action: Array) -> Array:
+        """A learner's action in the form that the environment takes."""
+        known = self.env.action_space
+        return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
-        return self.begin(self.env.initial(k_state, self.params), k_obs)
+        return self.begin(self.env.initial(k_state, *self._told), k_obs)
 
     def begin(self, inner: Any, key: PRNGKey) -> EnvState:
         """An episode that starts from a given inner state."""
-        return EnvState(inner, self.env.observation(inner, key, self.params), jnp.int32(0))
+        return EnvState(inner, self._observe(inner, key), jnp.int32(0))
+
+    def _observe(self, inner: Any, key: PRNGKey) -> Array:
+        return jnp.asarray(self.env.observation(inner, key, *self._told), jnp.float32)
 
     def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of one environment, without autoreset."""
         k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
-        env, params = self.env, self.params
-        inner = env.transition(state.inner, action, k_move, params)
-        after = EnvState(inner, env.observation(inner, k_obs, params), state.steps + 1)
-        reward = jnp.asarray(env.reward(state.inner, action, inner, k_reward, params), jnp.float32)
-        terminated = jnp.asarray(env.terminal(inner, k_end, params), bool)
+        env, played = self.env, self.given(action)
+        inner = env.transition(state.inner, played, k_move, *self._told)
+        kept = jax.tree.map(_shaped_like, inner, state.inner)
+        after = EnvState(kept, self._observe(inner, k_obs), state.steps + 1)
+        reward = jnp.asarray(env.reward(state.inner, played, inner, k_reward, *self._told), jnp.float32)
+        terminated = jnp.asarray(env.terminal(inner, k_end, *self._told), bool)
         truncated = self._out_of_time(after) & ~terminated
         return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
 
@@ -169,6 +174,11 @@ class CompiledEnv(BatchEnv):
         ended = transition.terminated | transition.truncated
         state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
         return state, transition, after
+
+
+def _shaped_like(new: Array, old: Array) -> Array:
+    """CliffWalking's states change their form with the first step; a compiled loop needs one form."""
+    return new if jnp.shape(new) == jnp.shape(old) else jnp.reshape(new, jnp.shape(old))
 
 
 def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:

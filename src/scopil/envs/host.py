@@ -85,15 +85,6 @@ class HostEnv(BatchEnv):
         """How many environments there are to step together; None when it can be any number."""
         return self._size if self._vector or self._again is None else None
 
-    @property
-    def horizon(self) -> int:
-        if self.time_limit is None:
-            raise EnvError(
-                f"{self.name} has no time limit; register it with max_episode_steps, or wrap it in "
-                f"gymnasium.wrappers.TimeLimit and register that."
-            )
-        return int(self.time_limit)
-
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:

@@ -12,10 +12,23 @@ from gymnasium.vector.utils import iterate
 from scopil.errors import EnvError
 
 
+def counted(action: gym.Space) -> gym.Space:
+    """A box that holds one whole number is a choice among so many, and is learned as one."""
+    if (
+        not isinstance(action, gym.spaces.Box)
+        or np.dtype(action.dtype).kind not in "iu"
+        or action.low.size != 1
+    ):
+        return action
+    low, high = int(action.low.item()), int(action.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low)
+
+
 class Flat:
     """An environment's spaces, with observations flattened the Gymnasium way into one row of float32."""
 
-    def __init__(self, name: str, observation: gym.Space, action: gym.Space):
+    def __init__(self, name: str, observation: gym.Space, given: gym.Space):
+        action = counted(given)
         if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
             raise EnvError(
                 f"{name}: action space {action}; want Discrete or Box. Wrap the environment so that it takes one "
@@ -32,7 +45,7 @@ class Flat:
                 f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
                 f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
             )
-        self.name, self.raw, self.action = name, observation, action
+        self.name, self.raw, self.action, self._form = name, observation, action, given
         low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
         self.observation = gym.spaces.Box(low, high, dtype=np.float32)
         self.size = len(low)
@@ -59,9 +72,9 @@ class Flat:
 
     def actions(self, chosen: np.ndarray) -> np.ndarray:
         """A learner's actions as the environment counts and shapes them."""
-        if isinstance(self.action, gym.spaces.Discrete):
-            return np.asarray(chosen, np.int64) + int(self.action.start)
-        return np.asarray(chosen, self.action.dtype).reshape((len(chosen), *self.action.shape))
+        first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
+        assert self._form.shape is not None
+        return (np.asarray(chosen) + first).astype(self._form.dtype).reshape((-1, *self._form.shape))
 
     def _finite(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():

@@ -19,7 +19,6 @@ from scopil.types import PRNGKey
 Act = Callable[[Any, Array, PRNGKey], Array]  # (policy parameters, observation, key) → action
 # (observation, action, next observation) → a number, above 0 where unlawful, or such numbers by the kind of law
 Cost = Callable[[np.ndarray, Any, np.ndarray], Any]
-ENDLESS = 10_000  # steps after which a game without a time limit is called off
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +84,7 @@ class HostPlayer:
         obs, infos = group.reset(np.resize(seeds, lanes))
         diaries = [_Diary(obs[i], group.costs(infos, i)) for i in range(count)]
         alive, numbers = np.arange(lanes) < count, np.arange(begin, begin + lanes)
-        for step in range(self._env.time_limit or ENDLESS):
+        for step in range(self._env.horizon):
             actions = np.asarray(self._choose(params, obs, key, numbers, step))
             out = group.step(actions, None, alive)
             given = self._env.flat.actions(actions)
@@ -197,7 +196,7 @@ def _rollout(
         k_act, k_step = jax.random.split(jax.random.fold_in(key, step))
         action = script(state, k_act)
         after, t = env.advance(state, action, k_step)
-        info = env.env.transition_info(state.inner, action, after.inner, env.params)
+        info = env.env.transition_info(state.inner, env.given(action), after.inner, env.params)
         over = t.terminated | t.truncated
         row = {"transition": t, "info": info, "alive": alive}
         return (jax.tree.map(lambda new, old: jnp.where(alive, new, old), after, state), alive & ~over), row
