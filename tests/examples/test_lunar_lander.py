@@ -39,5 +39,5 @@ def test_the_table(example, tmp_path, capsys):
     for _ in range(2):  # the second time there is nothing left to train
         found = example.main(steps=600, seeds=1, out=tmp_path / "out", results=results)
         assert set(found["runs"]) == {"scopil", "sac"}
-    assert "controller (demonstrations)" in capsys.readouterr().out
+    assert "controller" in capsys.readouterr().out
     assert json.loads(results.read_text())["runs"]["sac"][0]["steps"] > 0
