@@ -37,8 +37,9 @@ from scopil.train.run import Run, RunSpec
 ENV = "LunarLander-v3"
 TILT = 0.4  # radians, 23 degrees
 LANDED = 200.0  # the return from which the task counts as solved; crashes are not shown
-DEMONSTRATIONS, GAMES = 300, 100
-CONFIG = {"hidden": [64, 64], "replay_size": 300_000}
+DEMONSTRATIONS, GAMES = 1000, 100
+# A lander that is left to chance tips over: less entropy than the default, which is the paper's for its tray.
+CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.1}
 # A game earns hundreds here, on the tray some −14: the multiplier begins higher and moves faster by as much.
 OF_SCOPIL = {"lambda_init": 10.0, "lambda_lr": 3e-3}
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "lunar_lander.json"
