@@ -22,6 +22,7 @@ def result(algorithm: str, seed: int, violations: float, setting: str = "simple"
         "seed": seed,
         "steps": 1_000_000,
         "first_safe": 50_000,
+        "peaks": {"dual/lambda": 2.0, "alpha/value": 0.3},
         "means": {key: measures(violations) for key in EVALUATIONS},
         "games": dict.fromkeys(EVALUATIONS, 40),
         "bad_games": dict.fromkeys(EVALUATIONS, int(violations > 0.025)),

@@ -98,3 +98,10 @@ def test_the_clock_and_the_first_safe_evaluation(tmp_path):
     assert results.first_safe(run) == 300
     assert results.timing(run) == results.Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
+
+
+def test_the_peaks_of_the_duals_are_those_of_the_second_half(tmp_path):
+    run = prepare(tmp_path / "scopil-0", BUDGETS["short"].spec(CELL, 0))
+    for step, lam in ((1_000, 900.0), (5_000, 50.0), (6_000, 2.0), (8_000, 4.0), (10_000, 3.0)):
+        run.metrics.append({"env_steps": step, "dual/lambda": lam})
+    assert results.peaks(run) == {"dual/lambda": 4.0}

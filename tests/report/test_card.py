@@ -38,6 +38,9 @@ def test_entropy_needs_a_difference_that_seeds_can_tell():
     ours = cell_of("scopil", [0.025, 0.05, 0.025, 0.05, 0.025])
     assert texts(ours | cell_of("s-eic", [0.5, 0.6, 0.7, 0.5, 0.6]))[2].startswith("With it there are fewer")
     assert texts(ours | cell_of("s-eic", [0.05, 0.025, 0.025, 0.05, 0.05]))[2].startswith("No difference")
+    raced = cell_of("s-eic", [0.5, 0.6], peaks={"dual/lambda": 700.0, "alpha/value": 1e5})
+    said = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
+    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in said)
 
 
 def test_tables_hold_the_papers_digits_and_our_own():

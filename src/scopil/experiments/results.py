@@ -27,6 +27,7 @@ FORMAT = 1  # of evaluation.json; another number is played again
 EVALUATIONS = ("greedy/train", "sampled/train", "greedy/test", "sampled/test")
 SAFE = 0.025  # avoidable violations a game: one in forty games
 MODES_SEED = 1
+DUALS = ("dual/lambda", "alpha/value")
 
 
 class Result(NamedTuple):
@@ -35,9 +36,9 @@ class Result(NamedTuple):
     cell: Cell
     seed: int
     steps: int  # of the environment, as made
-    first_safe: (
-        int | None
-    )  # steps at the first evaluation in training with at most SAFE avoidable violations a game
+    # Steps at the first evaluation in training with at most SAFE avoidable violations a game.
+    first_safe: int | None
+    peaks: dict[str, float]  # of the duals, in the second half of training
     means: dict[str, Measures]  # by evaluation, over its games
     games: dict[str, int]
     bad_games: dict[str, int]  # with an avoidable violation
@@ -58,6 +59,7 @@ class Evaluator:
             seed=run.spec.seed,
             steps=found["env_steps"],
             first_safe=first_safe(run),
+            peaks=peaks(run),
             means={key: average(each) for key, each in games.items()},
             games={key: len(each) for key, each in games.items()},
             bad_games={key: sum(m["avoidable"] > 0 for m in each) for key, each in games.items()},
@@ -112,6 +114,12 @@ def first_safe(run: Run) -> int | None:
         if row.get("eval/avoidable") is not None and row["eval/avoidable"] <= SAFE:
             return row["env_steps"]
     return None
+
+
+def peaks(run: Run) -> dict[str, float]:
+    late = [row for row in run.metrics.rows() if 2 * row["env_steps"] > run.spec.steps]
+    found = {key: [row[key] for row in late if key in row] for key in DUALS}
+    return {key: max(values) for key, values in found.items() if values}
 
 
 def state(run: Run) -> str:

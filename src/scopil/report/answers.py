@@ -104,6 +104,7 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
             f"against {_told(b, 'steps')}."
         )
         if with_it == "scopil":
+            lines += _duals(*names, a, b)
             effect = "fewer" if gap < 0 else "more"
             verdict = (
                 f"With it there are {effect} violations (p = {p:.2g})."
@@ -111,3 +112,16 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
                 else f"No difference in violations that these seeds can tell (p = {p:.2g}; we ask for {SIGNIFICANT:g})."
             )
     return verdict or "Not answered: it takes finished runs of SCOPIL and S-EiC on Simple.", lines
+
+
+def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Without entropy in the constraint, λ asks for a policy without any, where α asks for some: they can race."""
+    lines = []
+    for key, sign in (("dual/lambda", "λ"), ("alpha/value", "α")):
+        high = [max(r.peaks.get(key, np.nan) for r in runs) for runs in (a, b)]
+        if np.isfinite(high).all():
+            lines.append(
+                f"The largest {sign} of any seed in the second half of training: {high[0]:.3g} ({with_it}), "
+                f"{high[1]:.3g} ({without})."
+            )
+    return lines
