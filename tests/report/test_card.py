@@ -22,7 +22,7 @@ def texts(results) -> list[str]:
 
 def test_answers_follow_the_numbers():
     good = cell_of("scopil", [0.025] * 5) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2])
-    assert texts(good)[0].startswith("Yes: SCOPIL breaks the law at least 10 times less often than SAC")
+    assert texts(good)[0].startswith("Yes: SCOPIL's greedy play from the demonstrated starts breaks")
     bad = cell_of("scopil", [0.5] * 5) | cell_of("sac", [2.0] * 5) | cell_of("icrl", [9.0] * 5)
     assert texts(bad)[0].startswith("No: it is not so that SCOPIL")
     assert texts(cell_of("sac", [2.0]))[0].startswith("Not answered")

@@ -205,7 +205,12 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
 def make_env(env: str | EnvSpec) -> gym.Env:
     try:
         return gym.make(env)
-    except (gym.error.Error, ImportError) as error:
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise EnvError(
+            f"environment {str(getattr(env, 'id', env))!r}: {error}. Gymnasium's kinds of environments are extras: "
+            f'pip install "scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
+        ) from error
+    except gym.error.Error as error:
         raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
 
 

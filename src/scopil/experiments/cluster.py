@@ -34,7 +34,8 @@ class Cluster:
         try:
             ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ConfigError(f"no Ray cluster at {address}: {error}") from error
+            where = f"at {address}" if address else "on this machine"
+            raise ConfigError(f"no Ray cluster {where}: {error}") from error
         self._train = ray.remote(_train).options(
             num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
         )

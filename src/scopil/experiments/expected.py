@@ -14,6 +14,7 @@ from scopil.evaluate.stats import mean_std
 from scopil.experiments.paper import Cell
 from scopil.experiments.results import Result
 
+ROUNDING = 1e-9  # the mean of three times 0.025 is not 0.025
 Results = Mapping[Cell, Sequence[Result]]
 
 
@@ -24,7 +25,8 @@ class Expectation:
     setting: str
     algorithm: str
     measure: str
-    source: str
+    source: str  # where the bounds come from
+    tried: str = ""  # towards a target that is missed
     evaluation: str = "greedy/train"  # or `modes`: sampled play from the paired starts
     statistic: Literal["mean", "std"] = "mean"
     over: str | None = None  # the value is divided by this algorithm's in the same setting
@@ -65,8 +67,8 @@ def judge(expectations: Sequence[Expectation], results: Results) -> list[Verdict
     verdicts = []
     for wanted in expectations:
         value = _value(wanted, results)
-        low = float("-inf") if wanted.low is None else wanted.low
-        high = float("inf") if wanted.high is None else wanted.high
+        low = float("-inf") if wanted.low is None else wanted.low - ROUNDING
+        high = float("inf") if wanted.high is None else wanted.high + ROUNDING
         verdicts.append(Verdict(wanted, value, value is not None and low <= value <= high))
     return verdicts
 

@@ -29,13 +29,18 @@ def answers(results: Results) -> list[Block]:
     return [b for b in blocks if not (isinstance(b, Items) and not b.lines)]
 
 
-def _each(runs: Sequence[Result], measure: str = "violations") -> list[float]:
-    return [r.means[KEY][measure] for r in runs]
+def _each(runs: Sequence[Result], key: str = KEY) -> list[float]:
+    return [r.means[key]["violations"] for r in runs]
 
 
-def _told(runs: Sequence[Result], measure: str = "violations") -> str:
-    values = summarise(runs, KEY).measures[measure]
+def _told(runs: Sequence[Result], measure: str = "violations", key: str = KEY) -> str:
+    values = summarise(runs, key).measures[measure]
     return cell(measure, values[0] if len(runs) == 1 else values)
+
+
+def _where(key: str) -> str:
+    policy, _, starts = key.partition("/")
+    return f"{policy}, {'demonstrated' if starts == 'train' else 'fresh'} starts"
 
 
 def _keeps(results: Results) -> tuple[str, list[str]]:
@@ -45,9 +50,9 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
             found = summarise(runs, KEY)
             printed = PRINTED[where.setting]["scopil"]["violations"]
             lines.append(
-                f"{where.setting}: {_told(runs)} unlawful states a game (the paper: {printed}; the floor, of games "
-                f"that start unlawfully, is {floor(found):.3g}). With 95 % confidence at most {found.p_avoidable:.2%} "
-                f"of games hold an avoidable one; {found.unsafe:.0%} of seeds have any."
+                f"{where.setting}, {_where(KEY)}: {_told(runs)} unlawful states a game (the paper: {printed}; the "
+                f"floor, of games that start unlawfully, is {floor(found):.3g}). With 95 % confidence at most "
+                f"{found.p_avoidable:.2%} of games hold an avoidable one; {found.unsafe:.0%} of seeds have any."
             )
     ours = results.get(Cell("simple", "scopil"))
     rivals = {a: results[Cell("simple", a)] for a in ("sac", "icrl") if Cell("simple", a) in results}
@@ -61,11 +66,19 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
         p = permutation_test(_each(ours), _each(runs))
         fewer &= base * FEWER <= theirs
         lines.append(
-            f"simple, {Cell('simple', algorithm).title}: {_told(runs)}, {ratio} "
+            f"simple, {_where(KEY)}, {Cell('simple', algorithm).title}: {_told(runs)}, {ratio} "
             f"(permutation test over seeds, p = {p:.2g})."
         )
+    for key in EVALUATIONS[1:]:
+        others = ", ".join(
+            f"{_told(runs, key=key)} ({Cell('simple', a).title})" for a, runs in rivals.items()
+        )
+        lines.append(f"simple, {_where(key)}: {_told(ours, key=key)} (SCOPIL), {others}.")
     names = " and ".join(Cell("simple", a).title for a in rivals)
-    rule = f"SCOPIL breaks the law at least {FEWER} times less often than {names} on Simple"
+    rule = (
+        f"SCOPIL's greedy play from the demonstrated starts breaks the law at least {FEWER} times less often than "
+        f"that of {names} on Simple; from fresh starts see below"
+    )
     return (f"Yes: {rule}." if fewer else f"No: it is not so that {rule}."), lines
 
 
@@ -98,19 +111,21 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
         p = permutation_test(_each(a), _each(b))
         gap = float(np.mean(_each(a)) - np.mean(_each(b)))
         names = Cell("simple", with_it).title, Cell("simple", without).title
-        lines.append(
-            f"{names[0]} (with) against {names[1]} (without): {_told(a)} against {_told(b)} unlawful states a game "
-            f"(p = {p:.2g}); reward {_told(a, 'reward')} against {_told(b, 'reward')}; steps {_told(a, 'steps')} "
-            f"against {_told(b, 'steps')}."
-        )
+        lines += [
+            f"{names[0]} (with) against {names[1]} (without), {_where(key)}: {_told(a, key=key)} against "
+            f"{_told(b, key=key)} unlawful states a game (p = {permutation_test(_each(a, key), _each(b, key)):.2g}); "
+            f"steps {_told(a, 'steps', key)} against {_told(b, 'steps', key)}."
+            for key in EVALUATIONS
+        ]
         if with_it == "scopil":
             lines += _duals(*names, a, b)
             effect = "fewer" if gap < 0 else "more"
-            verdict = (
-                f"With it there are {effect} violations (p = {p:.2g})."
-                if p < SIGNIFICANT
-                else f"No difference in violations that these seeds can tell (p = {p:.2g}; we ask for {SIGNIFICANT:g})."
-            )
+            verdict = f"With it there are {effect} violations, {_where(KEY)} (p = {p:.2g})."
+            if p >= SIGNIFICANT:
+                verdict = (
+                    f"No difference in violations, {_where(KEY)}, that these seeds can tell (p = {p:.2g}; we ask for "
+                    f"{SIGNIFICANT:g})."
+                )
     return verdict or "Not answered: it takes finished runs of SCOPIL and S-EiC on Simple.", lines
 
 

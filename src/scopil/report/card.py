@@ -26,12 +26,12 @@ WORDS = (
     "Rwd is the score of a game, normalised; Length the way of the ball in pixels; Steps the decisions of a game.",
     "H, V and C count the states of a game beyond a horizontal line, beyond a vertical line, and in a circle, the "
     "initial state included. F(·) is that count over the game's steps. Sums are written H+C.",
-    "Avoidable leaves the initial state out: a game may start in a circle. The floor is what is left then.",
+    "Avoidable leaves the initial state out: a game may start in a circle. The floor is what initial states add.",
     "Greedy takes the likeliest action, sampled draws from the policy. The paper does not say which it used.",
     "Train starts are the demonstrated initial states, test starts fresh ones, the same for everybody.",
     "A seed is one training from scratch. IQM is the mean of the middle half of seeds, with a bootstrap interval.",
     "P(avoidable) ≤ is the exact (Clopper–Pearson) 95 % bound on the probability that a game holds an avoidable "
-    "violation.",
+    "violation, as if games were independent; those of one seed are not quite.",
     f"Steps to ≤ {SAFE:g} is the median, over seeds, of training steps until a first evaluation with at most "
     f"{SAFE:g} avoidable violations a game.",
 )
@@ -126,5 +126,6 @@ def _clock(report: Report) -> list[Block]:
             )
     total = sum(t.seconds for t in report.timings.values())
     hours = f"All runs together: {total / 3600:.1f} core hours."
-    text = f"One core a run, compilation included; medians over seeds. {hours}"
+    shared = "shared with whatever else the machine did"
+    text = f"One core a run, {shared}, compilation included; medians over seeds. {hours}"
     return [Text(text), Grid(["", "a run", f"to ≤ {SAFE:g} avoidable a game"], rows)]

@@ -149,7 +149,8 @@ def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
                 v.expectation.words(),
                 value,
                 yes if v.holds else no if v.value is not None else "no run",
-                v.expectation.source,
+                v.expectation.source
+                + (f"; tried: {v.expectation.tried}" * bool(v.expectation.tried and not v.holds)),
             ]
         )
     return Grid(["", "found", "", "from"], rows)
