@@ -103,8 +103,10 @@ class Run:
         try:
             return cls(folder, RunSpec(**json.loads((folder / "run.json").read_text())))
         except OSError as error:
+            inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
+            way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
             raise CheckpointError(
-                f"{folder} is not a run folder: no readable run.json ({error.strerror})."
+                f"{folder} is not a run folder: no readable run.json ({error.strerror}).{way_out}"
             ) from error
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}/run.json is damaged: {error}.") from error
