@@ -168,7 +168,9 @@ def test_bad_input_is_one_line(runs, tmp_path, monkeypatch, capsys):
     young.policy_file.unlink()
     assert "no policy and no checkpoint yet" in refused([str(runs[0]), str(young.folder)], capsys)
     assert f"name some: {young.folder}" in refused([str(tmp_path)], capsys)
-    untrained_run(tmp_path / "runs" / "lander" / "s0")  # looks like a reproduction, of no setting of the paper's
+    untrained_run(
+        tmp_path / "runs" / "lander" / "s0"
+    )  # looks like a reproduction, of no setting of the paper's
     assert "is not a run folder" in refused([str(tmp_path / "runs" / "..")], capsys)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert 'pip install "scopil[plots]"' in refused([str(runs[0])], capsys)
