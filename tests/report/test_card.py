@@ -29,7 +29,12 @@ def test_answers_follow_the_numbers():
 
 
 def test_both_modes_must_be_lawful_ones():
-    for change, begins in (({}, "Yes"), ({"both": 0.8}, "No"), ({"lawful": 0.2}, "No")):
+    for change, begins in (
+        ({}, "Yes"),
+        ({"both": 0.8}, "No"),
+        ({"lawful": 0.7}, "Mostly"),
+        ({"lawful": 0.2}, "No"),
+    ):
         results = cell_of("scopil", [0.025], setting="two-modes", modes=MODES | change)
         assert texts(results)[1].startswith(f"{begins}: sampled play passes")
 

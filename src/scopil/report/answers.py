@@ -99,7 +99,8 @@ def _modes(results: Results) -> tuple[str, list[str]]:
         f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated, and "
         f"{lawful:.1%} of its games are lawful"
     )
-    return f"{'Yes' if min(both, lawful) >= BOTH else 'No'}: {rule} (we ask for {BOTH:.0%} of both).", lines
+    verdict = "No" if both < BOTH or lawful < 0.5 else "Yes" if lawful >= BOTH else "Mostly"
+    return f"{verdict}: {rule} (we ask for {BOTH:.0%} of both).", lines
 
 
 def _entropy(results: Results) -> tuple[str, list[str]]:
@@ -131,7 +132,10 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
 
 def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Without entropy in the constraint, λ asks for a policy without any, where α asks for some: they can race."""
-    lines = []
+    share = [summarise(runs, KEY).unsafe for runs in (a, b)]
+    lines = [
+        f"Seeds with an avoidable violation, {_where(KEY)}: {share[0]:.0%} ({with_it}), {share[1]:.0%} ({without})."
+    ]
     for key, sign in (("dual/lambda", "λ"), ("alpha/value", "α")):
         high = [max(r.peaks.get(key, np.nan) for r in runs) for runs in (a, b)]
         if np.isfinite(high).all():
