@@ -25,6 +25,28 @@ def size(summary: Summary) -> str:
     return f"{seeds} × {summary.steps:,} steps"
 
 
+def glance_grid(results: Results) -> Grid:
+    """Every method in a line: unlawful states a game, and the reward."""
+    rows = []
+    for where, runs in results.items():
+        by_key = [summarise(runs, key) for key in EVALUATIONS]
+        printed = PRINTED[where.setting].get(where.algorithm, {})
+        rows.append(
+            [
+                f"{where.title} on {where.setting}",
+                size(by_key[0]).removesuffix(" steps"),
+                printed.get("violations", NONE),
+                *(_cells(found, ["violations"])[0] for found in by_key),
+                printed.get("reward", NONE),
+                _cells(by_key[0], ["reward"])[0],
+            ]
+        )
+    starts = [
+        f"{p}, {'shown' if s == 'train' else 'fresh'}" for p, _, s in (k.partition("/") for k in EVALUATIONS)
+    ]
+    return Grid(["", "seeds × steps", "paper", *starts, "Rwd, paper", "Rwd, greedy"], rows)
+
+
 def paper_grid(group: Group, results: Results) -> Grid:
     """Every method's printed row, then ours from the same kind of starts under both policies."""
     names = _columns(group, results)
@@ -158,7 +180,13 @@ def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
 
 def tables(results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
     """Everything that is numbers. Depends on the runs alone."""
-    blocks: list[Block] = []
+    blocks: list[Block] = [
+        Heading("At a glance"),
+        Text(
+            "Unlawful states a game, greedy or sampled, from the demonstrated (shown) or fresh starts; and the reward."
+        ),
+        glance_grid(results),
+    ]
     for group in shown_groups(results):
         blocks += [
             Heading(group.title),
