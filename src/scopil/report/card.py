@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopil.experiments.expected import Verdict
-from scopil.experiments.paper import GROUPS, Cell
+from scopil.experiments.paper import BUDGETS, GROUPS, Cell
 from scopil.experiments.results import SAFE, Timing
 from scopil.files import write_atomically
 from scopil.report.answers import answers
@@ -97,6 +97,10 @@ def _gaps(report: Report) -> list[Block]:
     for group in shown_groups(report.results):
         cells = [Cell(group.setting, a) for a in group.shown]
         lines += [f"{group.title}: no finished run of {c.title}." for c in cells if c not in report.results]
+    wanted = BUDGETS[report.budget].seeds
+    for where, runs in report.results.items():
+        if len(runs) < wanted:
+            lines.append(f"{where.title} on {where.setting}: {wanted - len(runs)} of {wanted} seeds.")
     lines += [f"{run}: failed ({words})." for run, words in report.failed.items()]
     lines += [f"{run}: {state}." for run, state in report.missing.items() if run not in report.failed]
     if not lines:
