@@ -101,7 +101,12 @@ def test_the_page_needs_nothing_beside_it(written):
 def test_the_page_admits_what_is_missing(written):
     for name in ("report.html", "report.md"):
         page = (written / name).read_text()
-        for line in ("Two-modes: not run.", "no finished run of ICRL", "simple/icrl-0: 5 of 9 steps"):
+        for line in (
+            "Two-modes: not run.",
+            "SAC on simple: 8 of 10 seeds",
+            "no finished run of ICRL",
+            "simple/icrl-0: 5 of 9 steps",
+        ):
             assert line in page
         assert "jax: 0.9, 0.10" in page
     assert "short runs" not in (written / "report.md").read_text()
