@@ -1,5 +1,6 @@
 """`scopil report`: groups, means and bands are right, and every picture is there."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from samples import marble_games
 from scopil.cli import main
 from scopil.demos import store
 from scopil.evaluate.metrics import average, measure
-from scopil.report.curves import behaviour_panels, inner_panels, series
+from scopil.report.curves import COLOURS, behaviour_panels, few_colours, inner_panels, series
 from scopil.report.runs import evaluation_rows, grouped, play_all
 from scopil.train.run import Run
 
@@ -68,6 +69,22 @@ def test_panels_are_the_papers_rows_and_only_what_was_logged():
         "alpha/value",
     ]
     assert inner_panels({"a": [[]]}) == []
+
+
+def test_pictures_with_few_colours_keep_the_rare_ones():
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure, before = Figure(figsize=(4, 3)), io.BytesIO()
+    axes = figure.subplots()
+    for i, colour in enumerate(COLOURS):
+        axes.plot([0, 1], [i, i + 1], color=colour, linewidth=1)
+        axes.fill_between([0, 1], [i, i], [i + 3, i + 3], color=COLOURS[0], alpha=0.1)
+    figure.savefig(before, format="png", dpi=160)
+    after = few_colours(before.getvalue())
+    assert len(after) < len(before.getvalue()) / 1.5
+    seen = [np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int) for png in (before.getvalue(), after)]
+    assert np.abs(seen[0] - seen[1]).max() <= 24
 
 
 def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
