@@ -3,261 +3,370 @@
 agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1", seed=0)
 agent.learn(100_000, progress_bar=True)
 action, _ = agent.predict(obs, deterministic=True)
-agent.save("policy.ckpt");  agent = scopil.load("policy.ckpt")
+agent.save("policy.safetensors");  agent = scopil.load("policy.safetensors")
+
+`scopil.Agent(algorithm, env, demos)` is the same for an algorithm of your own.
 """
 
+import inspect
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.algos import ALGORITHMS, choose
-from scopil.algos.base import Algorithm, NumpyPolicy
+from scopil import agent_settings as accepted
+from scopil.algos import ablations, bc, find, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
+from scopil.algos.base import Algorithm, head_for
+from scopil.config import build, settings
+from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import CheckpointError, ConfigError
-from scopil.evaluate import protocol
-from scopil.evaluate.games import Cost, Game, with_cost
-from scopil.evaluate.metrics import Measures, average, measure
-from scopil.train.checkpoint import load_tree, read_note, save_tree
-from scopil.train.loops import make_loop
-from scopil.train.run import Run, RunSpec
-from scopil.train.trainer import Report, Trainer
+from scopil.evaluate import starts as where
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import Measures, average, measure
+from scopil.evaluate.rules import Rules, with_rules
+from scopil.policy import NumpyPolicy, Policy, read_policy
+from scopil.train.loop import make_loop
+from scopil.train.run import Run, save_learner
+from scopil.train.trainer import Trainer, TrainStatus
+from scopil.treefile import load_tree, read_note
+
+Callback = Callable[[TrainStatus], bool | None]
 
 
 class Agent:
-    """A learner with its environment. `demos` is anything that `scopil.load_demos` takes. Every keyword after `seed` is
-    a field of the algorithm's config."""
+    """A learner with its environment: train it, play it, save it.
 
-    algorithm: Algorithm  # of the class: for discrete actions; of an agent: for its environment's
+    Args:
+        algorithm: which learner, for example `scopil.algos.scopil.ALGORITHM` or one of your own.
+        env: a Gymnasium id, an environment (its wrappers are kept), a vector environment, a function that makes one, or
+            a JAX environment (`FuncEnv`).
+        demos: anything that `scopil.load_demos` takes. Without demonstrations an agent can play, and learn if its
+            algorithm needs none.
+        seed: of everything random.
+        **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
+    """
 
-    def __init__(self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
+    def __init__(
+        self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any
+    ):
+        self.algorithm = algorithm
         self.env = open_env(env)
+        self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
         self.seed = seed
-        self.algorithm = choose(self.algorithm.name, self.env.action_space)
-        self.env_id = id_of(env)
         if isinstance(self.env, HostEnv) and self.env.num_envs is not None:
-            config.setdefault("num_envs", self.env.num_envs)
-        spec = RunSpec(algorithm=self.algorithm.name, env=self.env_id or "", seed=seed, config=config)
-        self.config = spec.build_config(self.algorithm)
-        # Without demonstrations one can play but not learn; `learn` says so.
-        algorithm = replace(self.algorithm, needs_demos=self.algorithm.needs_demos and self.demos is not None)
-        self._trainer = Trainer(make_loop(algorithm, self.env, self.demos), self.config, seed)
-        self._untrained: Any = None  # the learner before training: to look at it makes no replay and no steps
-        self._restored: tuple[Any, int] | None = (
-            None  # a loaded learner and its steps, until training goes on
-        )
-        self._in_numpy: NumpyPolicy | None = None
+            if any(s.name == "num_envs" for s in settings(algorithm.config)):
+                config.setdefault("num_envs", self.env.num_envs)
+        self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
+        if self.demos is not None or not algorithm.needs_demos:
+            make_loop(algorithm, self.env, self.demos)  # refuses what cannot be trained; compiles nothing
+        self._file: tuple[Path, int] | None = None  # a saved learner and its steps, until training goes on
+        self._loaded: Policy | None = None
+        self._numpy: NumpyPolicy | None = None
         self._rng = np.random.default_rng(seed)
+
+    @cached_property
+    def _trainer(self) -> Trainer:
+        return Trainer(make_loop(self.algorithm, self.env, self.demos), self.config, self.seed)
+
+    @cached_property
+    def _untrained(self) -> Any:
+        """The learner before training: looking at it makes no replay and no steps."""
+        playable = self.algorithm if self.demos is not None else _without_demos(self.algorithm)
+        loop = make_loop(playable, self.env, self.demos)
+        key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
+        return jax.jit(loop.init_learner)(key, self.config)
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps made so far."""
-        return self._trainer.env_steps if self._restored is None else self._restored[1]
+        if self._file is not None:
+            return self._file[1]
+        return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
 
     @property
-    def learner(self) -> Any:
-        """The algorithm's state: networks, optimisers, α, λ."""
-        if self._restored is not None:
-            return self._restored[0]
-        if self._trainer.env_steps > 0:
-            return self._trainer.state.learner
-        if self._untrained is None:
-            loop = self._trainer.loop
-            first = jax.jit(lambda key, cfg: loop.init(key, cfg).learner)
-            self._untrained = first(jax.random.key(self.seed), self.config)
-        return self._untrained
+    def state(self) -> Any:
+        """The algorithm's state: networks, optimisers, multipliers."""
+        if self._file is not None:
+            like = jax.eval_shape(lambda: self._untrained)
+            return load_tree(self._file[0], like, within="learner")[0]
+        return self._trainer.state.learner if self.num_timesteps > 0 else self._untrained
+
+    @property
+    def policy(self) -> Policy:
+        """What acts."""
+        return self._loaded if self._loaded is not None else self.algorithm.policy(self.state)
 
     def learn(
-        self,
-        total_timesteps: int,
-        *,
-        progress_bar: bool = False,
-        callback: Callable[[Report], bool | None] = lambda report: None,
+        self, total_timesteps: int, *, progress_bar: bool = False, callback: Callback = lambda status: None
     ) -> "Agent":
-        """Train for `total_timesteps` further steps. `callback` hears of every stretch of a few thousand steps and
-        may stop training by returning True."""
-        if self.demos is None:
-            make_loop(self.algorithm, self.env, None)  # refuses when demonstrations are needed
+        """Train for further steps.
+
+        Args:
+            total_timesteps: how many steps of the environment.
+            progress_bar: whether to show progress, speed and a few metrics.
+            callback: called after every stretch of a few thousand steps with a `TrainStatus` (env_steps, metrics,
+                state); returning True stops training.
+        """
+        if total_timesteps < 1:
+            raise ConfigError(f"total_timesteps = {total_timesteps}; want at least 1.")
         until = self.num_timesteps + total_timesteps
-        self._in_numpy = None
-        if self._restored is not None:
-            learner, steps = self._restored
-            state = self._trainer.state  # replay and environment begin anew
-            self._trainer.state = state._replace(learner=learner, env_steps=jnp.int32(steps))
-            self._restored = None
-        try:
-            self._train(until, progress_bar, callback)
-        except BaseException:
-            if self._trainer.env_steps == 0:  # the state is lost, the learner of a moment ago is not
-                self._restored = self._trainer.last_good
-            raise
+        trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
+        if self._file is not None:
+            learner, steps = self.state, self._file[1]
+            begun = trainer.state  # replay and environment begin anew
+            trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps))
+        self._file = self._loaded = self._numpy = None
+        if not progress_bar:
+            trainer.advance(until, callback)
+            return self
+        from scopil.train.progress import ProgressLines
+
+        with ProgressLines(self.algorithm.title, until) as lines:
+            trainer.advance(until, lambda status: lines(status) or callback(status))
         return self
 
-    def _train(self, until: int, progress_bar: bool, callback: Callable[[Report], bool | None]) -> None:
-        if not progress_bar:
-            return self._trainer.advance(until, callback)
-        from scopil.train.progress import Progress
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """The action for one observation or a batch of them, in the form of Stable-Baselines3.
 
-        with Progress(self.algorithm.title, until) as bar:
-            self._trainer.advance(until, lambda report: bar(report) or callback(report))
-
-    def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
-        """The action for one observation or a batch of them. The second value is there for SB3's callers.
+        Args:
+            observation: as the environment gives it, or a batch of such.
+            state, episode_start: of recurrent policies; ours have none, and they are ignored.
+            deterministic: take the likeliest action instead of a sampled one.
 
         Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
         """
         try:
             obs = self.env.flatten(observation)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"observation is not an array of numbers: {error}.") from error
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise ConfigError(
+                f"observation is not one of {self.env.observation_space}: {type(error).__name__}: {error}."
+            ) from error
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
-        policy = self._in_numpy = self._in_numpy or self.algorithm.in_numpy(self.learner)
-        action = policy(obs, None if deterministic else self._rng)
-        action = action + getattr(self.env.action_space, "start", 0)
+        if self._numpy is None:
+            self._numpy = self.policy.in_numpy()
+        action = self._numpy(obs, None if deterministic else self._rng)
         return (int(action) if action.ndim == 0 else action), None
 
     def play(
-        self, starts: str = "test", games: int | None = None, *, deterministic: bool = True, seed: int = 0
-    ) -> list[Game]:
-        """Whole games from `train` (demonstrated) or `test` (fresh) starts."""
-        demos = self.demos or protocol.demos_for(self.env_id)
-        first = protocol.starts_from(starts, self.env, demos, games)
-        play = protocol.player(self.env, self.algorithm, "greedy" if deterministic else "sampled")
-        return play(self.learner, first, jax.random.key(seed))
+        self,
+        starts: str = "unseen",
+        episodes: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        rules: Rules | None = None,
+    ) -> list[Episode]:
+        """Whole episodes.
+
+        Args:
+            starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", or a file of starts.
+            episodes: how many; default: 40 unseen ones, or one from each demonstrated start.
+            deterministic: take the likeliest action instead of a sampled one.
+            seed: of sampled actions.
+            rules: `rules(obs, action, next_obs)` → a cost, or costs by name, in place of what the environment reports.
+        """
+        demos = self.demos if self.demos is not None else where.shipped_demos(self.env_id)
+        first = where.starts_from(starts, self.env, demos, episodes)
+        played = player(self.env, "greedy" if deterministic else "sampled")(
+            self.policy, first, jax.random.key(seed)
+        )
+        return played if rules is None else with_rules(played, rules)
 
     def evaluate(
-        self, starts: str = "test", games: int | None = None, *, cost: Cost | None = None, **options: Any
+        self,
+        starts: str = "unseen",
+        episodes: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        rules: Rules | None = None,
     ) -> Measures:
-        """The paper's measures, averaged over games. A step with `cost(obs, action, next_obs) > 0` is a violation;
-        without `cost`, what the environment reports as one is."""
-        played = self.play(starts, games, **options)
-        return average([measure(game) for game in (with_cost(played, cost) if cost else played)])
+        """The means over episodes of reward, steps, violations and what else the environment measures. The arguments
+        are those of `play`."""
+        played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
+        return average([measure(episode, self.env) for episode in played])
 
     def save(self, path: str | Path) -> None:
-        """Networks, optimisers and multipliers with everything needed to use them again; not the replay."""
+        """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
         note = {"algorithm": self.algorithm.name, "env": self.env_id, "seed": self.seed}
         note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
-        save_tree(Path(path), {"learner": self.learner}, note)
+        save_learner(Path(path), self.algorithm, self.state, note)
 
-    def restore(self, path: str | Path) -> None:
-        """Take the learner from a saved policy or a checkpoint; replay and environment begin anew."""
-        learner, note = load_tree(Path(path), self._trainer.shape().learner, within="learner")
-        self._restored, self._in_numpy = (learner, int(note.get("env_steps", 0))), None
+    def __repr__(self) -> str:
+        return f"{self.algorithm.title} on {self.env_id or self.env}, {self.num_timesteps:,} steps"
 
 
-def load(path: str | Path, env: AnyEnv | None = None, demos: Any = None) -> Agent:
+def _without_demos(algorithm: Algorithm) -> Algorithm:
+    """Enough of an algorithm to look at its untrained policy."""
+    from dataclasses import replace
+
+    return replace(algorithm, wants=algorithm.wants - {"demo_batch", "demos", "demo_episodes"})
+
+
+def load(
+    path: str | Path, env: AnyEnv | None = None, demos: Any = None, algorithm: Algorithm | None = None
+) -> Agent:
     """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
 
-    `env` is needed when the agent was trained on an object without an id; `demos` to learn on from a policy file
-    with an algorithm that wants them (a run folder has its own).
+    Args:
+        path: the file or folder.
+        env: needed when the agent was trained on an environment without an id.
+        demos: to go on learning from a saved agent whose algorithm needs demonstrations; a run folder has its own.
+        algorithm: needed when the agent's algorithm is not a registered one.
     """
     path = Path(path)
+    final = True
     if path.is_dir():
-        run = Run.open(path)
+        run = Run.open(path, algorithm)
         if demos is None and run.demos_file.exists():
             demos = run.demos()
-        path = run.newest_policy()
-    note = read_note(path)
-    if note.get("algorithm") not in AGENTS:
-        raise CheckpointError(f"{path} was made by {note.get('algorithm')!r}; there are {', '.join(AGENTS)}.")
+        path, final = run.newest_policy(), run.finished
+    policy, note = read_policy(path) if final else (None, read_note(path))
     if env is None and not note.get("env"):
         raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
-    agent = AGENTS[note["algorithm"]](
-        note["env"] if env is None else env, demos, seed=note["seed"], **note["config"]
+    name = note.get("algorithm")
+    if algorithm is None and name is None:
+        raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
+    agent = Agent(
+        algorithm or find(str(name)),
+        note["env"] if env is None else env,
+        demos,
+        seed=note["seed"],
+        **note["config"],
     )
-    agent.restore(path)
     agent.env_id = agent.env_id or note.get("env")
+    agent._file, agent._loaded = (path, int(note.get("env_steps", 0))), policy
     return agent
 
 
-class SCOPIL(Agent):
+class _Named(Agent):
+    """An agent whose algorithm is fixed by its class."""
+
+    _algorithm: Algorithm
+
+    def __init_subclass__(cls) -> None:
+        """Tools that read signatures at run time see every setting."""
+        P = inspect.Parameter
+        fixed = [P("env", P.POSITIONAL_OR_KEYWORD), P("demos", P.POSITIONAL_OR_KEYWORD, default=None)]
+        given = [P("seed", P.KEYWORD_ONLY, default=0)]
+        given += [P(s.name, P.KEYWORD_ONLY, default=s.default) for s in settings(cls._algorithm.config)]
+        cls.__signature__ = inspect.Signature([*fixed, *given])
+
+
+class SCOPIL(_Named):
     """Soft actor-critic under an imitation constraint (docs/algorithms/scopil.md)."""
 
-    algorithm = ALGORITHMS["scopil"]
+    _algorithm = scopil.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.ScopilSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class SAC(Agent):
-    """Soft actor-critic (docs/algorithms/sac.md; for continuous actions docs/algorithms/continuous.md)."""
+class SAC(_Named):
+    """Soft actor-critic: reward alone (docs/algorithms/sac.md)."""
 
-    algorithm = ALGORITHMS["sac"]
+    _algorithm = sac.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.SacSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class SDGD(Agent):
+class SDGD(SCOPIL):
     """SCOPIL with a fixed multiplier."""
 
-    algorithm = ALGORITHMS["s-dgd"]
+    _algorithm = ablations.S_DGD
 
 
-class SEiC(Agent):
+class SEiC(SCOPIL):
     """SCOPIL without entropy in the constraint."""
 
-    algorithm = ALGORITHMS["s-eic"]
+    _algorithm = ablations.S_EIC
 
 
-class SDGDEiC(Agent):
+class SDGDEiC(SCOPIL):
     """SCOPIL with a fixed multiplier and without entropy in the constraint."""
 
-    algorithm = ALGORITHMS["s-dgd-eic"]
+    _algorithm = ablations.S_DGD_EIC
 
 
-class PPO(Agent):
-    """Proximal policy optimisation for discrete actions (docs/algorithms/ppo.md)."""
+class PPO(_Named):
+    """Proximal policy optimisation: reward alone (docs/algorithms/ppo.md)."""
 
-    algorithm = ALGORITHMS["ppo"]
+    _algorithm = ppo.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class PPODGD(Agent):
+class PPODGD(_Named):
     """PPO under SCOPIL's imitation constraint (docs/algorithms/ppo_dgd.md)."""
 
-    algorithm = ALGORITHMS["ppo-dgd"]
+    _algorithm = ppo_dgd.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoDgdSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class ICRL(Agent):
+class ICRL(_Named):
     """Inverse constrained reinforcement learning (docs/algorithms/icrl.md)."""
 
-    algorithm = ALGORITHMS["icrl"]
+    _algorithm = icrl.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.IcrlSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class BC(Agent):
+class BC(_Named):
     """Behaviour cloning: demonstrations alone (docs/algorithms/bc.md)."""
 
-    algorithm = ALGORITHMS["bc"]
+    _algorithm = bc.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.BcSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class OraclePPOLagrangian(Agent):
-    """PPO-Lagrangian that is told the true cost: a yardstick (docs/algorithms/ppo_lagrangian.md)."""
+class OraclePPOLagrangian(_Named):
+    """PPO-Lagrangian that sees the true cost: a yardstick (docs/algorithms/ppo_lagrangian.md)."""
 
-    algorithm = ALGORITHMS["oracle-ppo-lagrangian"]
+    _algorithm = ppo_lagrangian.ORACLE
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoLagrangianSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
 
-class OracleSACLagrangian(Agent):
-    """SAC-Lagrangian that is told the true cost: a yardstick (docs/algorithms/oracles.md)."""
+class OracleSACLagrangian(_Named):
+    """SAC-Lagrangian that sees the true cost: a yardstick (docs/algorithms/oracles.md)."""
 
-    algorithm = ALGORITHMS["oracle-sac-lagrangian"]
+    _algorithm = sac_lagrangian.ORACLE
 
-
-AGENTS: dict[str, type[Agent]] = {
-    cls.algorithm.name: cls
-    for cls in (
-        SCOPIL,
-        SAC,
-        SDGD,
-        SEiC,
-        SDGDEiC,
-        PPO,
-        PPODGD,
-        ICRL,
-        BC,
-        OraclePPOLagrangian,
-        OracleSACLagrangian,
-    )
-}
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.SacLagrangianSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)

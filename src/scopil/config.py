@@ -1,21 +1,139 @@
-"""Frozen configs: numbers are leaves that `vmap` may sweep, structure is static."""
+"""Frozen configs that check themselves.
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import no_type_check
+A field states its meaning and its range where it is declared; help texts, checks, error messages and the tables in the
+docs are all made from there. Real numbers are pytree leaves, which `vmap` may sweep; everything else is structure.
+"""
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar, dataclass_transform, no_type_check
 
 import jax
 
+from scopil.errors import ConfigError
 
-def pytree(*, static: tuple[str, ...]) -> Callable[[type], type]:
-    """Register a frozen dataclass as a pytree whose fields are leaves, all but the `static` ones."""
+T = TypeVar("T")
+_SAME = object()  # the default for continuous actions is the common one
 
-    def register(cls: type) -> type:
-        names = [f.name for f in fields(cls)]
-        unknown = set(static) - set(names)
-        assert not unknown, unknown
-        no_type_check(cls.__init__)  # inside jit and vmap a `float` is an array
-        data = [n for n in names if n not in static]
-        return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(static))
 
-    return register
+def setting(
+    default: Any, about: str, *, low: float = -math.inf, high: float = math.inf, continuous: Any = _SAME
+) -> Any:
+    """A field of a config: its default, what it means, and the range of its values (of each value of a tuple).
+
+    `continuous` is the default for environments with continuous actions where that differs.
+    """
+    return field(
+        default=default, metadata={"about": about, "low": low, "high": high, "continuous": continuous}
+    )
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
+def config(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass of settings, registered as a pytree. A method `problem()` may return what is wrong with a
+    combination of settings."""
+    made: Any = dataclass(frozen=True, kw_only=True)(cls)
+    no_type_check(made.__init__)  # inside jit and vmap a `float` is an array
+    leaves = [f.name for f in fields(made) if f.type in (float, float | None)]
+    static = [f.name for f in fields(made) if f.name not in leaves]
+    return jax.tree_util.register_dataclass(made, data_fields=leaves, meta_fields=static)
+
+
+class Setting(NamedTuple):
+    """One field of a config, for help texts and tables."""
+
+    name: str
+    type: Any
+    default: Any
+    about: str
+    low: float
+    high: float
+
+    @property
+    def range(self) -> str:
+        if math.isinf(self.low) and math.isinf(self.high):
+            return ""
+        if math.isinf(self.high):
+            return f"≥ {self.low:g}"
+        return f"≤ {self.high:g}" if math.isinf(self.low) else f"[{self.low:g}, {self.high:g}]"
+
+
+def settings(cls: type, continuous: bool = False) -> list[Setting]:
+    """Every field of a config, with the defaults for numbered or for continuous actions."""
+    return [
+        Setting(
+            f.name, f.type, _default(f, continuous), f.metadata["about"], f.metadata["low"], f.metadata["high"]
+        )
+        for f in fields(cls)
+    ]
+
+
+def _default(f: Field, continuous: bool) -> Any:
+    other = f.metadata["continuous"]
+    return f.default if other is _SAME or not continuous else other
+
+
+def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
+    """A checked config: the given values over the defaults for the kind of actions."""
+    known = {s.name: s.default for s in settings(cls, continuous)}
+    for name in values:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{hint}")
+    lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
+    made = cls(**(known | dict(values) | lists))
+    check(made)
+    return made
+
+
+def check(cfg: Any) -> None:
+    """Refuse values out of range. Called at the border: a frozen config is rebuilt around tracers inside jit and cannot
+    check itself when it is made."""
+    for f in fields(cfg):
+        low, high = f.metadata["low"], f.metadata["high"]
+        for value in _numbers(f, getattr(cfg, f.name)):
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"{f.name} = {_shown(getattr(cfg, f.name))}; want {_wanted(low, high)}.", setting=f.name
+                )
+    problem = getattr(cfg, "problem", lambda: None)()
+    if problem:
+        raise ConfigError(problem)
+
+
+def _numbers(f: Field, value: Any) -> Iterator[float]:
+    if value is None:
+        if f.default is not None:
+            raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
+        return
+    if isinstance(value, tuple) and not value:
+        raise ConfigError(f"{f.name} = (); want at least one value.", setting=f.name)
+    for number in value if isinstance(value, tuple) else (value,):
+        try:
+            yield float(number)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{f.name} = {value!r}; want a number.", setting=f.name) from error
+
+
+def _shown(value: Any) -> str:
+    return f"{float(value):g}" if not isinstance(value, tuple) else str(value)
+
+
+def _wanted(low: float, high: float) -> str:
+    if math.isinf(high):
+        return f"at least {low:g}"
+    return f"at most {high:g}" if math.isinf(low) else f"a value in [{low:g}, {high:g}]"
+
+
+def markdown_table(cls: type) -> str:
+    """The settings as a table for the docs."""
+    rows = ["| setting | default | range | meaning |", "|---|---|---|---|"]
+    for one, other in zip(settings(cls), settings(cls, continuous=True)):
+        default = f"`{one.default}`"
+        if other.default != one.default:
+            default += f", continuous actions `{other.default}`"
+        rows.append(f"| `{one.name}` | {default} | {one.range} | {one.about} |")
+    return "\n".join(rows) + "\n"

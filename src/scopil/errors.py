@@ -6,7 +6,12 @@ class ScopilError(Exception):
 
 
 class ConfigError(ScopilError):
-    """A setting is out of range or two settings contradict each other."""
+    """A setting is out of range or two settings contradict each other. `setting` names the one that is wrong, so that
+    the command line can speak of its flag."""
+
+    def __init__(self, message: str, setting: str | None = None):
+        super().__init__(message)
+        self.setting = setting
 
 
 class EnvError(ScopilError):

@@ -1,59 +1,51 @@
-"""One algorithm, one file."""
+"""One algorithm, one file. Names are looked up here, for command lines and run folders only.
 
-import gymnasium as gym
+Another package adds its own through the entry-point group `scopil.algorithms`, each naming an `Algorithm`.
+"""
 
-from scopil.algos import (
-    ablations,
-    bc,
-    bc_continuous,
-    icrl,
-    ppo,
-    ppo_dgd,
-    ppo_lagrangian,
-    sac,
-    sac_continuous,
-    sac_lagrangian,
-    scopil,
-    scopil_continuous,
-)
+import difflib
+from functools import cache
+from importlib.metadata import entry_points
+
+from scopil.algos import ablations, bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
 from scopil.algos.base import Algorithm
-from scopil.errors import EnvError
+from scopil.errors import ConfigError
 
-ALGORITHMS: dict[str, Algorithm] = {
-    a.name: a
-    for a in (
-        scopil.ALGORITHM,
-        sac.ALGORITHM,
-        *ablations.DISCRETE,
-        ppo.ALGORITHM,
-        ppo_dgd.ALGORITHM,
-        icrl.ALGORITHM,
-        bc.ALGORITHM,
-        ppo_lagrangian.ORACLE,
-        sac_lagrangian.ORACLE,
-    )
-}
-CONTINUOUS: dict[str, Algorithm] = {
-    a.name: a
-    for a in (
-        scopil_continuous.ALGORITHM,
-        sac_continuous.ALGORITHM,
-        *ablations.CONTINUOUS,
-        bc_continuous.ALGORITHM,
-    )
-}
+_OURS = (
+    scopil.ALGORITHM,
+    sac.ALGORITHM,
+    *ablations.ALGORITHMS,
+    ppo.ALGORITHM,
+    ppo_dgd.ALGORITHM,
+    icrl.ALGORITHM,
+    bc.ALGORITHM,
+    ppo_lagrangian.ORACLE,
+    sac_lagrangian.ORACLE,
+)
 
 
-def choose(name: str, action_space: gym.Space) -> Algorithm:
-    """The form of an algorithm that an action space asks for."""
-    if not isinstance(action_space, gym.spaces.Box):
-        return ALGORITHMS[name]
-    if name not in CONTINUOUS:
-        raise EnvError(
-            f"{name} learns discrete actions and the environment's are {action_space}; for a Box there are "
-            f"{', '.join(CONTINUOUS)}."
-        )
-    return CONTINUOUS[name]
+@cache
+def registered() -> dict[str, Algorithm]:
+    """Every algorithm with a name: ours, then those of installed packages."""
+    found = {algorithm.name: algorithm for algorithm in _OURS}
+    for point in entry_points(group="scopil.algorithms"):
+        algorithm = point.load()
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(
+                f"entry point {point.name!r} ({point.value}) is a {type(algorithm).__name__}; want a scopil.Algorithm."
+            )
+        found.setdefault(algorithm.name, algorithm)
+    return found
 
 
-__all__ = ["ALGORITHMS", "CONTINUOUS", "Algorithm", "choose"]
+def find(name: str) -> Algorithm:
+    """The algorithm of a name."""
+    known = registered()
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"no algorithm is called {name!r}; there are {', '.join(known)}.{hint}")
+    return known[name]
+
+
+__all__ = ["Algorithm", "find", "registered"]

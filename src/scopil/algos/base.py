@@ -1,112 +1,127 @@
-"""What every algorithm is made of: a config, a state, and a handful of pure functions."""
+"""What every algorithm is made of: a config, a state, and three pure functions.
+
+    init(key, spaces, cfg)          → state
+    update(state, data, cfg, key)   → state, metrics
+    policy(state)                   → Policy
+
+`data` has the parts that the algorithm asks for in `wants`, and None for all others.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from scopil.errors import EnvError
-from scopil.types import PRNGKey
+from scopil.core.heads import BoxHead, DiscreteHead, Head
+from scopil.errors import ConfigError, EnvError
+from scopil.policy import Policy
+from scopil.types import PRNGKey, Transition
 
 Metrics = dict[str, Float[Array, ""]]
+Part = Literal["replay", "rollout", "demo_batch", "demos", "demo_episodes", "play", "true_cost"]
 
 
-class Bounds(NamedTuple):
-    """A box of continuous actions."""
+class DemoTransitions(NamedTuple):
+    """Demonstrated steps."""
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    obs: Float[Array, "M D"]
+    action: Array
+    next_obs: Float[Array, "M D"]
+    episode: Int[Array, " M"]  # which demonstrated episode a step belongs to
+
+
+class PaddedEpisodes(NamedTuple):
+    """Whole episodes, padded to one length."""
+
+    obs: Float[Array, "M T D"]
+    action: Array  # (M, T) numbers or (M, T, A) vectors
+    mask: Bool[Array, "M T"]  # which steps were played
+
+
+class TrueCost(NamedTuple):
+    """What the environment reports as `cost`: for oracles, which are yardsticks. No other learner sees it."""
+
+    batch: Array  # of the replay batch (B,), or of the rollout (T, N)
+    newest: Array  # of the step that every environment has just made (N,)
+
+
+class Data(NamedTuple):
+    """What an update learns from. The loop fills the parts that the algorithm wants."""
+
+    replay: Transition | None = None  # a batch from the replay: `batch_size` of the last `replay_size` steps
+    rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
+    demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
+    demos: DemoTransitions | None = None  # all demonstrated steps
+    demo_episodes: PaddedEpisodes | None = None  # all demonstrated episodes
+    # (policy, key, count) → so many whole episodes of a sampled policy from fresh starts
+    play: Callable[[Policy, PRNGKey, int], PaddedEpisodes] | None = None
+    true_cost: TrueCost | None = None
 
 
 class Spaces(NamedTuple):
     """What an algorithm builds its networks for."""
 
     obs_dim: int
-    actions: int | Bounds  # how many there are, or between which bounds
-
-    @property
-    def num_actions(self) -> int:
-        assert isinstance(self.actions, int), self.actions
-        return self.actions
-
-    @property
-    def bounds(self) -> Bounds:
-        assert isinstance(self.actions, Bounds), self.actions
-        return self.actions
-
-
-class Pairs(NamedTuple):
-    """Demonstrated (state, action) pairs."""
-
-    obs: Float[Array, "B D"]
-    action: Array
-
-
-NumpyLogits = Callable[[Any], Callable[[np.ndarray], np.ndarray]]
-# (observations, a generator to sample by or None for the greedy action) → actions
-NumpyPolicy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
-
-
-def _actor_in_numpy(state: Any) -> Callable[[np.ndarray], np.ndarray]:
-    return state.actor.params.in_numpy()
+    head: Head  # how many actions there are, or between which bounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A learner as the training loop sees it."""
+    """A learner as a value: hand it to `scopil.Agent`, `RunSpec` or a study. Its name is for command lines and run
+    folders alone."""
 
-    name: str  # as on the command line
-    title: str  # as in the paper's tables
-    config: type
-    init: Callable[[PRNGKey, Spaces, Any], Any]  # (key, spaces, config) → state
-    policy: Callable[[Any, Array], Any]  # (state, observations) → distribution over actions
-    update: Callable[..., tuple[Any, Metrics]]  # off-policy: (state, batch, demo pairs, config) → state
-    needs_demos: bool
-    budget: int = 1_000_000  # environment steps of the paper's runs
-    numpy_logits: NumpyLogits = _actor_in_numpy  # state → the policy's logits without JAX, for `predict`
+    name: str
+    title: str  # as in tables
+    summary: str  # half a line for the list of algorithms
+    config: type  # made by `scopil.config.config`
+    init: Callable[[PRNGKey, Spaces, Any], Any]
+    update: Callable[[Any, Data, Any, PRNGKey], tuple[Any, Metrics]]
+    policy: Callable[[Any], Policy]
+    wants: frozenset[Part]
+    budget: int = 1_000_000  # environment steps of a full run
+    # Environment steps after which all episodes begin anew, from the config; None: never.
+    restart_every: Callable[[Any], int] | None = None
+    # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
+    learned_cost: Callable[[Any, Array, Array], Array] | None = None
 
-    def in_numpy(self, state: Any) -> NumpyPolicy:
-        """The policy without JAX: for one observation ten times faster than a compiled call."""
-        logits_of = self.numpy_logits(state)
+    def __post_init__(self) -> None:
+        if {"replay", "rollout"} <= self.wants:
+            raise ConfigError(
+                f"{self.name} wants both a replay and rollouts; an update learns from one of them."
+            )
 
-        def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-            logits = logits_of(obs)
-            noisy = logits if rng is None else logits + rng.gumbel(size=logits.shape)
-            return np.asarray(noisy.argmax(axis=-1))
+    @property
+    def needs_demos(self) -> bool:
+        return not self.wants.isdisjoint({"demo_batch", "demos", "demo_episodes"})
 
-        return act
+    @property
+    def steps_environment(self) -> bool:
+        """Cloning learns from demonstrations alone."""
+        return not self.wants.isdisjoint({"replay", "rollout"})
 
 
 def spaces_of(observation_space: gym.Space, action_space: gym.Space) -> Spaces:
     """For any environment we can learn in."""
-    if isinstance(action_space, gym.spaces.Box):
-        return Spaces(_obs_dim(observation_space), _bounds(action_space))
-    return discrete_spaces(observation_space, action_space)
+    if not isinstance(observation_space, gym.spaces.Box) or len(observation_space.shape) != 1:
+        raise EnvError(f"observation space {observation_space}; want a Box with one axis.")
+    return Spaces(observation_space.shape[0], head_for(action_space))
 
 
-def discrete_spaces(observation_space: gym.Space, action_space: gym.Space) -> Spaces:
-    if not isinstance(action_space, gym.spaces.Discrete):
-        raise EnvError(f"action space {action_space}; want Discrete.")
-    return Spaces(_obs_dim(observation_space), int(action_space.n))
-
-
-def _obs_dim(space: gym.Space) -> int:
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-        raise EnvError(f"observation space {space}; want a Box with one axis.")
-    return space.shape[0]
-
-
-def _bounds(space: gym.spaces.Box) -> Bounds:
-    if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
-        raise EnvError(f"action space {space}; want a Box of real numbers with one axis.")
-    if not (
-        np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all()
-    ):
+def head_for(action_space: gym.Space) -> Head:
+    if isinstance(action_space, gym.spaces.Discrete):
+        return DiscreteHead(int(action_space.n), int(action_space.start))
+    if not isinstance(action_space, gym.spaces.Box):
+        raise EnvError(f"action space {action_space}; want Discrete, or a Box of real numbers with one axis.")
+    low, high = action_space.low, action_space.high
+    if len(action_space.shape) != 1 or not np.issubdtype(action_space.dtype, np.floating):
+        raise EnvError(f"action space {action_space}; want a Box of real numbers with one axis.")
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise EnvError(
-            f"action space {space}; want finite bounds, each low below its high. "
+            f"action space {action_space}; want finite bounds, each low below its high. "
             f"gymnasium.wrappers.RescaleAction or ClipAction gives an environment some."
         )
-    return Bounds(tuple(map(float, space.low)), tuple(map(float, space.high)))
+    return BoxHead(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))

@@ -2,66 +2,86 @@
 
     θ: minimise E_D [ −log π(a|s) ]
 
-One gradient step an environment step of the common loop, so budgets compare; the steps themselves, and their rewards,
-are ignored. No regularisation: a reference for what demonstrations alone can do.
+π(a|s) is SCOPIL's: for continuous actions the probability of the interval a ± ε. One gradient step counts as one step of
+a budget, so that budgets compare; no environment is stepped. No regularisation: a reference for what demonstrations
+alone can do.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from scopil.algos import sac
-from scopil.algos.base import Algorithm, Metrics, Pairs, Spaces
-from scopil.config import pytree
-from scopil.core.distributions import Categorical
-from scopil.core.learner import Learned, descend, learned
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.scopil import resolution_setting
+from scopil.config import config, setting
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.heads import Head
 from scopil.core.nets import MLP
-from scopil.types import PRNGKey, Transition
+from scopil.core.normalise import RunningStats, new_stats, normalise, update_stats
+from scopil.core.soft import operator
+from scopil.types import PRNGKey
 
 
-@pytree(static=("hidden", "demo_batch_size", "grad_steps"))
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config:
     """SCOPIL's defaults."""
 
-    learning_rate: float = 3e-4
-    """η (Adam)."""
-    hidden: tuple[int, ...] = (32, 32)
-    """Widths of the hidden layers."""
-    demo_batch_size: int = 256
-    """Demonstrated pairs per gradient step."""
-    grad_steps: int = 1
-    """Gradient steps per environment step."""
-
-    # The loop asks for these; nothing would change with them, so they are not settings.
-    batch_size: ClassVar[int] = 1
-    replay_size: ClassVar[int] = 1
-    num_envs: ClassVar[int] = 1
+    learning_rate: float = setting(3e-4, "η (Adam).", low=0)
+    hidden: tuple[int, ...] = setting(
+        (32, 32), "Widths of the hidden layers.", low=1, continuous=(64, 64)
+    )
+    demo_batch_size: int = setting(256, "Demonstrated steps per gradient step.", low=1)
+    normalise_obs: bool = setting(
+        False,
+        "Whether the network sees observations with zero mean and unit variance, clipped at ±10.",
+        continuous=True,
+    )
+    action_resolution: float = resolution_setting()
 
 
 class State(NamedTuple):
-    actor: Learned  # θ
+    actor: Trainable  # θ
+    obs_stats: RunningStats | None
+    head: Head
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(learned(MLP((spaces.obs_dim, *cfg.hidden, spaces.num_actions), key)))
+    return State(
+        trainable(MLP((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), key)),
+        new_stats((spaces.obs_dim,)) if cfg.normalise_obs else None,
+        spaces.head,
+    )
 
 
-def update(state: State, batch: Transition, demo: Pairs, cfg: Config) -> tuple[State, Metrics]:
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    demo, op = data.demo_batch, operator(state.head)
+    assert demo is not None
+    obs_stats = update_stats(state.obs_stats, demo.obs)
+    s, action = op.states(normalise(obs_stats, demo.obs)), state.head.to_learner(demo.action)
+    noise = op.noise(key, 0, len(demo.obs), state.head).demo
+
     def loss(actor):
-        pi = Categorical(actor(demo.obs))
-        nll = -pi.log_prob(demo.action).mean()
+        pi = op.imitator(actor, s, noise, cfg.action_resolution)
+        nll = -pi.log_prob(action).mean()
         return nll, {
             "demo/nll": nll,
-            "demo/entropy": pi.entropy().mean(),
-            "demo/accuracy": jnp.mean(pi.log_probs.argmax(-1) == demo.action),
+            "demo/entropy": jax.lax.stop_gradient(pi.entropy()).mean(),
+            "demo/accuracy": jnp.mean(pi.matches(action)),
         }
 
-    actor, _, metrics = descend(state.actor, loss, cfg.learning_rate)
-    return State(actor), metrics
+    actor, _, metrics = gradient_step(state.actor, loss, cfg.learning_rate)
+    return State(actor, obs_stats, state.head), metrics
 
 
 ALGORITHM = Algorithm(
-    name="bc", title="BC", config=Config, init=init, policy=sac.policy, update=update, needs_demos=True
+    name="bc",
+    title="BC",
+    summary="behaviour cloning: demonstrations alone, no reward",
+    config=Config,
+    init=init,
+    update=update,
+    policy=sac.policy,
+    wants=frozenset({"demo_batch"}),
 )

@@ -1,92 +1,148 @@
 """Inverse constrained reinforcement learning (Malik et al. 2021), "as described": learn the cost from demonstrations.
 
     forward    PPO-Lagrangian under c(s,a) = 1 − ζ(s,a), ζ a network in (0, 1), for `forward_steps`
-    sample     as many games of the policy as expert games are drawn
+    sample     as many episodes of the policy as demonstrated episodes are drawn
     backward   at most `backward_iters` Adam steps on  −E_E log(ζ+e) + E_N w log(ζ+e) + ρ (E_E (1−ζ) + E_N (1−ζ)),
-               w each own game's importance weight; no further step once its KLs exceed their bounds
+               w each own episode's importance weight; no further step once its KLs exceed their bounds
 
-Everything is kept from one outer iteration to the next. Departures from the published code, which does not do what it
-describes in places: docs/algorithms/icrl.md.
+Networks, multipliers and statistics are kept from one outer iteration to the next; episodes begin anew. Departures from
+the published code, which in places does not do what it describes: docs/algorithms/icrl.md.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from scopil.algos import ppo, ppo_lagrangian
-from scopil.algos.base import Metrics, Spaces
-from scopil.algos.onpolicy import InverseAlgorithm, Rollout, Trajectories
-from scopil.config import pytree
+from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, Spaces
+from scopil.config import config, setting
 from scopil.core import constraint_net, normalise
-from scopil.core.learner import Learned, descend, learned
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.heads import Head
 from scopil.types import PRNGKey
 
 ADAM = optax.scale_by_adam(eps=1e-5)
 
 
-@pytree(static=(*ppo_lagrangian.STATIC, "forward_steps", "rollouts", "constraint_hidden"))
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config(ppo_lagrangian.Config):
-    forward_steps: int = 200_000
-    """Environment steps of a forward phase, rounded up to whole updates: 204 800."""
-    rollouts: int = 100
-    """Games drawn from the demonstrations, and played by the policy, for each backward phase."""
-    constraint_hidden: tuple[int, ...] = (40, 40)
-    """Widths of the constraint network's hidden layers (ReLU)."""
-    constraint_lr: float = 0.01
-    """Rate of the constraint network (Adam, ε = 1e-5)."""
-    constraint_lr_decay: float = 1.0
-    """The rate is multiplied by this after each outer iteration."""
-    backward_iters: int = 20
-    """Steps of a backward phase, at most."""
-    regulariser: float = 0.5
-    """ρ: how strongly costs are drawn towards 0."""
-    max_forward_kl: float = 10.0
-    """Bound on KL(old ‖ new) of trajectories; inf switches it off."""
-    max_reverse_kl: float = 2.5
-    """Bound on KL(new ‖ old) of trajectories; inf switches it off."""
+    forward_steps: int = setting(
+        200_000, "Environment steps of a forward phase, rounded up to whole updates: 204 800.", low=1
+    )
+    rollouts: int = setting(
+        100,
+        "Episodes drawn from the demonstrations, and played by the policy, for each backward phase.",
+        low=1,
+    )
+    constraint_hidden: tuple[int, ...] = setting(
+        (40, 40), "Widths of the constraint network's hidden layers (ReLU).", low=1
+    )
+    constraint_lr: float = setting(0.01, "Rate of the constraint network (Adam, ε = 1e-5).", low=0)
+    constraint_lr_decay: float = setting(
+        1.0, "The rate is multiplied by this after each outer iteration.", low=0, high=1
+    )
+    backward_iters: int = setting(20, "Steps of a backward phase, at most.", low=1)
+    regulariser: float = setting(0.5, "ρ: how strongly costs are drawn towards 0.", low=0)
+    max_forward_kl: float = setting(
+        10.0, "Bound on KL(old ‖ new) of trajectories; inf switches it off.", low=0
+    )
+    max_reverse_kl: float = setting(
+        2.5, "Bound on KL(new ‖ old) of trajectories; inf switches it off.", low=0
+    )
 
 
 class State(NamedTuple):
-    nets: Learned  # ppo_lagrangian.Nets
-    obs_stats: normalise.Running | None
+    nets: Trainable  # ppo_lagrangian.Nets
+    obs_stats: normalise.RunningStats | None
+    head: Head
     reward_scale: normalise.ReturnScale | None
     cost_scale: normalise.ReturnScale | None
-    penalty: Learned
-    constraint: Learned  # the logit of ζ
+    multiplier: Trainable
+    constraint: Trainable  # the logit of ζ
+    forward_steps: Int[Array, ""]  # environment steps of all forward phases
+    last: Metrics  # of the newest backward phase, and counts over all of them; zeros before the first
+
+
+LAST = ("loss", "steps", "forward_kl", "reverse_kl", "expert_cost", "nominal_cost")
+COUNTS = ("episode_steps", "phases", "all_steps")
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_agent, k_constraint = jax.random.split(key)
     net = constraint_net.constraint_net(
-        spaces.obs_dim, spaces.num_actions, cfg.constraint_hidden, k_constraint
+        spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint
     )
-    return State(*ppo_lagrangian.init(k_agent, spaces, cfg), learned(net, ADAM))
+    last = {f"constraint/{name}": jnp.float32(0) for name in (*LAST, *COUNTS)}
+    return State(
+        *ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, ADAM), jnp.int32(0), last
+    )
 
 
 def cost(state: State, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
-    """c(s, a) = 1 − ζ(s, a): what the learner believes about the law, in (0, 1)."""
+    """c(s, a) = 1 − ζ(s, a): the learned cost, in (0, 1)."""
     return constraint_net.cost(constraint_net.logit(state.constraint.params, obs, action))
 
 
-def update(state: State, rollout: Rollout, demos: None, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    costs = cost(state, rollout.step.obs, rollout.step.action)
-    return ppo_lagrangian.update_under(costs, state, rollout, cfg, key)
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    k_forward, k_outer = jax.random.split(key)
+    step = data.rollout
+    assert step is not None
+    state, metrics = ppo_lagrangian.update_under(
+        cost(state, step.obs, step.action), state, data, cfg, k_forward
+    )
+    done = state.forward_steps + step.reward.size
+    due = done // phase_steps(cfg) > state.forward_steps // phase_steps(cfg)
+    state = state._replace(forward_steps=done)
+    state = jax.lax.cond(due, lambda s: outer(s, data, cfg, k_outer), lambda s: s, state)
+    return state, metrics | state.last
+
+
+def phase_steps(cfg: Config) -> int:
+    """Environment steps of a forward phase, in whole updates."""
+    block = cfg.num_envs * cfg.rollout_steps
+    return -(-cfg.forward_steps // block) * block
+
+
+def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
+    """The end of a forward phase: sample episodes, learn the constraint from them and the demonstrated ones."""
+    assert data.play is not None and data.demo_episodes is not None
+    k_draw, k_play = jax.random.split(key)
+    own = data.play(ppo.policy(state), k_play, cfg.rollouts)
+    phase = state.forward_steps // phase_steps(cfg)
+    experts = draw(k_draw, data.demo_episodes, cfg.rollouts)
+    before = state.last["constraint/all_steps"]
+    state, last = backward(state, experts, own, cfg, phase - 1)
+    last |= {
+        "constraint/episode_steps": own.mask.sum().astype(jnp.float32),
+        "constraint/phases": phase.astype(jnp.float32),
+        "constraint/all_steps": before + last["constraint/steps"],
+    }
+    return state._replace(
+        reward_scale=normalise.restart_scale(state.reward_scale),
+        cost_scale=normalise.restart_scale(state.cost_scale),
+        last=last,
+    )
+
+
+def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
+    """Demonstrated episodes: some of them when there are enough, otherwise with replacement."""
+    there = episodes.mask.shape[0]
+    index = jax.random.choice(key, there, (count,), replace=there < count)
+    return PaddedEpisodes(*(leaf[index] for leaf in episodes))
 
 
 def backward(
-    state: State, expert: Trajectories, nominal: Trajectories, cfg: Config, outer: Array
+    state: State, expert: PaddedEpisodes, nominal: PaddedEpisodes, cfg: Config, outer: Array
 ) -> tuple[State, Metrics]:
     """One backward phase. The bounds are tested before each step, so the first is always made and the one that
     oversteps them stands."""
     rate = cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
 
-    def z(net, games: Trajectories) -> Float[Array, "M T"]:
-        return constraint_net.logit(net, games.obs, games.action)
+    def z(net, episodes: PaddedEpisodes) -> Float[Array, "M T"]:
+        return constraint_net.logit(net, episodes.obs, episodes.action)
 
     z_old = z(state.constraint.params, nominal)
 
@@ -108,7 +164,7 @@ def backward(
 
     def body(carry):
         constraint, taken, _, _ = carry
-        constraint, value, _ = descend(constraint, loss, rate, ADAM)
+        constraint, value, _ = gradient_step(constraint, loss, rate, ADAM)
         return constraint, taken + 1, log_ratios(constraint.params), value
 
     start = (state.constraint, jnp.int32(0), jnp.zeros_like(z_old[:, 0]), jnp.float32(0.0))
@@ -124,19 +180,20 @@ def backward(
     }
 
 
-def _mean_cost(state: State, games: Trajectories) -> Float[Array, ""]:
-    return constraint_net.masked_mean(cost(state, games.obs, games.action), games.mask)
+def _mean_cost(state: State, episodes: PaddedEpisodes) -> Float[Array, ""]:
+    return constraint_net.masked_mean(cost(state, episodes.obs, episodes.action), episodes.mask)
 
 
-ALGORITHM = InverseAlgorithm(
+ALGORITHM = Algorithm(
     name="icrl",
     title="ICRL",
+    summary="learns a cost from demonstrations, then avoids it (PPO-Lagrangian)",
     config=Config,
     init=init,
-    policy=ppo.policy,
     update=update,
-    needs_demos=True,
-    numpy_logits=ppo.numpy_logits,
-    backward=backward,
+    policy=ppo.policy,
+    wants=frozenset({"rollout", "demo_episodes", "play"}),
     budget=40 * 204_800,
+    restart_every=phase_steps,
+    learned_cost=cost,
 )

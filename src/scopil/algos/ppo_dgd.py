@@ -1,13 +1,12 @@
-"""PPO+DGD: PPO's surrogate in place of SAC's objective under SCOPIL's imitation constraint and dual ascent.
+"""PPO+DGD: PPO's surrogate in place of SAC's objective, under SCOPIL's imitation constraint with dual ascent.
 
     G(θ)   = E_D [ −log π(a|s) ] − δ                     the constraint; feasible when ≤ 0
     L(θ,λ) = L_PPO(θ) + λ G(θ)
     θ:       minimise L(θ, λ), then  λ ← [λ + η G(θ)]₊,  each minibatch
 
-SCOPIL's G also has −α H(π(·|s)). The paper's PPO has entropy weight 0, which is its α, so that term is nought here.
+SCOPIL's G also has −α H(π(·|s)). The paper's PPO has entropy weight 0, which plays the part of α, so that term is zero.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -15,74 +14,89 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from scopil.algos import ppo
-from scopil.algos.base import Metrics, Pairs, Spaces
-from scopil.algos.onpolicy import OnPolicyAlgorithm, Rollout
-from scopil.config import pytree
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.scopil import resolution_setting, slack, slack_setting
+from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
-from scopil.core.distributions import Categorical
-from scopil.core.learner import Learned, descend
+from scopil.core.gaussian import Resolved
+from scopil.core.gradient import Trainable, gradient_step
+from scopil.core.heads import Head
 from scopil.types import PRNGKey
 
 
-@pytree(static=(*ppo.STATIC, "demo_batch_size"))
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config(ppo.Config):
-    demo_batch_size: int = 64
-    """Demonstrated pairs per minibatch."""
-    lambda_init: float = 1.05
-    """λ₀, as SCOPIL."""
-    lambda_lr: float = 3e-4
-    """η of the multiplier per minibatch, plain ascent, as SCOPIL."""
-    slack: float = 0.0
-    """δ in nats; 0 asks for the demonstrator exactly (ours: the paper gives no value)."""
+    demo_batch_size: int = setting(64, "Demonstrated steps per minibatch.", low=1)
+    multiplier_init: float = setting(1.05, "λ₀, as SCOPIL.", low=0)
+    multiplier_lr: float = setting(
+        3e-4, "η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0
+    )
+    slack: float | None = slack_setting()
+    action_resolution: float = resolution_setting()
 
 
 class State(NamedTuple):
-    nets: Learned  # ppo.Nets
-    obs_stats: normalise.Running | None
+    nets: Trainable  # ppo.Nets
+    obs_stats: normalise.RunningStats | None
+    head: Head
     reward_scale: normalise.ReturnScale | None
     multiplier: Float[Array, ""]  # λ
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.lambda_init, jnp.float32))
+    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32))
 
 
-def update(state: State, rollout: Rollout, demos: Pairs, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    rollout, demos, head = ppo.see(state, data), data.demos, state.head
+    assert demos is not None
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
-    demos = Pairs(normalise.normalise(state.obs_stats, demos.obs), demos.action)
+    demo_obs = normalise.normalise(state.obs_stats, demos.obs)
+    demo_action = head.to_learner(demos.action)
+    delta = slack(cfg, head)
 
-    def step(carry: tuple[Learned, Array], mini: ppo.Batch, key: PRNGKey):
+    def step(carry: tuple[Trainable, Array], mini: ppo.Batch, key: PRNGKey):
         nets, lam = carry
-        index = jax.random.randint(key, (cfg.demo_batch_size,), 0, demos.action.shape[0])
-        seen, action = demos.obs[index], demos.action[index]
+        k_demo, k_loss = jax.random.split(key)
+        index = jax.random.randint(k_demo, (cfg.demo_batch_size,), 0, len(demo_obs))
+        obs, action = demo_obs[index], demo_action[index]
 
         def g(nets: ppo.Nets) -> Float[Array, ""]:
-            return imitation.nll_constraint(Categorical(nets.actor(seen)), action, 0.0, cfg.slack).mean()
+            pi = imitator(head, nets, obs, cfg.action_resolution)
+            return imitation.nll_constraint(pi, action, 0.0, delta).mean()
 
         # θ: minimise L_PPO(θ) + λ G(θ)
         def lagrangian(nets: ppo.Nets):
-            value, metrics = ppo.loss(nets, mini, cfg)
+            value, metrics = ppo.loss(nets, head, mini, cfg, k_loss)
             return value + lam * g(nets), metrics
 
-        nets, _, metrics = descend(nets, lagrangian, cfg.learning_rate, ppo.rule(cfg))
+        nets, _, metrics = gradient_step(nets, lagrangian, cfg.learning_rate, ppo.optimiser(cfg))
         # λ ← [λ + η G(θ)]₊
         violation = g(nets.params)
-        lam = duals.ascend(lam, violation, cfg.lambda_lr)
-        metrics |= {"dual/constraint": violation, "dual/lambda": lam, "demo/nll": violation + cfg.slack}
+        lam = duals.ascend(lam, violation, cfg.multiplier_lr)
+        metrics |= {"dual/constraint": violation, "dual/lambda": lam, "demo/nll": violation + delta}
         return (nets, lam), metrics
 
     (nets, lam), metrics = ppo.sweep((state.nets, state.multiplier), batch, step, key, cfg)
-    return State(nets, state.obs_stats, reward_scale, lam), metrics
+    obs_stats = ppo.watch(state.obs_stats, rollout.step)
+    return State(nets, obs_stats, head, reward_scale, lam), metrics
 
 
-ALGORITHM = OnPolicyAlgorithm(
+def imitator(
+    head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar
+) -> imitation.Distribution:
+    """The distribution that is asked about demonstrated actions. Its entropy is not used."""
+    pi = head(nets.actor(obs))
+    return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if head.continuous else pi
+
+
+ALGORITHM = Algorithm(
     name="ppo-dgd",
     title="PPO+DGD",
+    summary="PPO under SCOPIL's imitation constraint",
     config=Config,
     init=init,
-    policy=ppo.policy,
     update=update,
-    needs_demos=True,
-    numpy_logits=ppo.numpy_logits,
+    policy=ppo.policy,
+    wants=frozenset({"rollout", "demos"}),
 )

@@ -1,70 +1,64 @@
 """PPO-Lagrangian: PPO with a critic of costs and a multiplier ν, under a given cost function c(s, a).
 
     L(θ)  = [ −E min(ρ A, clip(ρ, 1 ± ε) A) + ν E ρ A_c ] / (1 + ν) − c_H E H + c_V E (V − y)² + c_V E (V_c − y_c)²
-    ν     = softplus(x);  x: one Adam step a rollout that maximises ν (c̄ − budget),  c̄ the rollout's mean raw cost
+    ν     = softplus(x);  x: one Adam step per rollout that maximises ν (c̄ − budget),  c̄ the rollout's mean raw cost
 
 A is standardised within a minibatch, A_c only centred; the cost term is not clipped. As in ICRL's published code.
-`under(cost)` makes the algorithm for a cost of your own. The oracle is told the environment's true cost: a yardstick
-for what is attainable, not a competitor.
+`under(cost)` makes the algorithm for a cost of your own. The oracle sees the environment's true cost: a yardstick for
+what is attainable, not a competitor.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from scopil.algos import ppo
-from scopil.algos.base import Metrics, Spaces
-from scopil.algos.onpolicy import OnPolicyAlgorithm, Rollout
-from scopil.config import pytree
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.config import config, setting
 from scopil.core import normalise, surrogate
-from scopil.core.learner import Learned, descend, learned
-from scopil.core.nets import MLP
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.heads import Head
+from scopil.core.nets import MLP, Network
 from scopil.types import PRNGKey
 
-CostFunction = Callable[
-    [Float[Array, "*B D"], Int[Array, "*B"]], Float[Array, "*B"]
-]  # (observation, action) → cost
-STATIC = (*ppo.STATIC, "normalise_cost")
+CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (observation, action) → cost
 
 
-@pytree(static=STATIC)
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config(ppo.Config):
-    cost_discount: float = 0.99
-    """γ of costs."""
-    cost_gae_lambda: float = 0.95
-    """λ of the costs' advantages."""
-    penalty_init: float = 1.0
-    """ν₀ > 0."""
-    penalty_lr: float = 0.1
-    """Rate of the multiplier before its softplus (Adam)."""
-    budget: float = 0.0
-    """Cost a step that is allowed."""
-    normalise_cost: bool = True
-    """Costs divided by the deviation of their running discounted sum."""
+    cost_discount: float = setting(0.99, "γ of costs.", low=0, high=1)
+    cost_gae_lambda: float = setting(0.95, "λ of the costs' advantages.", low=0, high=1)
+    multiplier_init: float = setting(
+        1.0, "ν₀; its softplus is inverted in float32.", low=1e-6, high=80
+    )
+    multiplier_lr: float = setting(0.1, "Rate of the multiplier before its softplus (Adam).", low=0)
+    budget: float = setting(0.0, "Cost per step that is allowed.", low=0)
+    normalise_cost: bool = setting(
+        True, "Whether costs are divided by the deviation of their running discounted sum."
+    )
 
 
 class Nets(NamedTuple):
-    actor: MLP
+    actor: Network
     critic: MLP
     cost_critic: MLP
 
 
 class State(NamedTuple):
-    nets: Learned  # Nets
-    obs_stats: normalise.Running | None
+    nets: Trainable  # Nets
+    obs_stats: normalise.RunningStats | None
+    head: Head
     reward_scale: normalise.ReturnScale | None
     cost_scale: normalise.ReturnScale | None
-    penalty: Learned  # x, with ν = softplus(x)
+    multiplier: Trainable  # x, with ν = softplus(x)
 
 
 class Batch(NamedTuple):
-    seen: Float[Array, "B D"]
-    action: Int[Array, " B"]
+    obs: Float[Array, "B D"]
+    action: Array
     log_prob: Float[Array, " B"]
     advantage: Float[Array, " B"]
     target: Float[Array, " B"]
@@ -80,35 +74,42 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         ppo.critic_net(k_cost, spaces, cfg),
     )
     return State(
-        learned(nets, ppo.rule(cfg)),
-        *ppo.fresh_statistics(spaces, cfg),
-        normalise.fresh_scale(cfg.num_envs) if cfg.normalise_cost else None,
-        learned(jnp.log(jnp.expm1(jnp.asarray(cfg.penalty_init, jnp.float32)))),
+        trainable(nets, ppo.optimiser(cfg)),
+        *ppo.statistics(spaces, cfg),
+        normalise.new_scale(cfg.num_envs) if cfg.normalise_cost else None,
+        trainable(jnp.log(jnp.expm1(jnp.asarray(cfg.multiplier_init, jnp.float32)))),
     )
 
 
 def update_under(
-    cost: Float[Array, "T N"], state: Any, rollout: Rollout, cfg: Config, key: PRNGKey
+    cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey
 ) -> tuple[Any, Metrics]:
     """One update on a rollout whose steps cost so much. `state` may have more fields than State; they stay."""
+    rollout = ppo.see(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
-    nu = jax.nn.softplus(state.penalty.params)
+    nu = jax.nn.softplus(state.multiplier.params)
 
-    def step(nets: Learned, mini: Batch, key: PRNGKey) -> tuple[Learned, Metrics]:
-        nets, _, metrics = descend(nets, lambda p: loss(p, mini, nu, cfg), cfg.learning_rate, ppo.rule(cfg))
+    def step(nets: Trainable, mini: Batch, key: PRNGKey) -> tuple[Trainable, Metrics]:
+        # θ: minimise L(θ)
+        nets, _, metrics = gradient_step(
+            nets, lambda p: loss(p, state.head, mini, nu, cfg, key), cfg.learning_rate, ppo.optimiser(cfg)
+        )
         return nets, metrics
 
     nets, metrics = ppo.sweep(state.nets, batch, step, key, cfg)
 
     # ν: maximise ν (c̄ − budget)
     excess = cost.mean() - cfg.budget
-    penalty, _, _ = descend(state.penalty, lambda x: (-jax.nn.softplus(x) * excess, None), cfg.penalty_lr)
-    metrics |= {"cost/mean": cost.mean(), "dual/lambda": jax.nn.softplus(penalty.params)}
-    return state._replace(nets=nets, penalty=penalty, **scales), metrics
+    multiplier, _, _ = gradient_step(
+        state.multiplier, lambda x: (-jax.nn.softplus(x) * excess, None), cfg.multiplier_lr
+    )
+    metrics |= {"cost/mean": cost.mean(), "dual/lambda": jax.nn.softplus(multiplier.params)}
+    obs_stats = ppo.watch(state.obs_stats, rollout.step)
+    return state._replace(nets=nets, multiplier=multiplier, obs_stats=obs_stats, **scales), metrics
 
 
 def prepare(
-    cost: Float[Array, "T N"], state: Any, rollout: Rollout, cfg: Config
+    cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config
 ) -> tuple[Batch, dict[str, Any]]:
     """What PPO wants of a rollout, and the same of its costs."""
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
@@ -119,12 +120,14 @@ def prepare(
     return Batch(*batch, *ppo.flat(costs)), {"reward_scale": reward_scale, "cost_scale": cost_scale}
 
 
-def loss(nets: Nets, mini: Batch, nu: Float[Array, ""], cfg: Config) -> tuple[Float[Array, ""], Metrics]:
+def loss(
+    nets: Nets, head: Head, mini: Batch, nu: Float[Array, ""], cfg: Config, key: PRNGKey
+) -> tuple[Float[Array, ""], Metrics]:
     """L(θ) of a minibatch."""
-    objective, log_ratio, metrics = ppo.surrogate_objective(nets, mini, cfg)
+    objective, log_ratio, metrics = ppo.surrogate_objective(nets, head, mini, cfg, key)
     harm = surrogate.unclipped(log_ratio, surrogate.centred(mini.cost_advantage)).mean()
-    value_loss = ppo.squared_error(nets.critic, mini.seen, mini.target)
-    cost_value_loss = ppo.squared_error(nets.cost_critic, mini.seen, mini.cost_target)
+    value_loss = ppo.squared_error(nets.critic, mini.obs, mini.target)
+    cost_value_loss = ppo.squared_error(nets.cost_critic, mini.obs, mini.cost_target)
     value = (
         (-objective + nu * harm) / (1.0 + nu)
         - cfg.entropy_weight * metrics["policy/entropy"]
@@ -137,36 +140,38 @@ def loss(nets: Nets, mini: Batch, nu: Float[Array, ""], cfg: Config) -> tuple[Fl
     }
 
 
-def under(
-    cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-Lagrangian"
-) -> OnPolicyAlgorithm:
+def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-Lagrangian") -> Algorithm:
     """PPO-Lagrangian under a cost of observations and actions that you know."""
 
-    def update(
-        state: State, rollout: Rollout, demos: None, cfg: Config, key: PRNGKey
-    ) -> tuple[State, Metrics]:
-        return update_under(cost(rollout.step.obs, rollout.step.action), state, rollout, cfg, key)
+    def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+        assert data.rollout is not None
+        return update_under(cost(data.rollout.obs, data.rollout.action), state, data, cfg, key)
 
-    return _algorithm(name, title, update)
-
-
-def _told(state: State, rollout: Rollout, demos: None, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    assert rollout.told is not None
-    return update_under(rollout.told, state, rollout, cfg, key)
-
-
-def _algorithm(name: str, title: str, update: Callable, oracle: bool = False) -> OnPolicyAlgorithm:
-    return OnPolicyAlgorithm(
+    return Algorithm(
         name=name,
         title=title,
+        summary="PPO under a cost that you know",
         config=Config,
         init=init,
-        policy=ppo.policy,
         update=update,
-        needs_demos=False,
-        numpy_logits=ppo.numpy_logits,
-        oracle=oracle,
+        policy=ppo.policy,
+        wants=frozenset({"rollout"}),
+        learned_cost=lambda state, obs, action: cost(obs, action),
     )
 
 
-ORACLE = _algorithm("oracle-ppo-lagrangian", "PPO-Lagrangian (oracle)", _told, oracle=True)
+def _oracle_update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    assert data.true_cost is not None
+    return update_under(data.true_cost.batch, state, data, cfg, key)
+
+
+ORACLE = Algorithm(
+    name="oracle-ppo-lagrangian",
+    title="PPO-Lagrangian (oracle)",
+    summary="PPO that sees the true cost: a yardstick",
+    config=Config,
+    init=init,
+    update=_oracle_update,
+    policy=ppo.policy,
+    wants=frozenset({"rollout", "true_cost"}),
+)

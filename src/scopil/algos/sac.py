@@ -1,153 +1,216 @@
-"""Soft actor-critic for discrete actions: no demonstrations, no multiplier. One gradient step:
+"""Soft actor-critic (Haarnoja et al. 2018): no demonstrations, no multiplier. One gradient step:
 
-V(s')   = Σ_a π(a|s') [ min_x Q_ψx(s',a) − α log π(a|s') ]
-y       = r + γ (1 − terminated) V(s')
-J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                          minimised in φ1, φ2
-J_π(θ)  = E_B [ α H(π(·|s)) + Σ_a π(a|s) min_x Q_φx(s,a) ]  maximised in θ
-α:        minimise α ( E_B H(π(·|s)) − H̄ ),  H̄ = 0.4 log|A|
+V(s)    = α H(π(·|s)) + E_{a~π} min_x Q_x(s,a)                the critics' targets ψx at s', the critics φx at s
+y       = r + γ (1 − terminated) V_ψ(s')
+J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                              minimised in φ1, φ2
+J_π(θ)  = E_B V_φ(s)                                          maximised in θ
+α:        minimise α ( E_B H(π(·|s)) − H̄ )
 ψx      ← ε φx + (1 − ε) ψx
+
+Expectations over numbered actions are exact sums; over continuous ones they are taken at one drawn action, with the
+density of the action in [−1, 1]^A (core/soft.py has both operators).
 """
 
-from dataclasses import dataclass
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
-from scopil.algos.base import Algorithm, Metrics, Spaces
-from scopil.config import pytree
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.config import config, setting
 from scopil.core import soft
-from scopil.core.distributions import Categorical, pick
-from scopil.core.learner import Learned, descend, learned
-from scopil.core.nets import MLP, columns, polyak
-from scopil.types import PRNGKey, Transition
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.heads import Head
+from scopil.core.nets import MLP
+from scopil.core.normalise import RunningStats, new_stats, normalise, update_stats
+from scopil.core.soft import Noise, operator, soft_value
+from scopil.policy import Policy
+from scopil.types import PRNGKey
+
+LOG_2 = math.log(2.0)  # the entropy of the uniform density on [−1, 1]
 
 
-@pytree(static=("hidden", "batch_size", "replay_size", "num_envs", "grad_steps"))
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config:
     """The paper's defaults; what the paper leaves open is marked ours."""
 
-    discount: float = 0.99
-    """γ per environment step, in [0, 1)."""
-    learning_rate: float = 3e-4
-    """η of policy and critics (Adam)."""
-    alpha_lr: float = 2e-3
-    """κ, rate of log α (Adam)."""
-    polyak: float = 5e-3
-    """ε, share of the critics that enters their targets each gradient step."""
-    target_entropy: float = 0.4
-    """H̄ as a share of log|A|, the entropy of the uniform policy."""
-    log_alpha_init: float = 0.0
-    """log α₀ (ours)."""
-    hidden: tuple[int, ...] = (32, 32)
-    """Widths of the hidden layers of every network."""
-    batch_size: int = 256
-    """Transitions from the replay per gradient step."""
-    replay_size: int = 1_000_000
-    """Transitions kept."""
-    num_envs: int = 1
-    """Environments stepped together (ours)."""
-    grad_steps: int = 1
-    """Gradient steps per step of all environments (ours)."""
+    discount: float = setting(0.99, "γ per environment step.", low=0, high=1)
+    learning_rate: float = setting(3e-4, "η of policy and critics (Adam).", low=0)
+    alpha_lr: float = setting(2e-3, "κ, rate of log α (Adam).", low=0, continuous=3e-4)
+    polyak: float = setting(
+        5e-3, "ε, share of the critics that enters their targets each gradient step.", low=0, high=1
+    )
+    target_entropy: float | None = setting(
+        None,
+        "H̄ in nats, of the whole action. None: 0.4 log|A| for |A| numbered actions, −1 for each component of a "
+        "continuous one (a density on [−1, 1]).",
+        low=-1000,
+    )
+    log_alpha_init: float = setting(0.0, "log α₀ (ours).")
+    hidden: tuple[int, ...] = setting(
+        (32, 32), "Widths of the hidden layers of every network.", low=1, continuous=(64, 64)
+    )
+    batch_size: int = setting(256, "Transitions from the replay per gradient step.", low=1)
+    replay_size: int = setting(1_000_000, "Transitions kept.", low=1)
+    num_envs: int = setting(1, "Environments stepped together (ours).", low=1)
+    grad_steps: int = setting(1, "Gradient steps per step of all environments (ours).", low=1)
+    normalise_obs: bool = setting(
+        False,
+        "Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+        continuous=True,
+    )
+
+    def problem(self) -> str | None:
+        if self.replay_size % self.num_envs:
+            return f"replay_size {self.replay_size} is not a multiple of num_envs {self.num_envs}; change one."
+        if self.replay_size < self.batch_size:
+            return f"replay_size {self.replay_size} is smaller than batch_size {self.batch_size}."
+        return None
 
 
 class State(NamedTuple):
-    actor: Learned  # θ
-    critics: Learned  # (φ1, φ2)
+    actor: Trainable  # θ
+    critics: Trainable  # (φ1, φ2)
     targets: tuple[MLP, MLP]  # (ψ1, ψ2)
-    log_alpha: Learned
+    log_alpha: Trainable
+    obs_stats: RunningStats | None
+    head: Head
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_actor, k_1, k_2 = jax.random.split(key, 3)
-    sizes = (spaces.obs_dim, *cfg.hidden, spaces.num_actions)
+    sizes = operator(spaces.head).critic_sizes(spaces.obs_dim, cfg.hidden, spaces.head)
     critics = (MLP(sizes, k_1), MLP(sizes, k_2))
     return State(
-        learned(MLP(sizes, k_actor)),
-        learned(critics),
+        trainable(MLP((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), k_actor)),
+        trainable(critics),
         critics,
-        learned(jnp.asarray(cfg.log_alpha_init, jnp.float32)),
+        trainable(jnp.asarray(cfg.log_alpha_init, jnp.float32)),
+        new_stats((spaces.obs_dim,)) if cfg.normalise_obs else None,
+        spaces.head,
     )
 
 
-def policy(state: Any, obs: Float[Array, "*B D"]) -> Categorical:
-    return Categorical(state.actor.params(obs))
+def policy(state: Any) -> Policy:
+    return Policy(state.obs_stats, state.actor.params, state.head)
 
 
-def pi(actor: MLP, s: Float[Array, "D B"]) -> Categorical:
-    """π(·|s) of states that are columns."""
-    return Categorical(actor.columns(s), axis=0)
-
-
-def update(state: State, batch: Transition, cfg: Config) -> tuple[State, Metrics]:
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    seen = see(state, data, key)
     alpha = jnp.exp(state.log_alpha.params)
-    s = columns(batch.obs)
-    critics, m_q = critic_step(state, s, batch, alpha, cfg)
-    q = least(critics.params, s)
+
+    # φx: minimise J_Q(φx)
+    critics, m_q = critic_step(state, seen, alpha, cfg)
 
     # θ: maximise J_π(θ)
     def loss(actor):
-        j_pi = soft.policy_objective(pi(actor, s), q, alpha).mean()
+        j_pi = policy_objective(actor, critics.params, seen, alpha)
         return -j_pi, j_pi
 
-    actor, _, j_pi = descend(state.actor, loss, cfg.learning_rate)
-    log_alpha, m_alpha = temperature_step(state.log_alpha, pi(actor.params, s), cfg)
+    actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
+    log_alpha, m_alpha = temperature_step(state, actor.params, seen, cfg)
+    targets = optax.incremental_update(critics.params, state.targets, cfg.polyak)
     metrics = m_q | m_alpha | {"actor/objective": j_pi}
-    return State(actor, critics, track(state.targets, critics.params, cfg), log_alpha), metrics
+    return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head), metrics
 
 
-# --- parts shared with SCOPIL ------------------------------------------------------------------------------------
+# --- parts shared with SCOPIL and SAC-Lagrangian ---------------------------------------------------------------------
 
 
-def least(critics: tuple[MLP, MLP], s: Float[Array, "D B"]) -> Float[Array, "A B"]:
-    """min_x Q_x(s, ·)"""
-    return jnp.minimum(critics[0].columns(s), critics[1].columns(s))
+class Seen(NamedTuple):
+    """The data of one gradient step as the networks see it: observations normalised, actions in the learner's units."""
+
+    op: Any
+    s: Array
+    action: Array
+    reward: Float[Array, " B"]
+    s_next: Array
+    terminated: Array
+    s_demo: Array | None
+    demo_action: Array | None
+    noise: Noise
+    obs_stats: RunningStats | None
 
 
-def critic_step(
-    state: Any, s: Float[Array, "D B"], batch: Transition, alpha: Float[Array, ""], cfg: Config
-) -> tuple[Learned, Metrics]:
-    """φx: minimise J_Q(φx) against the targets' soft value of the successor."""
-    s_next = columns(batch.next_obs)
-    v_next = soft.soft_value(pi(state.actor.params, s_next), least(state.targets, s_next), alpha)
-    y = soft.td_target(batch.reward, batch.terminated, v_next, cfg.discount)
+def see(state: Any, data: Data, key: PRNGKey) -> Seen:
+    batch, demo, op = data.replay, data.demo_batch, operator(state.head)
+    assert batch is not None
+    obs_stats = state.obs_stats
+    if obs_stats is not None:
+        watched = [batch.obs] if demo is None else [batch.obs, demo.obs]
+        obs_stats = update_stats(obs_stats, jnp.concatenate(watched))
+
+    def states(obs: Array) -> Array:
+        return op.states(normalise(obs_stats, obs))
+
+    to_learner = state.head.to_learner
+    return Seen(
+        op,
+        states(batch.obs),
+        to_learner(batch.action),
+        batch.reward,
+        states(batch.next_obs),
+        batch.terminated,
+        None if demo is None else states(demo.obs),
+        None if demo is None else to_learner(demo.action),
+        op.noise(key, len(batch.reward), 0 if demo is None else len(demo.obs), state.head),
+        obs_stats,
+    )
+
+
+def critic_step(state: Any, seen: Seen, alpha: Float[Array, ""], cfg: Any) -> tuple[Trainable, Metrics]:
+    """φx: minimise J_Q(φx) against the targets' soft value of the next state."""
+    op = seen.op
+    pi_next = op.distribution(state.actor.params, seen.s_next, seen.noise.after)
+    v_next = soft_value(op, state.targets, pi_next, seen.s_next, alpha)
+    y = soft.td_target(seen.reward, seen.terminated, v_next, cfg.discount)
+    return fit_critics("critic", state.critics, seen, y, cfg)
+
+
+def fit_critics(
+    name: str, critics: Trainable, seen: Seen, y: Float[Array, " B"], cfg: Any
+) -> tuple[Trainable, Metrics]:
+    """Two critics: one step down E_B Σ_x ½ (Q_x(s,a) − y)²."""
 
     def loss(critics):
-        q1, q2 = critics[0].columns(s), critics[1].columns(s)
-        j_q = soft.td_loss(q1, batch.action, y) + soft.td_loss(q2, batch.action, y)
-        return j_q.mean(), pick(q1, batch.action, axis=0).mean()
+        q1, q2 = (seen.op.q(critic, seen.s, seen.action) for critic in critics)
+        return (0.5 * (q1 - y) ** 2 + 0.5 * (q2 - y) ** 2).mean(), q1.mean()
 
-    critics, j_q, q_mean = descend(state.critics, loss, cfg.learning_rate)
-    return critics, {"critic/loss": j_q, "critic/q": q_mean}
-
-
-def temperature_step(log_alpha: Learned, pi: Categorical, cfg: Config) -> tuple[Learned, Metrics]:
-    """α: minimise α (E H(π) − H̄); entropy below its target makes α rise."""
-    target = cfg.target_entropy * jnp.log(pi.num_actions)
-    return towards(target, log_alpha, pi.entropy().mean(), cfg)
+    critics, j_q, q_mean = gradient_step(critics, loss, cfg.learning_rate)
+    return critics, {f"{name}/loss": j_q, f"{name}/q": q_mean}
 
 
-def towards(
-    target: Float[Array, ""], log_alpha: Learned, entropy: Float[Array, ""], cfg: Config
-) -> tuple[Learned, Metrics]:
-    gap = entropy - target
-    log_alpha, _, _ = descend(log_alpha, lambda value: (jnp.exp(value) * gap, None), cfg.alpha_lr)
+def policy_objective(actor: MLP, critics: Any, seen: Seen, alpha: Float[Array, ""]) -> Float[Array, ""]:
+    """J_π(θ) = E_B V_φ(s)"""
+    pi = seen.op.distribution(actor, seen.s, seen.noise.now)
+    return soft_value(seen.op, critics, pi, seen.s, alpha).mean()
+
+
+def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any) -> tuple[Trainable, Metrics]:
+    """α: minimise α (E_B H(π) − H̄); entropy below its target makes α rise."""
+    entropy = seen.op.distribution(actor, seen.s, seen.noise.now).entropy().mean()
+    gap = entropy - target_entropy(cfg, state.head)
+    log_alpha, _, _ = gradient_step(state.log_alpha, lambda x: (jnp.exp(x) * gap, None), cfg.alpha_lr)
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
 
 
-def track(targets: tuple[MLP, MLP], critics: tuple[MLP, MLP], cfg: Config) -> tuple[MLP, MLP]:
-    """ψx ← ε φx + (1 − ε) ψx"""
-    return polyak(targets[0], critics[0], cfg.polyak), polyak(targets[1], critics[1], cfg.polyak)
+def target_entropy(cfg: Any, head: Head) -> Any:
+    """H̄ in nats, of the whole action."""
+    if cfg.target_entropy is not None:
+        return cfg.target_entropy
+    return -1.0 * head.num_actions if head.continuous else 0.4 * math.log(head.num_actions)
 
 
 ALGORITHM = Algorithm(
     name="sac",
     title="SAC",
+    summary="soft actor-critic: reward alone, no demonstrations",
     config=Config,
     init=init,
+    update=update,
     policy=policy,
-    update=lambda state, batch, demo, cfg: update(state, batch, cfg),
-    needs_demos=False,
+    wants=frozenset({"replay"}),
 )

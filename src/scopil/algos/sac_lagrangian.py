@@ -1,8 +1,8 @@
-"""SAC-Lagrangian for discrete actions, an oracle: it is told the true cost, which no learner of the paper is.
+"""SAC-Lagrangian, an oracle: it sees the true cost, which no learner of the paper does.
 
-    y_c      = c + γ_c (1 − terminated) Σ_a π(a|s') Q̄^c_ψ(s',a),   Q̄^c the mean of two critics
+    y_c      = c + γ_c (1 − terminated) E_{a~π} Q̄^c_ψ(s',a),   Q̄^c the mean of two critics
     φ^c_x:     minimise E_B ½ (Q^c_φx(s,a) − y_c)²
-    θ:         minimise −J_π(θ) + ν E_B Σ_a π(a|s) Q̄^c_φ(s,a)
+    θ:         minimise −J_π(θ) + ν E_B E_{a~π} Q̄^c_φ(s,a)
     ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost of the step each environment has just made
 
 J_π, the critics of reward, temperature and targets are SAC's. Of two cost critics the mean is taken: the larger, as
@@ -10,87 +10,74 @@ the mirror image of SAC's smaller, would lean upwards at every backup, and ν mu
 for what is attainable, not a competitor (docs/algorithms/oracles.md).
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import sac
-from scopil.algos.base import Algorithm, Metrics, Spaces
-from scopil.config import pytree
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.config import config, setting
 from scopil.core import duals, soft
-from scopil.core.distributions import pick
-from scopil.core.learner import Learned, descend, learned
-from scopil.core.nets import MLP, columns
-from scopil.types import PRNGKey, Transition
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.heads import Head
+from scopil.core.nets import MLP
+from scopil.core.normalise import RunningStats
+from scopil.core.soft import operator
+from scopil.types import PRNGKey
 
 
-class OracleTransition(NamedTuple):
-    """One step, and what the law says of the state it led to."""
-
-    step: Transition
-    cost: Float[Array, "*B"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OracleAlgorithm(Algorithm):
-    """`update` is (state, batch of OracleTransitions, costs of the newest steps, config) → state, metrics."""
-
-
-@pytree(static=("hidden", "batch_size", "replay_size", "num_envs", "grad_steps"))
-@dataclass(frozen=True, kw_only=True)
+@config
 class Config(sac.Config):
-    cost_discount: float = 0.99
-    """γ_c per environment step, in [0, 1)."""
-    lambda_init: float = 0.0
-    """ν₀ ≥ 0."""
-    lambda_lr: float = 1e-3
-    """η_ν per gradient step, plain ascent (ours)."""
-    budget: float = 0.0
-    """Cost a step that is allowed."""
+    cost_discount: float = setting(0.99, "γ_c per environment step.", low=0, high=1)
+    multiplier_init: float = setting(0.0, "ν₀.", low=0)
+    multiplier_lr: float = setting(1e-3, "η_ν per gradient step, plain ascent (ours).", low=0)
+    budget: float = setting(0.0, "Cost per step that is allowed.", low=0)
 
 
 class State(NamedTuple):
-    actor: Learned  # θ
-    critics: Learned  # (φ1, φ2)
+    actor: Trainable  # θ
+    critics: Trainable  # (φ1, φ2)
     targets: tuple[MLP, MLP]  # (ψ1, ψ2)
-    log_alpha: Learned
-    cost_critics: Learned  # (φ^c_1, φ^c_2)
+    log_alpha: Trainable
+    obs_stats: RunningStats | None
+    head: Head
+    cost_critics: Trainable  # (φ^c_1, φ^c_2)
     cost_targets: tuple[MLP, MLP]  # (ψ^c_1, ψ^c_2)
     multiplier: Float[Array, ""]  # ν
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_sac, k_1, k_2 = jax.random.split(key, 3)
-    sizes = (spaces.obs_dim, *cfg.hidden, spaces.num_actions)
+    sizes = operator(spaces.head).critic_sizes(spaces.obs_dim, cfg.hidden, spaces.head)
     critics = (MLP(sizes, k_1), MLP(sizes, k_2))
-    return State(
-        *sac.init(k_sac, spaces, cfg), learned(critics), critics, jnp.asarray(cfg.lambda_init, jnp.float32)
-    )
+    nu = jnp.asarray(cfg.multiplier_init, jnp.float32)
+    return State(*sac.init(k_sac, spaces, cfg), trainable(critics), critics, nu)
 
 
-def update(
-    state: State, batch: OracleTransition, newest: Float[Array, " N"], cfg: Config
-) -> tuple[State, Metrics]:
-    alpha, nu, step = jnp.exp(state.log_alpha.params), state.multiplier, batch.step
-    s = columns(step.obs)
-    critics, m_q = sac.critic_step(state, s, step, alpha, cfg)
-    cost_critics, m_c = cost_critic_step(state, s, batch, cfg)
-    q, q_c = sac.least(critics.params, s), between(cost_critics.params, s)
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    assert data.true_cost is not None
+    seen, newest = sac.see(state, data, key), data.true_cost.newest
+    alpha, nu, op = jnp.exp(state.log_alpha.params), state.multiplier, seen.op
 
-    # θ: minimise −J_π(θ) + ν E_B Σ_a π(a|s) Q^c(s,a)
+    # φx: minimise J_Q(φx);  φ^c_x: minimise the squared error to y_c
+    critics, m_q = sac.critic_step(state, seen, alpha, cfg)
+    cost_critics, m_c = cost_critic_step(state, seen, data.true_cost.batch, cfg)
+
+    # θ: minimise −J_π(θ) + ν E_B E_{a~π} Q̄^c(s,a)
     def lagrangian(actor):
-        pi = sac.pi(actor, s)
-        j_pi, harm = soft.policy_objective(pi, q, alpha).mean(), pi.expect(q_c).mean()
+        pi = op.distribution(actor, seen.s, seen.noise.now)
+        j_pi = soft.soft_value(op, critics.params, pi, seen.s, alpha).mean()
+        harm = op.mean_q(cost_critics.params, pi, seen.s).mean()
         return -j_pi + nu * harm, (j_pi, harm)
 
-    actor, _, (j_pi, harm) = descend(state.actor, lagrangian, cfg.learning_rate)
-    log_alpha, m_alpha = sac.temperature_step(state.log_alpha, sac.pi(actor.params, s), cfg)
+    actor, _, (j_pi, harm) = gradient_step(state.actor, lagrangian, cfg.learning_rate)
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
 
     # ν ← [ν + η_ν (c̄ − budget)]₊
-    nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.lambda_lr)
+    nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.multiplier_lr)
 
     metrics = m_q | m_c | m_alpha | {
         "actor/objective": j_pi,
@@ -98,39 +85,31 @@ def update(
         "dual/lambda": nu,
         "cost/mean": newest.mean(),
     }  # fmt: skip
-    targets = sac.track(state.targets, critics.params, cfg)
-    cost_targets = sac.track(state.cost_targets, cost_critics.params, cfg)
-    return State(actor, critics, targets, log_alpha, cost_critics, cost_targets, nu), metrics
-
-
-def between(critics: tuple[MLP, MLP], s: Float[Array, "D B"]) -> Float[Array, "A B"]:
-    """Q̄^c(s, ·) = ½ (Q^c_1 + Q^c_2)"""
-    return 0.5 * (critics[0].columns(s) + critics[1].columns(s))
+    targets = optax.incremental_update(critics.params, state.targets, cfg.polyak)
+    cost_targets = optax.incremental_update(cost_critics.params, state.cost_targets, cfg.polyak)
+    return State(
+        actor, critics, targets, log_alpha, seen.obs_stats, state.head, cost_critics, cost_targets, nu
+    ), metrics
 
 
 def cost_critic_step(
-    state: State, s: Float[Array, "D B"], batch: OracleTransition, cfg: Config
-) -> tuple[Learned, Metrics]:
+    state: State, seen: sac.Seen, cost: Float[Array, " B"], cfg: Config
+) -> tuple[Trainable, Metrics]:
     """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
-    step, s_next = batch.step, columns(batch.step.next_obs)
-    v_next = sac.pi(state.actor.params, s_next).expect(between(state.cost_targets, s_next))
-    y = soft.td_target(batch.cost, step.terminated, v_next, cfg.cost_discount)
-
-    def loss(critics):
-        q1, q2 = critics[0].columns(s), critics[1].columns(s)
-        j_q = soft.td_loss(q1, step.action, y) + soft.td_loss(q2, step.action, y)
-        return j_q.mean(), pick(q1, step.action, axis=0).mean()
-
-    critics, j_q, q_mean = descend(state.cost_critics, loss, cfg.learning_rate)
-    return critics, {"cost_critic/loss": j_q, "cost_critic/q": q_mean}
+    op = seen.op
+    pi_next = op.distribution(state.actor.params, seen.s_next, seen.noise.after)
+    v_next = op.mean_q(state.cost_targets, pi_next, seen.s_next)
+    y = soft.td_target(cost, seen.terminated, v_next, cfg.cost_discount)
+    return sac.fit_critics("cost_critic", state.cost_critics, seen, y, cfg)
 
 
-ORACLE = OracleAlgorithm(
+ORACLE = Algorithm(
     name="oracle-sac-lagrangian",
     title="SAC-Lagrangian (oracle)",
+    summary="SAC that sees the true cost: a yardstick",
     config=Config,
     init=init,
-    policy=sac.policy,
     update=update,
-    needs_demos=False,
+    policy=sac.policy,
+    wants=frozenset({"replay", "true_cost"}),
 )

@@ -8,7 +8,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from scopil.core.nets import MLP
 from scopil.types import PRNGKey
@@ -18,16 +18,16 @@ LOG_EPS = math.log(1e-5)
 
 
 def constraint_net(obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey) -> MLP:
+    """For `num_actions` numbered actions, or actions of so many components."""
     return MLP((obs_dim + num_actions, *hidden, 1), key)
 
 
-def logit(net: MLP, obs: Float[Array, "*B D"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """z(s, a) from the raw observation, clipped to ±20, and the one-hot action."""
-    num_actions = net.weights[0].shape[1] - obs.shape[-1]
-    x = jnp.concatenate(
-        [jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT), jax.nn.one_hot(action, num_actions, dtype=obs.dtype)], -1
-    )
-    return net(x)[..., 0]
+def logit(net: MLP, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
+    """z(s, a) from the raw observation, clipped to ±20, and the action: one-hot where actions are numbers, as it is
+    where they are vectors."""
+    if jnp.issubdtype(action.dtype, jnp.integer):
+        action = jax.nn.one_hot(action, net.weights[0].shape[1] - obs.shape[-1], dtype=obs.dtype)
+    return net(jnp.concatenate([jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT), action], -1))[..., 0]
 
 
 def cost(z: Float[Array, "*B"]) -> Float[Array, "*B"]:

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from scopil.types import PRNGKey
 
@@ -48,3 +48,7 @@ class Categorical(eqx.Module):
 
     def mode(self) -> Int[Array, "*B"]:
         return jnp.argmax(self.log_probs, axis=self.axis)
+
+    def matches(self, action: Int[Array, "*B"]) -> Bool[Array, "*B"]:
+        """Whether the greedy action is the demonstrated one."""
+        return self.mode() == action

@@ -105,6 +105,24 @@ def orthogonal_mlp(sizes: Sequence[int], key: PRNGKey, head_gain: float) -> MLP:
     return eqx.tree_at(lambda m: (m.weights, m.biases), net, (weights, biases))
 
 
-def polyak(target: MLP, online: MLP, rate: float | Array) -> MLP:
-    """ψ ← ε φ + (1 − ε) ψ"""
-    return jax.tree.map(lambda psi, phi: rate * phi + (1 - rate) * psi, target, online)
+class GaussianNet(eqx.Module):
+    """A network for the mean of a Gaussian beside a log σ that does not depend on the observation."""
+
+    mlp: MLP
+    log_std: Float[Array, " A"]
+
+    def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B A2"]:
+        mean = self.mlp(x)
+        return jnp.concatenate([mean, jnp.broadcast_to(self.log_std, mean.shape)], axis=-1)
+
+    def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
+        mean_of, log_std = self.mlp.in_numpy(), np.array(self.log_std)
+
+        def apply(x: np.ndarray) -> np.ndarray:
+            mean = mean_of(x)
+            return np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], axis=-1)
+
+        return apply
+
+
+Network = MLP | GaussianNet

@@ -15,30 +15,32 @@ LIMIT = 10.0  # normalised numbers are clipped to ± this
 EPS = 1e-8
 
 
-class Running(NamedTuple):
+class RunningStats(NamedTuple):
     """Mean and (population) variance of everything seen so far."""
 
     mean: Float[Array, "*S"]
     var: Float[Array, "*S"]
-    number: Float[Array, ""]  # of observations
+    count: Float[Array, ""]  # of observations
 
 
-def fresh(shape: tuple[int, ...] = ()) -> Running:
-    return Running(jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32), jnp.float32(1e-4))
+def new_stats(shape: tuple[int, ...] = ()) -> RunningStats:
+    return RunningStats(jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32), jnp.float32(1e-4))
 
 
-def absorb(stats: Running | None, batch: Float[Array, "N *S"]) -> Running | None:
+def update_stats(
+    stats: RunningStats | None, batch: Float[Array, "N *S"]
+) -> RunningStats | None:
     """The statistics of what was seen before and `batch` together (Chan et al. 1979)."""
     if stats is None:
         return None
     n = batch.shape[0]
-    total = stats.number + n
+    total = stats.count + n
     delta = batch.mean(0) - stats.mean
-    spread = stats.var * stats.number + batch.var(0) * n + delta**2 * (stats.number * n / total)
-    return Running(stats.mean + delta * (n / total), spread / total, total)
+    spread = stats.var * stats.count + batch.var(0) * n + delta**2 * (stats.count * n / total)
+    return RunningStats(stats.mean + delta * (n / total), spread / total, total)
 
 
-def normalise(stats: Running | None, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+def normalise(stats: RunningStats | None, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     """(x − mean) / √(var + 1e-8), clipped to ±10"""
     if stats is None:
         return x
@@ -46,7 +48,7 @@ def normalise(stats: Running | None, x: Float[Array, "*B D"]) -> Float[Array, "*
     return jnp.clip((x - mean) * scale, -LIMIT, LIMIT)
 
 
-def normalise_in_numpy(stats: Running | None, x: np.ndarray) -> np.ndarray:
+def normalise_in_numpy(stats: RunningStats | None, x: np.ndarray) -> np.ndarray:
     if stats is None:
         return x
     return np.clip((x - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.var) + EPS), -LIMIT, LIMIT)
@@ -56,14 +58,14 @@ class ReturnScale(NamedTuple):
     """What a reward-like signal is divided by: the deviation of its running discounted return."""
 
     running: Float[Array, " N"]  # R ← γ R + r of each environment's episode being played
-    stats: Running
+    stats: RunningStats
 
 
-def fresh_scale(num_envs: int) -> ReturnScale:
-    return ReturnScale(jnp.zeros(num_envs, jnp.float32), fresh())
+def new_scale(num_envs: int) -> ReturnScale:
+    return ReturnScale(jnp.zeros(num_envs, jnp.float32), new_stats())
 
 
-def restarted(scale: ReturnScale | None) -> ReturnScale | None:
+def restart_scale(scale: ReturnScale | None) -> ReturnScale | None:
     """The same statistics, for environments that all begin anew."""
     return None if scale is None else scale._replace(running=jnp.zeros_like(scale.running))
 
@@ -78,7 +80,7 @@ def scale_signal(
     def step(scale: ReturnScale, row):
         r, over = row
         running = discount * scale.running + r
-        stats = absorb(scale.stats, running)
+        stats = update_stats(scale.stats, running)
         assert stats is not None
         scaled = jnp.clip(r * jax.lax.rsqrt(stats.var + EPS), -LIMIT, LIMIT)
         return ReturnScale(jnp.where(over, 0.0, running), stats), scaled

@@ -1,19 +1,114 @@
-"""Soft actor-critic, discrete: one number a sample, the caller averages. Letters as in docs/method.md.
+"""Soft actor-critic's two operators behind one signature, one number per sample; the caller averages.
 
-Samples are columns: Q(s, ·) of a batch is (A, B).
+`ExactSum` sums over numbered actions; `Reparametrised` takes one action drawn by the policy. Both give
+
+    V(s) = E_{a~π} [ Q(s,a) − α log π(a|s) ] = α H(π(·|s)) + E_{a~π} Q(s,a)
+
+which is the critics' target at s' and the actor's objective at s. Letters as in docs/method.md.
 """
 
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.core.distributions import Categorical, pick
+from scopil.core.gaussian import Resolved, Sampled, SquashedGaussian
+from scopil.core.heads import BoxHead, Head
+from scopil.core.nets import MLP, columns
+from scopil.types import PRNGKey
 
 Scalar = float | Float[Array, ""]
+Critics = tuple[MLP, MLP]
 
 
-def soft_value(pi: Categorical, q: Float[Array, "A B"], alpha: Scalar) -> Float[Array, " B"]:
-    """V(s) = Σ_a π(a|s) [ Q(s,a) − α log π(a|s) ]"""
-    return pi.expect(q - alpha * pi.log_probs)
+class Noise(NamedTuple):
+    """The standard normal numbers of one update; None where expectations are sums."""
+
+    after: Float[Array, "B A"] | None  # for actions in the next states
+    now: Float[Array, "B A"] | None  # for actions in the states
+    demo: Float[Array, "M A"] | None  # for actions in demonstrated states
+
+
+class ExactSum:
+    """Numbered actions: a critic has an output for each of them. States are columns, (D, B): 256 samples fill vector
+    registers, nine outputs do not."""
+
+    def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
+        return obs_dim, *hidden, head.num_actions
+
+    def noise(self, key: PRNGKey, rows: int, demo_rows: int, head: Head) -> Noise:
+        return Noise(None, None, None)
+
+    def states(self, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
+        return columns(obs)
+
+    def distribution(self, actor: MLP, s: Float[Array, "D B"], noise: None) -> Categorical:
+        return Categorical(actor.columns(s), axis=0)
+
+    def imitator(self, actor: MLP, s: Float[Array, "D B"], noise: None, resolution: Scalar) -> Categorical:
+        """The distribution that is asked about demonstrated actions."""
+        return Categorical(actor.columns(s), axis=0)
+
+    def q(self, critic: MLP, s: Float[Array, "D B"], action: Int[Array, " B"]) -> Float[Array, " B"]:
+        """Q(s, a)"""
+        return pick(critic.columns(s), action, axis=0)
+
+    def min_q(self, critics: Critics, pi: Categorical, s: Float[Array, "D B"]) -> Float[Array, " B"]:
+        """E_{a~π} min_x Q_x(s, a)"""
+        return pi.expect(jnp.minimum(critics[0].columns(s), critics[1].columns(s)))
+
+    def mean_q(self, critics: Critics, pi: Categorical, s: Float[Array, "D B"]) -> Float[Array, " B"]:
+        """E_{a~π} ½ Σ_x Q_x(s, a)"""
+        return pi.expect(0.5 * (critics[0].columns(s) + critics[1].columns(s)))
+
+
+class Reparametrised:
+    """Continuous actions: a critic sees state and action, and expectations are taken at one drawn action, through which
+    gradients flow."""
+
+    def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
+        return obs_dim + head.num_actions, *hidden, 1
+
+    def noise(self, key: PRNGKey, rows: int, demo_rows: int, head: Head) -> Noise:
+        """All of an update in one draw."""
+        xi = jax.random.normal(key, (2 * rows + demo_rows, head.num_actions))
+        return Noise(xi[:rows], xi[rows : 2 * rows], xi[2 * rows :])
+
+    def states(self, obs: Float[Array, "B D"]) -> Float[Array, "B D"]:
+        return obs
+
+    def distribution(self, actor: MLP, s: Float[Array, "B D"], noise: Float[Array, "B A"]) -> Sampled:
+        return Sampled(SquashedGaussian(actor(s)), noise)
+
+    def imitator(
+        self, actor: MLP, s: Float[Array, "B D"], noise: Float[Array, "B A"], resolution: Scalar
+    ) -> Resolved:
+        return Resolved(SquashedGaussian(actor(s)), noise, resolution)
+
+    def q(self, critic: MLP, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
+        """Samples as columns save a twentieth of an update."""
+        return critic.columns(jnp.concatenate([s.T, action.T]))[0]
+
+    def min_q(self, critics: Critics, pi: Sampled, s: Float[Array, "B D"]) -> Float[Array, " B"]:
+        return jnp.minimum(self.q(critics[0], s, pi.action), self.q(critics[1], s, pi.action))
+
+    def mean_q(self, critics: Critics, pi: Sampled, s: Float[Array, "B D"]) -> Float[Array, " B"]:
+        return 0.5 * (self.q(critics[0], s, pi.action) + self.q(critics[1], s, pi.action))
+
+
+EXACT_SUM, REPARAMETRISED = ExactSum(), Reparametrised()
+
+
+def operator(head: Head) -> Any:
+    """The operator for a kind of actions."""
+    return REPARAMETRISED if isinstance(head, BoxHead) else EXACT_SUM
+
+
+def soft_value(op: Any, critics: Critics, pi: Any, s: Array, alpha: Scalar) -> Float[Array, " B"]:
+    """V(s) = α H(π(·|s)) + E_{a~π} min_x Q_x(s, a)"""
+    return alpha * pi.entropy() + op.min_q(critics, pi, s)
 
 
 def td_target(
@@ -21,15 +116,3 @@ def td_target(
 ) -> Float[Array, " B"]:
     """y = r + γ (1 − terminated) V(s'). A time-out is not a termination: it keeps its future value."""
     return reward + discount * jnp.where(terminated, 0.0, v_next)
-
-
-def td_loss(
-    q: Float[Array, "A B"], action: Int[Array, " B"], target: Float[Array, " B"]
-) -> Float[Array, " B"]:
-    """½ (Q(s,a) − y)²"""
-    return 0.5 * (pick(q, action, axis=0) - target) ** 2
-
-
-def policy_objective(pi: Categorical, q: Float[Array, "A B"], alpha: Scalar) -> Float[Array, " B"]:
-    """J_π = α H(π(·|s)) + Σ_a π(a|s) Q(s,a), to be maximised."""
-    return alpha * pi.entropy() + pi.expect(q)

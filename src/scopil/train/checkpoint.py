@@ -1,93 +1,15 @@
-"""Checkpoints: any pytree of arrays as sealed safetensors. Loading executes nothing.
+"""A folder of numbered checkpoints: whole training states."""
 
-A file holds every array by its path in the tree (typed keys as their data), a JSON note, and a checksum over all
-of it. The unused part of a replay ring is not written: it is zeros.
-"""
-
-import json
 import warnings
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_safetensors
 
-from scopil.core.replay import Replay
 from scopil.errors import CheckpointError
-from scopil.files import seal, unsealed, write_atomically
+from scopil.treefile import as_tree, read_arrays, save_tree
 
-FORMAT = "scopil-checkpoint-1"
-DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u4": "U32", "u1": "U8", "b1": "BOOL"}
 KEEP = 2  # the newest, and one to fall back to
-
-
-def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
-    arrays = {name: _to_numpy(leaf) for name, leaf in _named(_trim(tree))}
-    pieces = _safetensors(arrays, {"scopil": json.dumps({"format": FORMAT, "note": note})})
-    try:
-        write_atomically(path, *pieces, seal(*pieces))
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror}. What was saved before is whole: make room and go on from it."
-        ) from error
-
-
-def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | memoryview]:
-    """The file's pieces. The library joins them first, which for a full replay costs three copies of it, and writes
-    metadata in any order, where equal states are to give equal bytes."""
-    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # keeps every array aligned
-    header: dict[str, Any] = {"__metadata__": metadata}
-    pieces, at = [], 0
-    for name in order:
-        array = np.ascontiguousarray(arrays[name])
-        end = at + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[array.dtype.str[1:]],
-            "shape": arrays[name].shape,
-            "data_offsets": (at, end),
-        }
-        pieces.append(array.reshape(-1).view(np.uint8).data)
-        at = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little") + text, *pieces]
-
-
-def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays by name and the note of a checkpoint, after its seal has been checked."""
-    try:
-        body = unsealed(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}: the file is damaged.") from error
-    if body is None:
-        raise CheckpointError(f"{path}: no checksum at its end: truncated, or not one of our files.")
-    try:
-        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
-        about = json.loads(header["__metadata__"]["scopil"])
-        if about["format"] != FORMAT:
-            raise CheckpointError(f"{path}: format {about['format']}; this scopil reads {FORMAT}.")
-        return load_safetensors(body), about["note"]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: not readable as safetensors ({error}).") from error
-
-
-def read_note(path: Path) -> dict[str, Any]:
-    return read_arrays(path)[1]
-
-
-def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, dict[str, Any]]:
-    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note. `within` picks one
-    branch of what was saved: a policy file and a checkpoint both have a `learner`."""
-    arrays, note = read_arrays(path)
-    if within is not None:
-        heads = (f"['{within}']", f".{within}")
-        arrays = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
-    return _as_tree(arrays, like, path), note
 
 
 class Checkpoints:
@@ -115,7 +37,7 @@ class Checkpoints:
         """The state in the newest checkpoint that is whole; None when there are no checkpoints. One that is whole
         but of another structure is an error: to train over it would be to lose it."""
         found = self._newest()
-        return None if found is None else _as_tree(found[1], like, found[0])
+        return None if found is None else as_tree(found[1], like, found[0])
 
     def _newest(self) -> tuple[Path, dict[str, np.ndarray]] | None:
         """A damaged file is passed over with a warning."""
@@ -130,49 +52,3 @@ class Checkpoints:
                 f"{self.folder}: no checkpoint is whole; remove the run and begin it again."
             )
         return None
-
-
-def _as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
-    wanted = _named(like)
-    if odd := sorted({name for name, _ in wanted} ^ set(arrays)):
-        raise CheckpointError(
-            f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])})."
-        )
-    nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, Replay))
-    rings = {id(node.rows) for node in nodes if isinstance(node, Replay)}
-    leaves = [
-        _from_numpy(arrays[name], leaf, f"{path}: {name}", ring=id(leaf) in rings) for name, leaf in wanted
-    ]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _named(tree: Any) -> list[tuple[str, Any]]:
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _trim(tree: Any) -> Any:
-    def used(node: Any) -> Any:
-        return (
-            node._replace(rows=np.asarray(node.rows)[: int(node.size)]) if isinstance(node, Replay) else node
-        )
-
-    return jax.tree.map(used, tree, is_leaf=lambda node: isinstance(node, Replay))
-
-
-def _to_numpy(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-def _from_numpy(array: np.ndarray, like: Any, what: str, ring: bool) -> jax.Array:
-    if _is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(array))
-    shape = tuple(like.shape)
-    if ring and array.shape[1:] == shape[1:] and len(array) < shape[0]:
-        array = np.concatenate([array, np.zeros((shape[0] - len(array), *shape[1:]), array.dtype)])
-    if array.shape != shape or array.dtype != like.dtype:
-        raise CheckpointError(f"{what} is {array.dtype}{array.shape}; want {like.dtype}{shape}.")
-    return jnp.array(array)

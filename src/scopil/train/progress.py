@@ -1,4 +1,4 @@
-"""Two live lines while training: how far and how fast, and the numbers one watches."""
+"""Two live lines while training: how far and how fast, and the numbers to watch."""
 
 import time
 
@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from scopil.train.trainer import Report
+from scopil.train.trainer import TrainStatus
 
 SHOWN = {
     "episode/return": "return",
@@ -21,24 +21,24 @@ SHOWN = {
 }
 
 
-class Progress:
-    """Use as a context manager and call it with each report."""
+class ProgressLines:
+    """Use as a context manager and call it with each status."""
 
     def __init__(self, title: str, total: int, console: Console | None = None):
         self._title, self._total = title, total
         self._steps = 0
-        self._first: tuple[float, int] | None = None  # time and steps at the first report: compiling is over
+        self._first: tuple[float, int] | None = None  # time and steps at the first call: compiling is over
         self._rate: float | None = None
         self._numbers: dict[str, float] = {}
         self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4)
 
-    def __call__(self, report: Report) -> None:
-        self._numbers |= {k: v for k, v in report.metrics.items() if k in SHOWN and v == v}
-        now, self._steps = time.monotonic(), report.env_steps
+    def __call__(self, status: TrainStatus) -> None:
+        self._numbers |= {k: v for k, v in status.metrics.items() if k in SHOWN and v == v}
+        now, self._steps = time.monotonic(), status.env_steps
         if self._first is None:
-            self._first = now, report.env_steps
+            self._first = now, status.env_steps
         elif now > self._first[0]:
-            self._rate = (report.env_steps - self._first[1]) / (now - self._first[0])
+            self._rate = (status.env_steps - self._first[1]) / (now - self._first[0])
 
     def _lines(self) -> Group:
         line = Table.grid(padding=(0, 2))
@@ -58,7 +58,7 @@ class Progress:
             f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left",
         )
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressLines":
         self._live.start()
         return self
 

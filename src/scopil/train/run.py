@@ -1,15 +1,14 @@
 """A run folder and everything in it.
 
-run.json          algorithm, environment, demonstrations, seed, budget, every config value
-versions.json     of the packages that began it
-demos.npz         the demonstrations, when the algorithm has any
-metrics.jsonl     one line a stretch, the same whoever interrupted the run
-timing.jsonl      wall-clock, which is not the same
-checkpoints/      the newest two training states, complete
-policy.ckpt       the learner at the end
+run.json              algorithm, environment, demonstrations, seed, budget, every config value
+versions.json         of the packages that began it
+demos.npz             the demonstrations, when there are any
+metrics.jsonl         one line per stretch, the same whether or not the run was interrupted
+timing.jsonl          wall-clock times, which differ
+checkpoints/          the newest two training states, complete
+policy.safetensors    the policy at the end, and the learner's state beside it
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -17,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +24,9 @@ from typing import Any
 
 import jax
 
-from scopil.algos import ALGORITHMS, Algorithm, choose
+from scopil.algos import Algorithm, find
+from scopil.algos.base import head_for
+from scopil.config import build
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import BatchEnv
@@ -33,20 +34,25 @@ from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import protocol
 from scopil.evaluate.metrics import average, measure
-from scopil.files import write_atomically
-from scopil.train.checkpoint import Checkpoints, save_tree
-from scopil.train.loops import make_loop
+from scopil.files import Locked, lock, write_atomically
+from scopil.train.checkpoint import Checkpoints
+from scopil.train.loop import make_loop
 from scopil.train.sinks import JsonLines, tensorboard
-from scopil.train.trainer import Report, Trainer
+from scopil.train.trainer import Trainer, TrainStatus
+from scopil.treefile import save_tree
 
+FORMAT = 2  # of run.json
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What a run is. Two runs with equal specs end in equal parameters."""
+    """What a run is. Two runs with equal specs end in equal parameters.
 
-    algorithm: str
+    `config` holds settings of the algorithm that differ from its defaults.
+    """
+
+    algorithm: Algorithm
     env: str
     demos: str | None = None
     seed: int = 0
@@ -56,22 +62,13 @@ class RunSpec:
     config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.algorithm not in ALGORITHMS:
-            raise ConfigError(f"no algorithm {self.algorithm!r}; there are {', '.join(ALGORITHMS)}.")
         for name in ("steps", "eval_every", "checkpoint_every"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.")
+                raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.", setting=name)
 
-    def build_config(self, algorithm: Algorithm | None = None) -> Any:
-        """The settings, for the form of the algorithm that the environment asks for (discrete unless given)."""
-        cls = (algorithm or ALGORITHMS[self.algorithm]).config
-        known = {f.name for f in fields(cls)}
-        if unknown := set(self.config) - known:
-            raise ConfigError(
-                f"{self.algorithm} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
-            )
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in self.config.items()}
-        return cls(**values)
+    def build_config(self, env: BatchEnv) -> Any:
+        """The settings, with the defaults for the environment's kind of actions."""
+        return build(self.algorithm.config, self.config, head_for(env.action_space).continuous)
 
 
 class Run:
@@ -99,16 +96,26 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
+    def open(cls, folder: Path, algorithm: Algorithm | None = None) -> "Run":
+        """`algorithm` is needed for a run of an algorithm that is not registered."""
         try:
-            return cls(folder, RunSpec(**json.loads((folder / "run.json").read_text())))
+            note = json.loads((folder / "run.json").read_text())
+            if note.pop("format", None) != FORMAT:
+                raise CheckpointError(
+                    f"{folder} was made by another version of scopil; run folders from before 0.2 cannot be read: "
+                    f"train again."
+                )
+            name = note.pop("algorithm")
+            if algorithm is not None and algorithm.name != name:
+                raise CheckpointError(f"{folder} is a run of {name}, not of {algorithm.name}.")
+            return cls(folder, RunSpec(algorithm=algorithm or find(name), **note))
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
             way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
             raise CheckpointError(
                 f"{folder} is not a run folder: no readable run.json ({error.strerror}).{way_out}"
             ) from error
-        except (TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}/run.json is damaged: {error}.") from error
 
     @property
@@ -117,7 +124,7 @@ class Run:
 
     @property
     def policy_file(self) -> Path:
-        return self.folder / "policy.ckpt"
+        return self.folder / "policy.safetensors"
 
     @property
     def demos_file(self) -> Path:
@@ -141,16 +148,11 @@ class Run:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
         return None if self.spec.demos is None else store.read(self.demos_file)
 
-    @cached_property
-    def algorithm(self) -> Algorithm:
-        """In the form that the environment's actions ask for."""
-        return choose(self.spec.algorithm, self.env().action_space)
-
     def _trainer(self, demos: Demonstrations | None) -> Trainer:
-        loop = make_loop(self.algorithm, self.env(), demos)
-        return Trainer(loop, self.spec.build_config(self.algorithm), self.spec.seed)
+        loop = make_loop(self.spec.algorithm, self.env(), demos)
+        return Trainer(loop, self.spec.build_config(self.env()), self.spec.seed)
 
-    def train(self, observe: Callable[[Report], bool | None] = lambda report: None) -> bool:
+    def train(self, observe: Callable[[TrainStatus], bool | None] = lambda status: None) -> bool:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
         Returns whether the budget is spent."""
         with self._locked():
@@ -173,16 +175,15 @@ class Run:
                 self.env().close()
             done = trainer.env_steps >= self.spec.steps
             if done:
-                note = self.note() | {"env_steps": trainer.env_steps}
-                save_tree(self.policy_file, {"learner": trainer.state.learner}, note)
+                save_learner(self.policy_file, self.spec.algorithm, trainer.state.learner, self.note(trainer))
         return done
 
     def _listener(
         self,
         trainer: Trainer,
         board: Callable[[int, dict[str, Any]], None],
-        observe: Callable[[Report], bool | None],
-    ) -> Callable[[Report], bool | None]:
+        observe: Callable[[TrainStatus], bool | None],
+    ) -> Callable[[TrainStatus], bool | None]:
         """Evaluates, logs and saves as the stretches go by. Lines are written before the checkpoint after them."""
         evaluate = self._evaluator(trainer.loop.env)
         begun, at = time.monotonic(), trainer.env_steps
@@ -193,36 +194,39 @@ class Run:
             """The first stretch to end at or after a multiple of `every`, and the last one."""
             return step % every < trainer.stretch or step >= self.spec.steps
 
-        def hear(report: Report) -> bool | None:
-            step = report.env_steps
-            row = {"env_steps": step} | report.metrics
+        def observe_all(status: TrainStatus) -> bool | None:
+            step = status.env_steps
+            row = {"env_steps": step} | status.metrics
             if due(self.spec.eval_every, step):
-                row |= evaluate(report)
+                row |= evaluate(status)
             self.metrics.append(row)
             board(step, row)
             seconds = time.monotonic() - begun
             rate = (step - at) / seconds
             self.timing.append({"env_steps": step, "steps_per_second": rate, "seconds": before + seconds})
-            stop = observe(report._replace(metrics=row))
+            stop = observe(status._replace(metrics=row))
             if stop or due(self.spec.checkpoint_every, step):
-                self.checkpoints.save(step, report.state, self.note() | {"env_steps": step})
+                self.checkpoints.save(step, status.state, self.note() | {"env_steps": step})
             return stop
 
-        return hear
+        return observe_all
 
-    def note(self) -> dict[str, Any]:
+    def note(self, trainer: Trainer | None = None) -> dict[str, Any]:
         """What run.json, and every policy file, says of the run."""
-        return asdict(self.spec) | {"config": asdict(self.spec.build_config(self.algorithm))}
+        spec = {f: getattr(self.spec, f) for f in ("env", "demos", "seed", "steps", "eval_every", "checkpoint_every")}
+        note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, **spec}
+        note |= {"config": asdict(self.spec.build_config(self.env()))}
+        return note if trainer is None else note | {"env_steps": trainer.env_steps}
 
-    def _evaluator(self, env: BatchEnv) -> Callable[[Report], dict[str, float]]:
-        """Greedy games, from the demonstrated starts if there are any. They are logged, never fed back."""
+    def _evaluator(self, env: BatchEnv) -> Callable[[TrainStatus], dict[str, float]]:
+        """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back."""
         first = protocol.watched_starts(env, self.demos() or protocol.demos_for(self.spec.env))
-        play = protocol.player(env, self.algorithm, "greedy")
+        play, policy = protocol.player(env, "greedy"), self.spec.algorithm.policy
 
-        def evaluate(report: Report) -> dict[str, float]:
-            key = jax.random.fold_in(jax.random.key(self.spec.seed), report.env_steps)
-            games = play(report.state.learner, first, key)
-            return {f"eval/{k}": v for k, v in average([measure(g) for g in games]).items()}
+        def evaluate(status: TrainStatus) -> dict[str, float]:
+            key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
+            episodes = play(policy(status.state.learner), first, key)
+            return {f"eval/{k}": v for k, v in average([measure(e) for e in episodes]).items()}
 
         return evaluate
 
@@ -233,7 +237,7 @@ class Run:
         return f"The checkpoint of step {int(newest.stem):,} is good: scopil train --resume {self.folder}."
 
     def _warn_of_new_episodes(self, state: Any) -> None:
-        if self.env().stale(state.env):
+        if state.env is not None and self.env().stale(state.env):
             warnings.warn(
                 f"a checkpoint cannot hold what is inside {self.spec.env}: its episodes begin anew here, and the run "
                 f"will not end exactly as an undisturbed one. Everything else goes on.",
@@ -256,13 +260,19 @@ class Run:
 
     @contextmanager
     def _locked(self):
-        """One process a folder; the lock dies with the process, however it dies."""
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ConfigError(f"{self.folder} is being trained by another process.") from error
+        """One process per folder; the lock is released with the process, however it ends."""
+        try:
+            held = lock(self.folder / ".lock")
+        except Locked as error:
+            raise ConfigError(f"{self.folder} is being trained by another process.") from error
+        with held:
             yield
+
+
+def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:
+    """A policy file: the policy, which is read by itself, and the whole learner, to go on from."""
+    policy = algorithm.policy(learner)
+    save_tree(path, {"policy": policy, "learner": learner}, note | {"form": policy.form()})
 
 
 def _versions() -> dict[str, str]:

@@ -1,44 +1,30 @@
-"""The host side of training: run the compiled loop a stretch at a time, check it, and tell observers.
+"""The host side of training: run the compiled loop a stretch at a time, check it, and call observers.
 
 Stretches end at fixed step numbers, wherever a run was interrupted, so that a resumed run logs, evaluates and
 saves exactly where an undisturbed one does.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.algos.base import Metrics
-from scopil.envs.functional import BatchEnv
-from scopil.errors import ConfigError, DivergedError
-from scopil.types import PRNGKey
+from scopil.config import check
+from scopil.errors import DivergedError
+from scopil.train.loop import Loop
 
-STRETCH = (
-    5_000  # environment steps a dispatch, at least: long enough to hide it, short enough to answer Ctrl-C
-)
+# Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
+STRETCH = 5_000
 
 
-class Report(NamedTuple):
-    """What observers hear after each stretch."""
+class TrainStatus(NamedTuple):
+    """What observers get after each stretch."""
 
     env_steps: int
     metrics: dict[str, float]
     state: Any
-
-
-@runtime_checkable
-class Loop(Protocol):
-    """A compiled training loop. Its state has at least `learner`, `env`, `episode_return` and `env_steps`."""
-
-    @property
-    def env(self) -> BatchEnv: ...
-    def init(self, key: PRNGKey, cfg: Any) -> Any: ...
-    def start(self, key: PRNGKey, cfg: Any) -> Any: ...
-    def block_steps(self, cfg: Any) -> int: ...
-    def run_blocks(self, state: Any, cfg: Any, blocks: int) -> tuple[Any, Metrics]: ...
 
 
 class Trainer:
@@ -72,7 +58,7 @@ class Trainer:
     def env_steps(self) -> int:
         return 0 if self._state is None else int(self._state.env_steps)
 
-    def advance(self, until: int, observe: Callable[[Report], bool | None] = lambda report: None) -> None:
+    def advance(self, until: int, observe: Callable[[TrainStatus], bool | None] = lambda status: None) -> None:
         """Train until `until` environment steps have been made in all, or an observer returns True."""
         self._catch_up()
         done = int(self.state.env_steps)
@@ -80,11 +66,11 @@ class Trainer:
             target = min(until, (done // self.stretch + 1) * self.stretch)
             metrics = self._stretch(-(-(target - done) // self.loop.block_steps(self.cfg)))
             done = int(self._state.env_steps)
-            if observe(Report(done, metrics, self._state)):
+            if observe(TrainStatus(done, metrics, self._state)):
                 return
 
     def _stretch(self, blocks: int) -> dict[str, float]:
-        """The state's memory is given away to the compiled program, so what fails has no state any more."""
+        """The compiled program reuses the state's memory, so that after a failure there is no state any more."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
         state, metrics = self.loop.run_blocks(state, self.cfg, blocks)
@@ -97,7 +83,7 @@ class Trainer:
     def _catch_up(self) -> None:
         """Where the environments are no longer where the state left them, begin new episodes."""
         env, state = self.loop.env, self.state
-        if env.stale(state.env):
+        if state.env is not None and env.stale(state.env):
             key = jax.random.fold_in(jax.random.key(self.seed), state.env_steps)
             fresh = jax.block_until_ready(env.reset_batch(key, state.env.steps.shape[0]))
             env.refuse_faults()
@@ -105,8 +91,8 @@ class Trainer:
 
     def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
         """NaN and infinity stop training before anything is saved."""
-        seen = (state.env.obs, getattr(state, "replay", None))
-        if not np.isfinite(metrics["env/reward"]):
+        seen = (state.env and state.env.obs, state.replay)
+        if not np.isfinite(metrics.get("env/reward", 0.0)):
             what = "the environment returned a reward that is not finite"
         elif not all(_finite(leaf) for leaf in jax.tree.leaves(seen)):
             what = "the environment returned an observation that is not finite"
@@ -124,67 +110,3 @@ class Trainer:
 
 def _finite(leaf: Any) -> bool:
     return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(jnp.isfinite(leaf).all())
-
-
-_RANGES: dict[str, tuple[float, float]] = {
-    "discount": (0.0, 1.0),
-    "polyak": (0.0, 1.0),
-    "entropy_split": (0.0, 1.0),
-    "target_entropy": (0.0, 1.0),
-    "learning_rate": (0.0, float("inf")),
-    "alpha_lr": (0.0, float("inf")),
-    "lambda_lr": (0.0, float("inf")),
-    "lambda_init": (0.0, float("inf")),
-    "gae_lambda": (0.0, 1.0),
-    "clip": (0.0, float("inf")),
-    "target_kl": (0.0, float("inf")),
-    "entropy_weight": (0.0, float("inf")),
-    "value_weight": (0.0, float("inf")),
-    "max_grad_norm": (0.0, float("inf")),
-    "cost_discount": (0.0, 1.0),
-    "cost_gae_lambda": (0.0, 1.0),
-    "budget": (0.0, float("inf")),
-    "penalty_init": (1e-6, 80.0),  # its softplus is inverted in float32
-    "penalty_lr": (0.0, float("inf")),
-    "constraint_lr": (0.0, float("inf")),
-    "constraint_lr_decay": (0.0, 1.0),
-    "regulariser": (0.0, float("inf")),
-    "max_forward_kl": (0.0, float("inf")),
-    "max_reverse_kl": (0.0, float("inf")),
-}
-_COUNTS = (
-    "batch_size",
-    "demo_batch_size",
-    "replay_size",
-    "num_envs",
-    "grad_steps",
-    "rollout_steps",
-    "epochs",
-    "forward_steps",
-    "rollouts",
-    "backward_iters",
-)
-
-
-def check(cfg: Any) -> None:
-    """Ranges, checked at the border: a frozen config may be rebuilt around tracers and cannot check itself."""
-    for name, (low, high) in (_RANGES | getattr(cfg, "ranges", {})).items():
-        if hasattr(cfg, name) and not low <= (value := float(getattr(cfg, name))) <= high:
-            raise ConfigError(f"{name} = {value:g}; want a value in [{low:g}, {high:g}].")
-    for name in _COUNTS:
-        if hasattr(cfg, name) and getattr(cfg, name) < 1:
-            raise ConfigError(f"{name} = {getattr(cfg, name)}; want at least 1.")
-    if not cfg.hidden or min(cfg.hidden) < 1:
-        raise ConfigError(f"hidden = {cfg.hidden}; want at least one layer of at least one unit.")
-    if hasattr(cfg, "replay_size"):
-        if cfg.replay_size % cfg.num_envs:
-            raise ConfigError(
-                f"replay_size {cfg.replay_size} is not a multiple of num_envs {cfg.num_envs}; change one."
-            )
-        if cfg.replay_size < cfg.batch_size:
-            raise ConfigError(f"replay_size {cfg.replay_size} is smaller than batch_size {cfg.batch_size}.")
-    if hasattr(cfg, "rollout_steps") and cfg.num_envs * cfg.rollout_steps % cfg.batch_size:
-        raise ConfigError(
-            f"num_envs {cfg.num_envs} × rollout_steps {cfg.rollout_steps} is not a multiple of batch_size "
-            f"{cfg.batch_size}; change one."
-        )

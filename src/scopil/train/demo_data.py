@@ -1,0 +1,104 @@
+"""Demonstrations as learners get them: arrays in the form of the environment they are used with."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+
+from scopil.algos.base import DemoTransitions, PaddedEpisodes
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.functional import BatchEnv
+from scopil.envs.host import HostEnv
+from scopil.errors import DatasetError
+
+
+class DemoData(NamedTuple):
+    transitions: DemoTransitions
+    episodes: PaddedEpisodes
+
+
+def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
+    """Demonstrations for a learner, refused before training starts when they do not fit the environment."""
+    if demos is None:
+        raise DatasetError(
+            "this algorithm learns from demonstrations; give it some, for example the shipped set "
+            "marble-maze/simple-v1."
+        )
+    demos = flattened(demos, env)
+    for what in ("observation_space", "action_space"):
+        found, want = getattr(demos, what), getattr(env, what)
+        if type(found) is not type(want) or found.shape != want.shape or not _inside(found, want):
+            raise DatasetError(
+                f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
+            )
+    if isinstance(env.action_space, gym.spaces.Box):
+        _refuse_outside(demos, env.action_space)
+    return DemoData(_transitions(demos, env), _padded(demos, env))
+
+
+def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
+    """Observations as the environment gave them become the flat rows that learners see."""
+    if not isinstance(env, HostEnv):
+        return demos
+    found, raw = demos.observation_space, env.flat.raw
+    same = (
+        type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape
+    )
+    if not same or getattr(found, "n", 0) > getattr(raw, "n", 0):
+        return demos  # flat already, or refused with the spaces
+    episodes = tuple(
+        replace(e, observations=np.stack([env.flat.row(obs) for obs in e.observations])) for e in demos
+    )
+    return replace(demos, episodes=episodes, observation_space=env.observation_space)
+
+
+def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
+    """Learners count numbered actions from 0."""
+    if isinstance(env.action_space, gym.spaces.Discrete):
+        return (actions - int(env.action_space.start)).astype(np.int32)
+    return actions.astype(np.float32)
+
+
+def _transitions(demos: Demonstrations, env: BatchEnv) -> DemoTransitions:
+    def joined(rows: Any) -> np.ndarray:
+        return np.concatenate(list(rows))
+
+    return DemoTransitions(
+        jnp.asarray(joined(e.observations[:-1] for e in demos), jnp.float32),
+        jnp.asarray(_actions(joined(e.actions for e in demos), env)),
+        jnp.asarray(joined(e.observations[1:] for e in demos), jnp.float32),
+        jnp.asarray(joined(np.full(len(e), i, np.int32) for i, e in enumerate(demos))),
+    )
+
+
+def _padded(demos: Demonstrations, env: BatchEnv) -> PaddedEpisodes:
+    longest = max(len(e) for e in demos)
+
+    def pad(rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows, np.zeros((longest - len(rows), *rows.shape[1:]), rows.dtype)])
+
+    return PaddedEpisodes(
+        jnp.asarray(np.stack([pad(e.observations[:-1].astype(np.float32)) for e in demos])),
+        jnp.asarray(np.stack([pad(_actions(e.actions, env)) for e in demos])),
+        jnp.asarray(np.stack([np.arange(longest) < len(e) for e in demos])),
+    )
+
+
+def _inside(found: gym.Space, want: gym.Space) -> bool:
+    """Whether all numbers of one Discrete are numbers of the other; of boxes the demonstrated values are checked."""
+    if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
+        return True
+    return bool(want.start <= found.start and found.start + found.n <= want.start + want.n)
+
+
+def _refuse_outside(demos: Demonstrations, box: gym.spaces.Box) -> None:
+    low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    actions = np.asarray(demos.actions, np.float32)
+    if (outside := (actions < low) | (actions > high)).any():
+        at = np.argwhere(outside)[0]
+        raise DatasetError(
+            f"{demos.name}: component {at[1]} of action {at[0]} is {actions[tuple(at)]:g}; the environment's actions "
+            f"lie in [{low[at[1]]:g}, {high[at[1]]:g}]. Rescale or clip the demonstrations."
+        )

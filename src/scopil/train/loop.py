@@ -1,0 +1,299 @@
+"""Training as one compiled program: act, keep what the algorithm wants, update; thousands of times per dispatch.
+
+There is one loop for all algorithms; `Algorithm.wants` says what it collects. The functions are pure: `jax.vmap` them
+over keys or over the numbers in a config (examples/sweep.py does).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from scopil.algos.base import Algorithm, Data, DemoTransitions, Metrics, PaddedEpisodes, TrueCost, spaces_of
+from scopil.core import replay as ring
+from scopil.core.indices import uniform_indices
+from scopil.core.replay import Replay
+from scopil.envs.functional import BatchEnv, EnvState
+from scopil.policy import Policy
+from scopil.train.demo_data import DemoData, demo_data
+from scopil.train.true_cost import Costed, refuse_without_cost, step_with_cost
+from scopil.types import PRNGKey, Transition
+
+
+class TrainState(NamedTuple):
+    """Everything a run is: save it, load it, and the run goes on as if nothing had happened."""
+
+    learner: Any
+    env: EnvState | None  # None where no environment is stepped
+    replay: Replay | None
+    key: PRNGKey  # never changes; each block folds its own number in
+    env_steps: Int[Array, ""]  # where no environment is stepped, gradient steps
+    episode_return: Float[Array, " N"]  # of the episodes being played
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """An algorithm, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
+
+    algorithm: Algorithm
+    env: BatchEnv
+    demos: DemoData | None = None
+
+    def __post_init__(self) -> None:
+        if "true_cost" in self.algorithm.wants:
+            refuse_without_cost(self.env)
+
+    # --- the program --------------------------------------------------------------------------------------------------
+
+    def init(self, key: PRNGKey, cfg: Any) -> TrainState:
+        """Fresh networks, fresh environments, an empty replay."""
+        k_learner, k_env, k_run = jax.random.split(key, 3)
+        stepped = self.algorithm.steps_environment
+        num_envs = cfg.num_envs if stepped else 0
+        return TrainState(
+            learner=self.init_learner(k_learner, cfg),
+            env=self.env.reset_batch(k_env, num_envs) if stepped else None,
+            replay=ring.empty(cfg.replay_size, self._kept_shape()) if self._wants("replay") else None,
+            key=k_run,
+            env_steps=jnp.int32(0),
+            episode_return=jnp.zeros(num_envs, jnp.float32),
+        )
+
+    def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
+        spaces = spaces_of(self.env.observation_space, self.env.action_space)
+        return self.algorithm.init(key, spaces, cfg)
+
+    def warm_up(self, state: TrainState, blocks: Int[Array, ""] | int) -> TrainState:
+        """Steps of all environments under the untrained policy, without learning."""
+        return jax.lax.fori_loop(0, blocks, lambda _, s: self._collect(s, self._keys(s)[0])[0], state)
+
+    def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
+        """`blocks` times: steps of every environment, then the updates. The number of blocks is data, not structure, so
+        that one compiled program serves every length."""
+        shapes = jax.eval_shape(self.block, state, cfg)[1]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+        def body(_, carry):
+            state, (sums, episodes) = carry
+            state, (metrics, played) = self.block(state, cfg)
+            # Few long updates: the newest one's metrics. Many short ones: their mean.
+            sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
+            return state, (sums, jax.tree.map(jnp.add, episodes, played))
+
+        state, (sums, episodes) = jax.lax.fori_loop(0, blocks, body, (state, zeros))
+        count = 1 if self._wants("rollout") else blocks
+        metrics = {name: value / count for name, value in sums.items()}
+        return state, metrics | _summary(episodes, blocks * self.block_steps(cfg))
+
+    def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
+        """One block: its update's metrics, and sums over the episodes that ended in it."""
+        k_collect, k_update = self._keys(state)
+        if not self.algorithm.steps_environment:
+            state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
+        elif self._wants("rollout"):
+            state, collected, episodes = self._rollout(state, cfg, k_collect)
+        else:
+            state, collected, episodes = self._collect(state, k_collect)
+        learner, metrics = state.learner, {}
+        for k in jax.random.split(k_update, getattr(cfg, "grad_steps", 1)):
+            k_data, k_learn = jax.random.split(k)
+            data = self._data(state, collected, cfg, k_data)
+            learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
+        state = self._restart(state._replace(learner=learner), cfg)
+        return state, (metrics, episodes)
+
+    def _wants(self, part: str) -> bool:
+        return part in self.algorithm.wants
+
+    def _keys(self, state: TrainState) -> tuple[PRNGKey, PRNGKey]:
+        k_collect, k_update = jax.random.split(jax.random.fold_in(state.key, state.env_steps))
+        return k_collect, k_update
+
+    # --- collecting ---------------------------------------------------------------------------------------------------
+
+    def _step(
+        self, policy: Policy, env: EnvState, so_far: Float[Array, " N"], key: PRNGKey
+    ) -> tuple[EnvState, Float[Array, " N"], Any, Metrics]:
+        """One step of every environment: what is kept of it, and sums over the episodes that ended with it."""
+        k_act, k_step = jax.random.split(key)
+        action = policy.act(env.obs, k_act)
+        if self._wants("true_cost"):
+            later, transition, after, kept = step_with_cost(self.env, env, action, k_step)
+        else:
+            later, transition, after = self.env.step_batch(env, action, k_step)
+            kept = transition
+        so_far, sums = _tally(transition, after, so_far)
+        return later, so_far, kept, sums
+
+    def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
+        """One step of every environment, into the replay."""
+        assert state.env is not None and state.replay is not None
+        policy = self.algorithm.policy(state.learner)
+        env, so_far, kept, sums = self._step(policy, state.env, state.episode_return, key)
+        state = state._replace(
+            env=env,
+            replay=ring.add(state.replay, kept),
+            env_steps=state.env_steps + len(so_far),
+            episode_return=so_far,
+        )
+        return state, kept, sums
+
+    def _rollout(self, state: TrainState, cfg: Any, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
+        """`rollout_steps` of every environment under one policy."""
+        policy = self.algorithm.policy(state.learner)
+
+        def step(carry, key):
+            env, so_far = carry
+            env, so_far, kept, sums = self._step(policy, env, so_far, key)
+            return (env, so_far), (kept, sums)
+
+        (env, so_far), (kept, sums) = jax.lax.scan(
+            step, (state.env, state.episode_return), jax.random.split(key, cfg.rollout_steps)
+        )
+        steps = state.env_steps + self.block_steps(cfg)
+        state = state._replace(env=env, episode_return=so_far, env_steps=steps)
+        return state, kept, jax.tree.map(jnp.sum, sums)
+
+    def _restart(self, state: TrainState, cfg: Any) -> TrainState:
+        """Begin all episodes anew where the algorithm asks for it."""
+        if self.algorithm.restart_every is None:
+            return state
+        assert state.env is not None
+        every, block = self.algorithm.restart_every(cfg), self.block_steps(cfg)
+        due = state.env_steps // every > (state.env_steps - block) // every
+        key = jax.random.fold_in(jax.random.fold_in(state.key, state.env_steps), 1)
+
+        def anew(state: TrainState) -> TrainState:
+            env = self.env.reset_batch(key, cfg.num_envs)
+            return state._replace(env=env, episode_return=jnp.zeros_like(state.episode_return))
+
+        return jax.lax.cond(due, anew, lambda s: s, state)
+
+    # --- what an update learns from -----------------------------------------------------------------------------------
+
+    def _data(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey) -> Data:
+        data = Data()
+        wanted: list[tuple[int, Any]] = []
+        if self._wants("replay"):
+            assert state.replay is not None
+            wanted.append((cfg.batch_size, state.replay.size))
+        if self._wants("demo_batch"):
+            assert self.demos is not None
+            wanted.append((cfg.demo_batch_size, len(self.demos.transitions.obs)))
+        index = list(uniform_indices(key, *wanted)) if wanted else []
+        if self._wants("replay"):
+            collected_batch = ring.take(state.replay, index.pop(0), self._kept_shape())
+            data = _with_steps(data, "replay", collected_batch, collected)
+        if self._wants("rollout"):
+            data = _with_steps(data, "rollout", collected, collected)
+        if self.demos is not None:
+            if self._wants("demo_batch"):
+                rows = index.pop(0)
+                batch = DemoTransitions(*(leaf[rows] for leaf in self.demos.transitions))
+                data = data._replace(demo_batch=batch)
+            data = data._replace(
+                demos=self.demos.transitions if self._wants("demos") else None,
+                demo_episodes=self.demos.episodes if self._wants("demo_episodes") else None,
+            )
+        return data._replace(play=self.play) if self._wants("play") else data
+
+    def play(self, policy: Policy, key: PRNGKey, count: int) -> PaddedEpisodes:
+        """Whole episodes of the sampled policy from fresh starts."""
+        k_first, k_play = jax.random.split(key)
+
+        def step(carry, key):
+            env, alive = carry
+            k_act, k_step = jax.random.split(key)
+            action = policy.act(env.obs, k_act)
+            after, transition = self.env.advance_batch(env, action, k_step)
+            over = transition.terminated | transition.truncated
+            # Beyond its end an episode may be anything, even NaN, whose gradient a mask would not stop.
+            obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
+            return (after, alive & ~over), PaddedEpisodes(obs, action, alive)
+
+        first = (self.env.reset_batch(k_first, count), jnp.ones(count, bool))
+        _, rows = jax.lax.scan(step, first, jax.random.split(k_play, self.env.horizon))
+        return PaddedEpisodes(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
+
+    def _kept_shape(self) -> Any:
+        """Shapes and types of what is kept of one step."""
+        obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
+        space, flag = self.env.action_space, jnp.array(False)
+        action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32)
+        step = Transition(obs, action, jnp.float32(0), obs, flag, flag)
+        return Costed(step, jnp.float32(0)) if self._wants("true_cost") else step
+
+    # --- what the trainer calls: the same functions, compiled -----------------------------------------------------
+
+    def start(self, key: PRNGKey, cfg: Any) -> TrainState:
+        """A fresh state, with one batch of transitions by the untrained policy in the replay."""
+        state = self._init(key, cfg)
+        if self._wants("replay"):
+            state = self._warm_up(state, jnp.int32(-(-cfg.batch_size // cfg.num_envs)))
+        return state
+
+    def block_steps(self, cfg: Any) -> int:
+        """Environment steps per block."""
+        if self._wants("rollout"):
+            return cfg.num_envs * cfg.rollout_steps
+        return cfg.num_envs if self.algorithm.steps_environment else 1
+
+    def run_blocks(self, state: TrainState, cfg: Any, blocks: int) -> tuple[TrainState, Metrics]:
+        return self._run(state, cfg, jnp.int32(blocks))
+
+    @partial(jax.jit, static_argnums=0)
+    def _init(self, key: PRNGKey, cfg: Any) -> TrainState:
+        return self.init(key, cfg)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _warm_up(self, state: TrainState, blocks: Any) -> TrainState:
+        return self.warm_up(state, blocks)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
+        return self.run(state, cfg, blocks)
+
+
+def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
+    """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
+    return Loop(algorithm, env, demo_data(demos, env) if algorithm.needs_demos else None)
+
+
+def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:
+    """The steps of a replay batch or a rollout; apart from them their true costs, where those are kept."""
+    if not isinstance(steps, Costed):
+        return data._replace(**{part: steps})
+    return data._replace(**{part: steps.step, "true_cost": TrueCost(steps.cost, newest.cost)})
+
+
+def _tally(
+    transition: Transition, after: EnvState, so_far: Float[Array, " N"]
+) -> tuple[Float[Array, " N"], Metrics]:
+    """The returns of the episodes being played, and sums over those that ended with this step."""
+    ended = transition.terminated | transition.truncated
+    total = so_far + transition.reward
+    sums = {
+        "count": ended.sum().astype(jnp.float32),
+        "return": jnp.where(ended, total, 0.0).sum(),
+        "steps": jnp.where(ended, after.steps, 0).sum().astype(jnp.float32),
+        "reward": transition.reward.sum(),
+    }
+    return jnp.where(ended, 0.0, total), sums
+
+
+def _summary(sums: Metrics, steps: Any) -> Metrics:
+    """Means over the episodes that ended, and the mean reward per step."""
+    if not sums:
+        return {}
+    played = jnp.maximum(sums["count"], 1.0)
+    none = jnp.where(sums["count"] > 0, 1.0, jnp.nan)  # no episode ended: there is no mean
+    return {
+        "episode/count": sums["count"],
+        "episode/return": none * sums["return"] / played,
+        "episode/steps": none * sums["steps"] / played,
+        "env/reward": sums["reward"] / steps,
+    }
