@@ -30,7 +30,7 @@ from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
-from scopil.evaluate.measures import Measures, average, measure
+from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import Rules, with_rules
 from scopil.policy import NumpyPolicy, Policy, read_policy
 from scopil.train.loop import make_loop
@@ -175,11 +175,11 @@ class Agent:
             starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", or a file of starts.
             episodes: how many; default: 40 unseen ones, or one from each demonstrated start.
             deterministic: take the likeliest action instead of a sampled one.
-            seed: of sampled actions.
+            seed: of sampled actions, and of the unseen starts.
             rules: `rules(obs, action, next_obs)` → a cost, or costs by name, in place of what the environment reports.
         """
-        demos = self.demos if self.demos is not None else where.shipped_demos(self.env_id)
-        first = where.starts_from(starts, self.env, demos, episodes)
+        demos = self.demos if self.demos is not None else where.demos_for(self.env_id)
+        first = where.starts_from(starts, self.env, demos, episodes, seed)
         played = player(self.env, "greedy" if deterministic else "sampled")(
             self.policy, first, jax.random.key(seed)
         )
@@ -197,7 +197,7 @@ class Agent:
         """The means over episodes of reward, steps, violations and what else the environment measures. The arguments
         are those of `play`."""
         played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
-        return average([measure(episode, self.env) for episode in played])
+        return average(measure_all(played, self.env))
 
     def save(self, path: str | Path) -> None:
         """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
@@ -250,6 +250,21 @@ def load(
     agent.env_id = agent.env_id or note.get("env")
     agent._file, agent._loaded = (path, int(note.get("env_steps", 0))), policy
     return agent
+
+
+def policy_of(path: str | Path) -> tuple[Policy, dict[str, str]]:
+    """The policy of a saved agent or a run, and a few words on where it comes from. No environment is opened where the
+    policy is final."""
+    path = Path(path)
+    run = Run.open(path) if path.is_dir() else None
+    if run is not None and not run.finished:
+        agent = load(path)
+        agent.env.close()
+        policy, note = agent.policy, run.note() | {"env_steps": agent.num_timesteps}
+    else:
+        policy, note = read_policy(path if run is None else run.policy_file)
+    kept = {"algorithm": "algorithm", "env": "env_id", "seed": "seed", "env_steps": "env_steps"}
+    return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}
 
 
 class _Named(Agent):

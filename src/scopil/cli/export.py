@@ -5,10 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from scopil.agents import load
+from scopil.agents import policy_of
 from scopil.cli.options import option
 from scopil.errors import ConfigError
-from scopil.export import export_jax, export_onnx
 
 
 def main(argv: list[str]) -> None:
@@ -25,9 +24,8 @@ def export(
     """Write a trained policy so that it runs without scopil. docs/deploy.md says how to call it."""
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
-    agent = load(run)
-    agent.env.close()
-    for write, path in ((export_onnx, onnx), (export_jax, jax)):
+    policy, note = policy_of(run)
+    for write, path in ((policy.to_onnx, onnx), (policy.to_jax, jax)):
         if path is not None:
-            written = write(agent, path)
+            written = write(path, note)
             print(f"written: {written} ({written.stat().st_size:,} bytes)")

@@ -6,12 +6,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, field, make_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-# One thread a process: the networks are too small to share, and one process a core is what scales.
+# One thread per process: the networks are too small to share, and one process per core is what scales.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import gymnasium as gym
@@ -19,16 +19,16 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from scopil.algos import ALGORITHMS, CONTINUOUS
-from scopil.algos.base import Algorithm
+from scopil.algos import Algorithm, registered
 from scopil.cli.options import option
+from scopil.config import settings
 from scopil.envs.functional import make_env
 from scopil.errors import ConfigError
-from scopil.evaluate import protocol
-from scopil.report.tables import print_measures
-from scopil.train.progress import Progress
+from scopil.evaluate import starts as where
+from scopil.report.measure_tables import print_measures
+from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
-from scopil.train.trainer import Report
+from scopil.train.trainer import TrainStatus
 
 STOPPED = 130
 
@@ -40,8 +40,9 @@ def main(argv: list[str]) -> int:
                 f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN."
             )
         return _train(Run.open(Path(argv[1])))
+    continuous = _continuous(argv)
     return tyro.extras.subcommand_cli_from_dict(
-        {name: _verb(algorithm) for name, algorithm in _algorithms(argv).items()},
+        {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},
         prog="scopil train",
         description="Train a policy into a run folder. An interrupted run goes on with: scopil train --resume RUN",
         args=argv,
@@ -49,21 +50,30 @@ def main(argv: list[str]) -> int:
     )
 
 
-def _algorithms(argv: list[str]) -> dict[str, Algorithm]:
-    """In the form that the environment's actions ask for: it has settings of its own, so --env is read first."""
+def _continuous(argv: list[str]) -> bool:
+    """Whether the environment's actions are continuous, which have defaults of their own: so --env is read first."""
     named = [after for before, after in pairwise(argv) if before == "--env"]
     named += [word.removeprefix("--env=") for word in argv if word.startswith("--env=")]
     if not named:
-        return ALGORITHMS
+        return False
     env = make_env(named[-1])
     env.close()
-    return ALGORITHMS | CONTINUOUS if isinstance(env.action_space, gym.spaces.Box) else ALGORITHMS
+    return isinstance(env.action_space, gym.spaces.Box)
 
 
-def _verb(algorithm: Algorithm) -> Callable[..., int]:
+def _options(algorithm: Algorithm, continuous: bool) -> type:
+    """The algorithm's settings as command-line options, with their meaning and range as help."""
+    made: list[tuple[str, Any, Any]] = []
+    for s in settings(algorithm.config, continuous):
+        help = f"{s.about} {s.range}".strip().replace("%", "%%")
+        made.append((s.name, Annotated[s.type, tyro.conf.arg(help=help)], field(default=s.default)))
+    return make_dataclass("Settings", made)
+
+
+def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
     def train(
         out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
-        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=algorithm.config)],
+        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, continuous))],
         env: Annotated[
             str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",
@@ -74,7 +84,7 @@ def _verb(algorithm: Algorithm) -> Callable[..., int]:
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
     ) -> int:
         spec = RunSpec(
-            algorithm=algorithm.name,
+            algorithm=algorithm,
             env=env,
             demos=demos,
             seed=seed,
@@ -85,7 +95,7 @@ def _verb(algorithm: Algorithm) -> Callable[..., int]:
         )
         return _train(Run.create(out, spec))
 
-    train.__doc__ = f"{algorithm.title}: see docs/algorithms/."
+    train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
     return train
 
 
@@ -97,14 +107,14 @@ def _train(run: Run) -> int:
             f"{run.folder} is finished: {spec.steps:,} steps. scopil evaluate {run.folder} plays its policy."
         )
         return 0
-    title = ALGORITHMS[spec.algorithm].title
+    title = spec.algorithm.title
     steps = 0
-    with Progress(title, spec.steps, console) as bar, _signals(console) as asked, _warnings(console):
+    with ProgressLines(title, spec.steps, console) as lines, _signals(console) as asked, _warnings(console):
 
-        def observe(report: Report) -> bool:
+        def observe(status: TrainStatus) -> bool:
             nonlocal steps
-            steps = report.env_steps
-            bar(report)
+            steps = status.env_steps
+            lines(status)
             return asked.is_set()
 
         finished = run.train(observe)
@@ -114,7 +124,7 @@ def _train(run: Run) -> int:
     rows = run.metrics.rows()
     if rows:
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
-        starts = protocol.usual_starts(run.env(), run.demos() or protocol.demos_for(spec.env))
+        starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
         print_measures(console, {f"{title}, greedy, {starts} starts": last})
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
     return 0
@@ -122,7 +132,7 @@ def _train(run: Run) -> int:
 
 @contextmanager
 def _warnings(console: Console) -> Iterator[None]:
-    """One plain line each, without a place in our source."""
+    """One plain line each, without a line number of our source."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: console.print(
             f"[yellow]warning:[/] {escape(str(message))}"

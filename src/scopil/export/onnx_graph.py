@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from scopil.agents import Agent
 from scopil.core import normalise
-from scopil.core.squashed import LOG_STD_MAX, LOG_STD_MIN
+from scopil.core.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
+from scopil.core.heads import BoxHead, DiscreteHead
+from scopil.core.nets import GaussianNet
 from scopil.errors import ScopilError
-from scopil.export.acting import Acting, acting, checked_path, description
+from scopil.export.interface import checked_path, description, obs_dim, outputs
 from scopil.files import write_atomically
+from scopil.policy import Policy
 
 OPSET, IR_VERSION = 17, 8  # of 2022: old runtimes read them too
 ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
@@ -21,16 +23,18 @@ ABOUT = (
 )
 
 
-def export_onnx(agent: Agent, path: str | Path) -> Path:
-    """Write an agent's policy as ONNX and return the path. Needs `pip install "scopil[onnx]"`; reading the file needs
-    an ONNX runtime and nothing of ours. See docs/deploy.md."""
-    path = Path(checked_path(path, ".onnx"))
+def export_onnx(policy: Policy, path: str | Path, note: dict[str, str] | None = None) -> Path:
+    """Write a policy as ONNX and return the path. Needs `pip install "scopil[onnx]"`; reading the file needs an ONNX
+    runtime and nothing of ours. See docs/deploy.md."""
+    path = checked_path(path, ".onnx")
     onnx = _onnx()
-    parts = acting(agent)
-    said = description(agent, parts)
     graph = _Graph(onnx)
-    (_discrete if parts.frame is None else _continuous)(graph, parts, _network(graph, parts))
-    model = graph.model(parts, said, f"scopil_{said['algorithm'].replace('-', '_')}")
+    network_output = _network(graph, policy)
+    if isinstance(policy.head, DiscreteHead):
+        _discrete(graph, policy.head, network_output)
+    else:
+        _continuous(graph, policy.head, network_output)
+    model = graph.model(policy, description(policy, note))
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString(deterministic=True))
     return path
@@ -52,73 +56,80 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def model(self, parts: Acting, said: dict[str, str], name: str) -> Any:
+    def model(self, policy: Policy, about: dict[str, str]) -> Any:
         helper, types = self.onnx.helper, self.onnx.TensorProto
-        rows = {key: ["batch", parts.width] for key in ("logits", "mean", "std")}
-        numbered = parts.frame is None
-        for key in ("action", "sampled_action"):
-            rows[key] = ["batch"] if numbered else ["batch", parts.width]
-        outputs = [
+        width, numbered = policy.head.num_actions, not policy.head.continuous
+        names = outputs(policy.head)
+        rows = {key: ["batch", width] for key in names}
+        if numbered:
+            rows |= {"action": ["batch"], "sampled_action": ["batch"]}
+        given = [
             helper.make_tensor_value_info(
                 key, types.INT64 if numbered and key != "logits" else types.FLOAT, rows[key]
             )
-            for key in parts.outputs
+            for key in names
         ]
         inputs = [
-            helper.make_tensor_value_info("obs", types.FLOAT, ["batch", parts.obs_dim]),
-            helper.make_tensor_value_info("noise", types.FLOAT, ["noise_batch", parts.width]),
+            helper.make_tensor_value_info("obs", types.FLOAT, ["batch", obs_dim(policy.network)]),
+            helper.make_tensor_value_info("noise", types.FLOAT, ["noise_batch", width]),
         ]
-        about = ABOUT.format(noise=said["noise"], outputs=", ".join(parts.outputs))
+        text = ABOUT.format(noise=about["noise"], outputs=", ".join(names))
         model = helper.make_model(
-            helper.make_graph(self.nodes, name, inputs, outputs, self.constants, doc_string=about),
+            helper.make_graph(self.nodes, "scopil_policy", inputs, given, self.constants, doc_string=text),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="scopil",
-            producer_version=said["scopil_version"],
-            doc_string=about,
+            producer_version=about["scopil_version"],
+            doc_string=text,
         )
-        helper.set_model_props(model, said)
+        helper.set_model_props(model, about)
         return model
 
 
-def _network(graph: _Graph, parts: Acting) -> str:
-    """From `obs` to what the network puts out."""
-    x = "obs"
-    if parts.stats is not None:
-        scale = 1.0 / np.sqrt(np.asarray(parts.stats.var) + np.float32(normalise.EPS))
-        x = graph.node("Sub", x, graph.constant("obs_mean", parts.stats.mean))
+def _network(graph: _Graph, policy: Policy) -> str:
+    """From `obs` to the network's outputs; of a Gaussian with one deviation for all states, to its means."""
+    x, stats, network = "obs", policy.normaliser, policy.network
+    if stats is not None:
+        scale = 1.0 / np.sqrt(np.asarray(stats.var) + np.float32(normalise.EPS))
+        x = graph.node("Sub", x, graph.constant("obs_mean", stats.mean))
         x = graph.node("Mul", x, graph.constant("obs_scale", scale))
         x = _clip(graph, x, "obs_limit", -normalise.LIMIT, normalise.LIMIT)
-    layers = list(zip(parts.actor.weights, parts.actor.biases))
+    mlp = network.mlp if isinstance(network, GaussianNet) else network
+    layers = list(zip(mlp.weights, mlp.biases))
     for i, (weight, bias) in enumerate(layers):
         names = graph.constant(f"weight_{i}", weight), graph.constant(f"bias_{i}", bias)
         x = graph.node("Gemm", x, *names, transB=1)
         if i < len(layers) - 1:
-            x = graph.node(ACTIVATIONS[parts.actor.activation], x)
-    return x
+            x = graph.node(ACTIVATIONS[mlp.activation], x)
+    if not isinstance(network, GaussianNet):
+        return x
+    # A row of zeros for each observation, and log σ on top of it.
+    zeros = graph.node("Mul", x, graph.constant("zero", 0.0))
+    rows = graph.node("Add", zeros, graph.constant("free_log_std", network.log_std))
+    return graph.node("Concat", x, rows, axis=-1)
 
 
-def _discrete(graph: _Graph, parts: Acting, head: str) -> None:
+def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
     """argmax log π, and by Gumbel's trick a sample: argmax (log π + noise)."""
-    first = graph.constant("first_action", parts.first, np.int64)
-    logits = graph.node("LogSoftmax", head, axis=-1, out="logits")
+    first = graph.constant("first_action", head.start, np.int64)
+    logits = graph.node("LogSoftmax", network_output, axis=-1, out="logits")
     noisy = graph.node("Add", logits, "noise")
     for scores, out in ((logits, "action"), (noisy, "sampled_action")):
         graph.node("Add", graph.node("ArgMax", scores, axis=-1, keepdims=0), first, out=out)
 
 
-def _continuous(graph: _Graph, parts: Acting, head: str) -> None:
-    """tanh μ and tanh(μ + σ noise) in the environment's box; log σ is bent into its range as `squashed.bent` does."""
-    assert parts.frame is not None
-    middle, reach = 0.5 * (LOG_STD_MAX + LOG_STD_MIN), 0.5 * (LOG_STD_MAX - LOG_STD_MIN)
-    halves = graph.constant("halves", [parts.width, parts.width], np.int64)
-    graph.nodes.append(graph.onnx.helper.make_node("Split", [head, halves], ["mean", "raw_log_std"], axis=-1))
-    for name, value in (("log_std_middle", middle), ("log_std_reach", reach)):
+def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
+    """tanh μ and tanh(μ + σ noise) in the environment's box; log σ as `gaussian.soft_clip_log_std` has it."""
+    width = head.num_actions
+    halves = graph.constant("halves", [width, width], np.int64)
+    split = graph.onnx.helper.make_node("Split", [network_output, halves], ["mean", "raw_log_std"], axis=-1)
+    graph.nodes.append(split)
+    for name, value in (("log_std_middle", LOG_STD_MIDDLE), ("log_std_reach", LOG_STD_REACH)):
         graph.constant(name, value)
-    bent = graph.node("Div", graph.node("Sub", "raw_log_std", "log_std_middle"), "log_std_reach")
-    bent = graph.node("Mul", graph.node("Tanh", bent), "log_std_reach")
-    std = graph.node("Exp", graph.node("Add", bent, "log_std_middle"), out="std")
-    low, high = (np.asarray(bound, np.float32) for bound in (parts.frame.low, parts.frame.high))
+    clipped = graph.node("Div", graph.node("Sub", "raw_log_std", "log_std_middle"), "log_std_reach")
+    clipped = graph.node("Mul", graph.node("Tanh", clipped), "log_std_reach")
+    std = graph.node("Exp", graph.node("Add", clipped, "log_std_middle"), out="std")
+    low, high = (np.asarray(bound, np.float32) for bound in (head.low, head.high))
     centre, half = (
         graph.constant("centre", 0.5 * low + 0.5 * high),
         graph.constant("half", 0.5 * high - 0.5 * low),

@@ -32,8 +32,9 @@ from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import BatchEnv
 from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
-from scopil.evaluate import protocol
-from scopil.evaluate.metrics import average, measure
+from scopil.evaluate import starts as where
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import average, measure_all
 from scopil.files import Locked, lock, write_atomically
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.loop import make_loop
@@ -220,13 +221,13 @@ class Run:
 
     def _evaluator(self, env: BatchEnv) -> Callable[[TrainStatus], dict[str, float]]:
         """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back."""
-        first = protocol.watched_starts(env, self.demos() or protocol.demos_for(self.spec.env))
-        play, policy = protocol.player(env, "greedy"), self.spec.algorithm.policy
+        first = where.watched_starts(env, self.demos() or where.demos_for(self.spec.env))
+        play, policy = player(env, "greedy"), self.spec.algorithm.policy
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
             episodes = play(policy(status.state.learner), first, key)
-            return {f"eval/{k}": v for k, v in average([measure(e) for e in episodes]).items()}
+            return {f"eval/{k}": v for k, v in average(measure_all(episodes, env)).items()}
 
         return evaluate
 
