@@ -14,10 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from scopil.demos.array_layouts import KNOWN, rows
+from scopil.demos.csv_tables import from_tables
 from scopil.demos.dataset import Demonstrations, Episode, Space
-from scopil.demos.foreign import episode_of, from_mapping, from_objects
-from scopil.demos.layouts import KNOWN, rows
-from scopil.demos.tables import from_tables
+from scopil.demos.from_arrays import episode_of, from_mapping, from_objects
 from scopil.errors import DatasetError
 from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
 
@@ -36,7 +36,7 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
     demos = _found(source)
     if env is None:
         return demos
-    from scopil.demos.fit import fit  # brings JAX
+    from scopil.demos.fit_to_env import fit  # brings JAX
 
     return fit(demos, env)
 

@@ -18,7 +18,7 @@ from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Int
 
-from scopil.envs.stepping import counted
+from scopil.envs.host_vector import counted
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 

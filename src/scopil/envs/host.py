@@ -20,7 +20,7 @@ from jax.experimental import io_callback
 from jaxtyping import Array, Int
 
 from scopil.envs.functional import BatchEnv, CompiledEnv, EnvState, find_compiled, make_env
-from scopil.envs.stepping import Copies, Flat, Group, Vector
+from scopil.envs.host_vector import Copies, Flat, Group, Vector
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 

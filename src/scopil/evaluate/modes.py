@@ -11,14 +11,14 @@ import jax
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.sides import SIDES, passing_side
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.envs.marble_maze.constraints import Circle
-from scopil.envs.marble_maze.physics import REACH
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import DatasetError, EnvError
 from scopil.evaluate.games import Game, first_states
 from scopil.evaluate.metrics import Measures, measure
+from scopil.studies.marble_maze.constraints import Circle
+from scopil.studies.marble_maze.physics import REACH
+from scopil.studies.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.sides import SIDES, passing_side
 
 GAMES = 40  # a start; a side taken once in ten games is missed with probability 0.015
 

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from scopil.demos.array_layouts import GAMES, KNOWN, Game, games_in, named
 from scopil.demos.dataset import Demonstrations, Episode, guess_space
-from scopil.demos.layouts import GAMES, KNOWN, Game, games_in, named
 from scopil.errors import DatasetError
 
 READ_OFF = "read off the data"  # about["spaces"] of a set whose spaces nobody has declared

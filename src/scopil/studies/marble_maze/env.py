@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.envs.marble_maze import constraints as law
-from scopil.envs.marble_maze import physics, render
-from scopil.envs.marble_maze.physics import REACH, MarbleState
-from scopil.envs.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
 from scopil.errors import EnvError
+from scopil.studies.marble_maze import constraints as law
+from scopil.studies.marble_maze import physics, render
+from scopil.studies.marble_maze.physics import REACH, MarbleState
+from scopil.studies.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
 from scopil.types import PRNGKey
 
 MAX_SPEED = 6.0  # px per update; faster is clipped in the observation only

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.marble_maze.physics import REACH
+from scopil.studies.marble_maze.physics import REACH
 
 
 class Row(NamedTuple):

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.demos.route import Route, find_route, look_up
-from scopil.envs.marble_maze import physics
-from scopil.envs.marble_maze.constraints import Constraint
-from scopil.envs.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import ScopilError
+from scopil.studies.marble_maze import physics
+from scopil.studies.marble_maze.constraints import Constraint
+from scopil.studies.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
+from scopil.studies.marble_maze.route import Route, find_route, look_up
+from scopil.studies.marble_maze.settings import MarbleParams
 
 ACCELERATION = 0.06  # px per update², what a tilt that takes time to build up gives on average
 CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # states this close (px, px per update) at equal tilt count as one

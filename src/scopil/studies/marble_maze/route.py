@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil.studies.marble_maze.physics import HOLE_RADIUS, REACH
 
 SPACING = 4.0  # px between grid points
 SWEEPS = 2000  # far more than a front needs to cross the grid; the loop ends when nothing changes

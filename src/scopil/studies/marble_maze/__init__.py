@@ -1,8 +1,8 @@
 """Marble Maze: a ball on a tilting tray, with laws that nothing enforces."""
 
-from scopil.envs.marble_maze.constraints import Circle, Constraint, HorizontalLine, Rectangle, VerticalLine
-from scopil.envs.marble_maze.env import MarbleMaze
-from scopil.envs.marble_maze.settings import SETTINGS, MarbleParams
+from scopil.studies.marble_maze.constraints import Circle, Constraint, HorizontalLine, Rectangle, VerticalLine
+from scopil.studies.marble_maze.env import MarbleMaze
+from scopil.studies.marble_maze.settings import SETTINGS, MarbleParams
 
 __all__ = [
     "SETTINGS",

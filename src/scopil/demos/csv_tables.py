@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scopil.demos.array_layouts import Game
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.foreign import from_games
-from scopil.demos.layouts import Game
+from scopil.demos.from_arrays import from_games
 from scopil.errors import DatasetError
 
 CLOCKS = {"step", "t", "time"}

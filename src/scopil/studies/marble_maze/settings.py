@@ -3,7 +3,7 @@ that an unconstrained SAC breaks the law about as often as in the paper."""
 
 from typing import NamedTuple
 
-from scopil.envs.marble_maze.constraints import Circle, Constraint, HorizontalLine, VerticalLine
+from scopil.studies.marble_maze.constraints import Circle, Constraint, HorizontalLine, VerticalLine
 
 
 class MarbleParams(NamedTuple):

@@ -1,6 +1,6 @@
 """The three Marble Maze sets: where games start, which way they go, and the files that are shipped.
 
-`python -m scopil.demos.generate` rewrites the shipped sets and their cards; needed when the geometry changes.
+`python -m scopil.studies.marble_maze.generate` rewrites the shipped sets and their cards; needed when the geometry changes.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from scopil.demos import store
-from scopil.demos.card import card
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.demos.planner import Care, Player, make_player, plan
-from scopil.demos.route import look_up
-from scopil.demos.sides import SIDES, closed_to, passing_side
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze
-from scopil.envs.marble_maze.constraints import lawful_margin
-from scopil.envs.marble_maze.physics import MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
+from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze
+from scopil.studies.marble_maze.constraints import lawful_margin
+from scopil.studies.marble_maze.physics import MarbleState
+from scopil.studies.marble_maze.planner import Care, Player, make_player, plan
+from scopil.studies.marble_maze.route import look_up
+from scopil.studies.marble_maze.set_card import card
+from scopil.studies.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.sides import SIDES, closed_to, passing_side
 
 Progress = Callable[[int, int], None]  # games done, games wanted
 
@@ -74,7 +74,7 @@ def generate(setting: str, seed: int, games: int = 40, progress: Progress | None
     about = {
         "setting": setting,
         "seed": seed,
-        "player": "scopil.demos.planner, a beam search on the true simulator",
+        "player": "scopil.studies.marble_maze.planner, a beam search on the true simulator",
         "planner": recipe.care.about(),
         "unlawful_starts": [i for i, g in enumerate(wanted) if _margin(params.constraints, g.start) < 0],
     }

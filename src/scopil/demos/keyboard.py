@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium as gym
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.keys import CONTROLS, Held, KeyMap
+from scopil.demos.key_map import CONTROLS, Held, KeyMap
 from scopil.demos.recorder import Recorder
 from scopil.envs.window import TEXT, Colour, Key, Window
 from scopil.errors import ConfigError, ScopilError

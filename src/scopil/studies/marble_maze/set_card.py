@@ -3,10 +3,10 @@
 import hashlib
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.paper import TABLE_1, Row, measure
+from scopil.studies.marble_maze.table1 import TABLE_1, Row, measure
 
 _HOW = """{games} games of `{env_id}`, made by scopil's careful player, not by people: a beam search over action
-sequences on the true simulator (`scopil.demos.planner`). It keeps {clearance:g} px from every constraint at every step
+sequences on the true simulator (`scopil.studies.marble_maze.planner`). It keeps {clearance:g} px from every constraint at every step
 (a game that starts nearer moves away first), keeps its speed near {speed:g} px per update, and moves the tray no more
 than it has to. Starts follow the environment's own distribution{but}.
 To make the same set again:
@@ -16,7 +16,7 @@ To make the same set again:
 
 _PAIRED = """
 From each of {pairs} starts there are two games, one left and one right of the circle (games {first} to {last}, left
-first; `scopil.demos.sides.passing_side` defines the sides). These starts are the environment's own that lie beyond
+first; `scopil.studies.marble_maze.sides.passing_side` defines the sides). These starts are the environment's own that lie beyond
 the circle, at most {nearby:g} px from its centre, and whose longer way round is at most {detour:g} times the shorter.
 The other {singles} games are unpaired: one from an ordinary start, one from the unlawful start.
 """

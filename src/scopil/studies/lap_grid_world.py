@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 from jaxtyping import Array, Bool, Float, Int
 
+from scopil.demos.dataset import Demonstrations
+
 CELLS = 40
 COINS = (5, 15, 25, 35)
 FORWARD, BACKWARD = 0, 1
@@ -83,3 +85,16 @@ class LapGridWorld(FuncEnv):
         self, state: LapState, action: Int[Array, ""], next_state: LapState, params: Any = None
     ) -> dict[str, Array]:
         return {"cost": (action == BACKWARD) * 1.0}
+
+
+def forward_laps(games: int = 1) -> Demonstrations:
+    """The task is deterministic and has one start, so every game is the same."""
+    cells = np.arange(MAX_STEPS + 1) % CELLS
+    return Demonstrations.from_arrays(
+        [(cells[:, None] / (CELLS / 2) - 1.0).astype(np.float32)] * games,
+        [np.full(MAX_STEPS, FORWARD)] * games,
+        [3.0 * np.isin(cells[1:], COINS)] * games,
+        observation_space=OBSERVATIONS,
+        action_space=ACTIONS,
+        name="lap-grid-world/forward",
+    )

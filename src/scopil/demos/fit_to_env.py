@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.foreign import READ_OFF
+from scopil.demos.from_arrays import READ_OFF
 from scopil.envs.functional import BatchEnv
 from scopil.envs.host import HostEnv, open_env
 from scopil.errors import DatasetError

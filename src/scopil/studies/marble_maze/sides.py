@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.envs.marble_maze.constraints import Circle, Constraint
+from scopil.studies.marble_maze.constraints import Circle, Constraint
 
 SIDES = ("left", "right")
 HALF_ANGLE = np.pi / 9  # of the wedge that closes one side; too wide to be jumped in one step

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.envs.marble_maze.constraints import lawful_margin
-from scopil.envs.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.constraints import lawful_margin
+from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
+from scopil.studies.marble_maze.settings import MarbleParams
 
 SIZE = 480  # pixels a side of a frame
 HALF = 5.5 * CELL  # the picture shows [−HALF, HALF]², walls included (matplotlib's `extent`)
