@@ -47,7 +47,7 @@ class Modes:
 
 
 def has_pairs(demos: Demonstrations | None) -> bool:
-    return demos is not None and demos.starts is not None and bool(demos.about.get("pairs_of_games"))
+    return demos is not None and demos.starts is not None and bool(demos.about.get("paired_episodes"))
 
 
 def mode_coverage(
@@ -59,7 +59,7 @@ def mode_coverage(
             f"{demos.name} has no starts with several games; want a set like marble-maze/two-modes-v1."
         )
     circle, hole = _landmarks(env)
-    pairs = demos.about["pairs_of_games"]
+    pairs = demos.about["paired_episodes"]
     first = first_states(env, demos.starts[[pair[0] for pair in pairs]])
     again = np.repeat(np.arange(len(pairs)), games)
     played = np.zeros((len(pairs), len(SIDES)), int)

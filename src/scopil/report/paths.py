@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scopil.errors import ScopilError
 from scopil.evaluate.games import Game
 from scopil.files import write_atomically
-from scopil.studies.marble_maze.constraints import lawful_margin
+from scopil.studies.marble_maze.constraints import min_margin as lawful_margin
 from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS
 from scopil.studies.marble_maze.settings import MarbleParams
 

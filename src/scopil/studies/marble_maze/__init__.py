@@ -1,4 +1,4 @@
-"""Marble Maze: a ball on a tilting tray, with laws that nothing enforces."""
+"""Marble Maze: a ball on a tilting tray, with rules that nothing enforces."""
 
 from scopil.studies.marble_maze.constraints import Circle, Constraint, HorizontalLine, Rectangle, VerticalLine
 from scopil.studies.marble_maze.env import MarbleMaze

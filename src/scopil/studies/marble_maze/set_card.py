@@ -1,37 +1,39 @@
-"""The card that lies beside a shipped set, written from the set itself."""
+"""The text file beside a shipped set, written from the set itself."""
 
 import hashlib
 
 from scopil.demos.dataset import Demonstrations
 from scopil.studies.marble_maze.table1 import TABLE_1, Row, measure
 
-_HOW = """{games} games of `{env_id}`, made by scopil's careful player, not by people: a beam search over action
-sequences on the true simulator (`scopil.studies.marble_maze.planner`). It keeps {clearance:g} px from every constraint at every step
-(a game that starts nearer moves away first), keeps its speed near {speed:g} px per update, and moves the tray no more
-than it has to. Starts follow the environment's own distribution{but}.
+_HOW = """{episodes} episodes of `{env_id}`, made by scopil's planner, not by people: a beam search over action
+sequences on the true simulator (`scopil.studies.marble_maze.planner`). It keeps {clearance:g} px from every constraint
+at every step (an episode that starts nearer moves away first), keeps its speed near {speed:g} px per update, and moves
+the tray no more than it has to. Starts follow the environment's own distribution{but}.
 To make the same set again:
 
     scopil demos generate {setting} --seed {seed} --out {file}
 """
 
 _PAIRED = """
-From each of {pairs} starts there are two games, one left and one right of the circle (games {first} to {last}, left
-first; `scopil.studies.marble_maze.sides.passing_side` defines the sides). These starts are the environment's own that lie beyond
-the circle, at most {nearby:g} px from its centre, and whose longer way round is at most {detour:g} times the shorter.
-The other {singles} games are unpaired: one from an ordinary start, one from the unlawful start.
+From each of {pairs} starts there are two episodes, one left and one right of the circle (episodes {first} to {last},
+left first; `scopil.studies.marble_maze.sides.passing_side` defines the sides). These starts are the environment's own
+that lie beyond the circle, at most {nearby:g} px from its centre, and whose longer way round is at most {detour:g}
+times the shorter. The other {singles} episodes are unpaired: one from an ordinary start, one from the start that
+violates a rule.
 """
 
 
-def card(demos: Demonstrations, data: bytes) -> str:
-    """The card of a generated Marble Maze set whose file holds the bytes `data`."""
+def set_card(demos: Demonstrations, data: bytes) -> str:
+    """The text beside a generated Marble Maze set whose file holds the bytes `data`."""
     about, file = demos.about, demos.name.rpartition("/")[2] + ".npz"
-    pairs = about.get("pairs_of_games", [])
+    pairs = about.get("paired_episodes", [])
     how = _HOW.format(
-        games=len(demos),
+        episodes=len(demos),
         env_id=demos.env_id,
         clearance=about["planner"]["clearance"],
         speed=about["planner"]["speed"],
-        but=", but for the unlawful ones" + (" and the choice of paired ones (below)" if pairs else ""),
+        but=", except for those that violate a rule"
+        + (" and the choice of paired ones (below)" if pairs else ""),
         setting=about["setting"],
         seed=about["seed"],
         file=file,
@@ -50,8 +52,8 @@ def card(demos: Demonstrations, data: bytes) -> str:
             how,
             "## Figures\n",
             _table(measure(demos), TABLE_1[demos.name]),
-            "## Unlawful states\n",
-            _unlawful(demos),
+            "## Violations\n",
+            _violations(demos),
             "## File\n",
             f"`{file}`, {len(data)} bytes, sha256\n`{hashlib.sha256(data).hexdigest()}`\n",
             "Licence: MIT, as the package.",
@@ -65,7 +67,7 @@ def _table(ours: Row, paper: Row) -> str:
         return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
     lines = [
-        "| mean ± std over games | this set | the paper's people (Table 1) |",
+        "| mean ± std over episodes | this set | the paper's people (Table 1) |",
         "|---|---|---|",
         f"| state–action pairs | {ours.pairs} | {paper.pairs} |",
     ]
@@ -75,9 +77,11 @@ def _table(ours: Row, paper: Row) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _unlawful(demos: Demonstrations) -> str:
-    starts = demos.about["unlawful_starts"]
+def _violations(demos: Demonstrations) -> str:
+    starts = demos.about["violating_starts"]
     assert demos.starts is not None
-    places = "; ".join(f"game {i} at ({x:.1f}, {y:.1f})" for i, (x, y) in zip(starts, demos.starts[starts]))
-    only = "state is an initial one" if len(starts) == 1 else "states are initial ones"
-    return f"The only unlawful {only}, just inside a circle and left on the first step:\n{places}.\n"
+    places = "; ".join(
+        f"episode {i} at ({x:.1f}, {y:.1f})" for i, (x, y) in zip(starts, demos.starts[starts])
+    )
+    only = "violation is an initial state" if len(starts) == 1 else "violations are initial states"
+    return f"The only {only}, just inside a circle and left on the first step:\n{places}.\n"
