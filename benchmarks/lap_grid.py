@@ -19,11 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from scopil.algos import ALGORITHMS, icrl
-from scopil.demos.lap_grid_world import forward_laps
 from scopil.envs.functional import CompiledEnv
-from scopil.envs.lap_grid_world import BACKWARD, CELLS, FORWARD, LapGridWorld, LapParams
 from scopil.evaluate.protocol import player
 from scopil.files import write_atomically
+from scopil.studies.lap_grid_world import BACKWARD, CELLS, FORWARD, LapGridWorld, LapParams, forward_laps
 from scopil.train.loops import make_loop
 from scopil.train.trainer import Trainer
 

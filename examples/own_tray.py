@@ -25,12 +25,12 @@ from scopil import (
     MarbleParams,
     Rectangle,
 )
-from scopil.demos.planner import Care, make_player, plan
 from scopil.envs.gym import FunctionalEnv
 from scopil.evaluate.games import replay
 from scopil.evaluate.metrics import average, measure
 from scopil.report.paths import save_panels
 from scopil.report.tables import print_measures
+from scopil.studies.marble_maze.planner import Care, make_player, plan
 
 TRAY = MarbleParams(
     (

@@ -16,8 +16,8 @@ from scopil import agents
 from scopil.agents import AGENTS, Agent
 from scopil.algos import ALGORITHMS
 from scopil.envs.functional import CompiledEnv, compile_env
-from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
+from scopil.studies.marble_maze import MarbleMaze
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.loops import make_loop

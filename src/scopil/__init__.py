@@ -9,12 +9,12 @@ from typing import Any
 from scopil.envs.registration import register
 
 _HOME = {
-    "MarbleMaze": "scopil.envs.marble_maze",
-    "MarbleParams": "scopil.envs.marble_maze",
-    "Circle": "scopil.envs.marble_maze",
-    "HorizontalLine": "scopil.envs.marble_maze",
-    "VerticalLine": "scopil.envs.marble_maze",
-    "Rectangle": "scopil.envs.marble_maze",
+    "MarbleMaze": "scopil.studies.marble_maze",
+    "MarbleParams": "scopil.studies.marble_maze",
+    "Circle": "scopil.studies.marble_maze",
+    "HorizontalLine": "scopil.studies.marble_maze",
+    "VerticalLine": "scopil.studies.marble_maze",
+    "Rectangle": "scopil.studies.marble_maze",
     "CompiledEnv": "scopil.envs.functional",
     "Demonstrations": "scopil.demos.dataset",
     "Episode": "scopil.demos.dataset",

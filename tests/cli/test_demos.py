@@ -9,12 +9,12 @@ import pytest
 
 from samples import marble_games, small_set
 from scopil.cli import main, sets
-from scopil.demos import generate as planner
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.minari import from_minari, to_minari
 from scopil.envs.functional import compile_env
 from scopil.evaluate.games import replay
+from scopil.studies.marble_maze import generate as planner
 
 
 @pytest.fixture(scope="module")

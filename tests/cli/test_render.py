@@ -10,7 +10,8 @@ import pytest
 from samples import marble_games, small_set
 from scopil.cli import main
 from scopil.cli.render import random_game
-from scopil.demos import record, store
+from scopil.demos import keyboard as record
+from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
 

@@ -9,10 +9,10 @@ import pytest
 
 from reference.margins_numpy import margins
 from scopil.demos import store
-from scopil.demos.paper import TABLE_1
-from scopil.demos.sides import passing_side
-from scopil.envs.marble_maze import SETTINGS, Circle
-from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil.studies.marble_maze import SETTINGS, Circle
+from scopil.studies.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil.studies.marble_maze.sides import passing_side
+from scopil.studies.marble_maze.table1 import TABLE_1
 
 SETS = {"simple": 1, "multiple": 2, "two-modes": 1}  # games that start unlawfully
 

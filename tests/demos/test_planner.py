@@ -6,14 +6,14 @@ import pytest
 
 from reference.margins_numpy import margins
 from scopil.demos import store
-from scopil.demos.generate import RECIPES, draw_games, generate, goes_both_ways
-from scopil.demos.paper import TABLE_1, measure
-from scopil.demos.planner import Care, make_player, plan
-from scopil.demos.route import find_route, look_up
-from scopil.demos.sides import Wedge, closed_to, passing_side
-from scopil.envs.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.physics import ACTIONS, REACH
 from scopil.errors import ConfigError, ScopilError
+from scopil.studies.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze, MarbleParams
+from scopil.studies.marble_maze.generate import RECIPES, draw_games, generate, goes_both_ways
+from scopil.studies.marble_maze.physics import ACTIONS, REACH
+from scopil.studies.marble_maze.planner import Care, make_player, plan
+from scopil.studies.marble_maze.route import find_route, look_up
+from scopil.studies.marble_maze.sides import Wedge, closed_to, passing_side
+from scopil.studies.marble_maze.table1 import TABLE_1, measure
 
 HOLE = (-144.0, -144.0)
 

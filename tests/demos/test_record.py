@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401  (registers the ids)
-from scopil.demos import record, store
-from scopil.demos.keys import Held, marble_maze_keys, parse_keys
+from scopil.demos import keyboard as record
+from scopil.demos import store
+from scopil.demos.key_map import Held, marble_maze_keys, parse_keys
 from scopil.demos.recorder import Recorder
-from scopil.envs.marble_maze.physics import ACTIONS
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.studies.marble_maze.physics import ACTIONS
 
 CARTPOLE = parse_keys("a=0,d=1", 2)
 
@@ -337,8 +338,8 @@ def test_closing_the_window_ends_play(tmp_path, screen):
 CHILD = """
 import sys, gymnasium as gym, pygame
 from pathlib import Path
-from scopil.demos import record
-from scopil.demos.keys import parse_keys
+from scopil.demos import keyboard as record
+from scopil.demos.key_map import parse_keys
 
 class Loud(gym.Wrapper):
     games = steps = 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference.marble_numpy import LIMIT, breaks_line, breaks_setting, inside_circle, inside_rectangle
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.gym import FunctionalEnv
-from scopil.envs.marble_maze import (
+from scopil.studies.marble_maze import (
     SETTINGS,
     Circle,
     HorizontalLine,
@@ -21,7 +21,7 @@ from scopil.envs.marble_maze import (
     Rectangle,
     VerticalLine,
 )
-from scopil.envs.marble_maze.constraints import Constraint, costs, kinds, lawful_margin
+from scopil.studies.marble_maze.constraints import Constraint, costs, kinds, lawful_margin
 
 EDGE = 1e-3  # px; nearer to a border than this, float32 and float64 may disagree
 WALL = float(np.float32(LIMIT))

@@ -10,8 +10,8 @@ from gymnasium.experimental.functional import FuncEnv
 import scopil
 from scopil.envs.functional import ENDLESS, RESETS_AT_ONCE, CompiledEnv, compile_env
 from scopil.envs.gym import FunctionalEnv
-from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import EnvError
+from scopil.studies.marble_maze import MarbleMaze
 
 
 class Countdown(FuncEnv):

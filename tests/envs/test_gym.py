@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
-from scopil.envs.marble_maze import MarbleMaze
 from scopil.envs.registration import IDS
 from scopil.errors import EnvError
+from scopil.studies.marble_maze import MarbleMaze
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
 KINDS = {"simple": {"horizontal", "circle"}, "two-modes": {"horizontal", "circle"}}

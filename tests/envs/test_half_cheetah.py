@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401, registers the id
-from scopil.envs.half_cheetah import HalfCheetahWall
+from scopil.studies.half_cheetah import HalfCheetahWall
 
 pytest.importorskip("mujoco")
 

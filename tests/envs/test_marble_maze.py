@@ -10,8 +10,8 @@ from scipy.stats import chisquare
 
 from reference.marble_numpy import CELL, HOLE, LIMIT, breaks_setting
 from scopil.envs.functional import CompiledEnv
-from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
 from scopil.errors import EnvError
+from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
 
 LENGTH = 210  # ten more than the limit
 WALL = float(np.float32(LIMIT))

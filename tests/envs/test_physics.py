@@ -10,7 +10,7 @@ import pytest
 
 from reference.marble_numpy import LIMIT, Games
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.envs.marble_maze import MarbleMaze, physics
+from scopil.studies.marble_maze import MarbleMaze, physics
 
 GAMES, STEPS = 1000, 200
 PX = 0.01  # how far float32 may stray from float64, px

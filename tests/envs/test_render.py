@@ -11,12 +11,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import scopil  # noqa: F401  (registers the ids)
-from scopil.envs.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.render import HALF, draw_tray
 from scopil.envs.registration import IDS
 from scopil.envs.window import Window
 from scopil.errors import ScopilError
 from scopil.images import write_gif, write_png
+from scopil.studies.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
+from scopil.studies.marble_maze.render import HALF, draw_tray
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
 UP, DOWN, LEFT = 3, 6, 1

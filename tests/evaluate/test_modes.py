@@ -28,12 +28,12 @@ def demos():
 def shown(env, demos):
     """Demonstrated games by pair: (left, right)."""
     games = replay(env, demos)
-    return [(games[i], games[j]) for i, j in demos.about["pairs_of_games"]]
+    return [(games[i], games[j]) for i, j in demos.about["paired_episodes"]]
 
 
 def coverage(env, demos, choose):
     """`choose(start, k)` gives the k-th game from a start."""
-    pairs = len(demos.about["pairs_of_games"])
+    pairs = len(demos.about["paired_episodes"])
 
     def play(first):
         assert first.steps.shape == (pairs * GAMES,)

@@ -10,10 +10,10 @@ import pytest
 
 from scopil.algos import icrl
 from scopil.algos.base import Spaces
-from scopil.envs.marble_maze import Circle, MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.physics import REACH
 from scopil.errors import ScopilError
 from scopil.report.constraint_map import cost_grid, draw_constraint_map, save_constraint_map
+from scopil.studies.marble_maze import Circle, MarbleMaze, MarbleParams
+from scopil.studies.marble_maze.physics import REACH
 
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
 

@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from scopil.envs.marble_maze import Circle, HorizontalLine, MarbleParams, Rectangle
 from scopil.errors import ScopilError
 from scopil.evaluate.games import Game
 from scopil.report.paths import GREEN, RED, draw_paths, save_paths
+from scopil.studies.marble_maze import Circle, HorizontalLine, MarbleParams, Rectangle
 
 colors = pytest.importorskip("matplotlib.colors")
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))

@@ -12,7 +12,7 @@ import scopil
 from scopil.algos import ALGORITHMS
 from scopil.algos.base import Pairs
 from scopil.envs.functional import CompiledEnv
-from scopil.envs.marble_maze import MarbleMaze
+from scopil.studies.marble_maze import MarbleMaze
 from scopil.train.offpolicy import OffPolicy
 from scopil.train.trainer import Trainer
 from scopil.types import Transition

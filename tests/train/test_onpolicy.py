@@ -11,10 +11,9 @@ import pytest
 from probes import Probe
 from scopil.algos import ALGORITHMS
 from scopil.core.normalise import normalise
-from scopil.demos.lap_grid_world import forward_laps
 from scopil.envs.functional import CompiledEnv
-from scopil.envs.lap_grid_world import BACKWARD, FORWARD, LapGridWorld, LapParams
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.studies.lap_grid_world import BACKWARD, FORWARD, LapGridWorld, LapParams, forward_laps
 from scopil.train.inverse import Inverse, padded
 from scopil.train.loops import make_loop
 from scopil.train.onpolicy import OnPolicy, true_cost

@@ -91,8 +91,8 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
 
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
     """What draws the games into `plot`; refuses before anything is played."""
-    from scopil.envs.marble_maze import MarbleParams
     from scopil.report.paths import check_ending, save_paths
+    from scopil.studies.marble_maze import MarbleParams
 
     check_ending(plot)
     if env is None or not isinstance(env.params, MarbleParams):
@@ -125,7 +125,7 @@ def _statistics(demos: Demonstrations, games: list | None) -> Table:
 
 def _paper_row(demos: Demonstrations):
     """By environment, so that one's own games are set beside the paper's people too."""
-    from scopil.demos.paper import TABLE_1  # brings JAX, which `list` can do without
+    from scopil.studies.marble_maze.table1 import TABLE_1  # brings JAX, which `list` can do without
 
     setting = {env_id: setting for setting, env_id in IDS.items()}.get(demos.env_id or "")
     return TABLE_1.get(f"marble-maze/{setting}-v1")
@@ -142,7 +142,7 @@ def generate(
     """Let the careful planner play a set of games (about a second each) and write them to a file."""
     sets.env_id_of(setting)
     _refuse_unwritable(out)
-    from scopil.demos.generate import generate as make
+    from scopil.studies.marble_maze.generate import generate as make
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
@@ -210,7 +210,7 @@ def import_(
 
 def _played_on(demos: Demonstrations, env_id: str) -> Demonstrations:
     """The same games in the spaces of a named environment, checked anew."""
-    from scopil.demos.fit import fit  # these bring JAX
+    from scopil.demos.fit_to_env import fit  # these bring JAX
     from scopil.envs.functional import make_env
 
     if (fitted := fit(demos, env_id)) is not demos:

@@ -7,8 +7,8 @@ import tyro
 
 from scopil.cli.options import option
 from scopil.cli.sets import env_id_of, make_drawn
-from scopil.demos import record
-from scopil.demos.keys import KeyMap, marble_maze_keys, parse_keys
+from scopil.demos import keyboard as record
+from scopil.demos.key_map import KeyMap, marble_maze_keys, parse_keys
 from scopil.errors import ConfigError
 
 

@@ -93,7 +93,7 @@ def findings(source: str, env_id: str | None = None) -> Iterator[Finding]:
 
 def _trainable(demos: Demonstrations, env_id: str) -> Finding:
     """Asked of those who ask before training."""
-    from scopil.demos.fit import fit
+    from scopil.demos.fit_to_env import fit
     from scopil.envs.host import open_env
     from scopil.train.loops import as_seen
     from scopil.train.offpolicy import demo_pairs

@@ -1,10 +1,11 @@
-"""Demonstrations: episodes of somebody doing the task lawfully, checked at birth."""
+"""Episodes, and demonstrations: episodes of somebody who does the task and keeps its rules, checked when made."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,16 +17,20 @@ Space = gym.spaces.Box | gym.spaces.Discrete
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Episode:
-    """One game: T actions and T+1 observations, the last one being where the game ended."""
+    """One episode, demonstrated or played: T actions and T+1 observations, the last of them after the last action."""
 
     observations: np.ndarray  # (T+1, *observation shape)
     actions: np.ndarray  # (T, *action shape)
-    rewards: np.ndarray | None = None  # (T,); None when nobody wrote them down
+    rewards: np.ndarray | None = None  # (T,); None when they were not recorded
     terminated: bool = True  # ended by the task
-    truncated: bool = False  # stopped by the clock
-    start: np.ndarray | None = None  # what `reset(options={"start": ...})` wants to play from here again
+    truncated: bool = False  # stopped by a time limit
+    start: np.ndarray | None = None  # what `reset(options={"start": ...})` takes to start here again
+    # What the environment reported of every visited state, the initial one included, (T+1, …) each: `cost`,
+    # `cost_<rule>`, `position`, … Files of demonstrations do not contain it.
+    info: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
+        """The number of steps."""
         return len(self.actions)
 
     @property
@@ -33,9 +38,20 @@ class Episode:
         return float("nan") if self.rewards is None else float(np.sum(self.rewards, dtype=np.float64))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+class DemoTransitions(NamedTuple):
+    """Every step of a set of demonstrations, one row per step."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    next_obs: np.ndarray
+    episode: np.ndarray  # (N,) int64: the number of the episode
+    reward: np.ndarray | None  # (N,) float32; None when the set has no rewards
+    terminated: np.ndarray  # (N,) bool: the task was over after this step
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Demonstrations:
-    """Episodes with the spaces they live in. Immutable: every change makes a new, newly checked object."""
+    """Episodes with their observation and action spaces. Immutable: every change makes a new, newly checked object."""
 
     episodes: tuple[Episode, ...]
     observation_space: Space
@@ -103,7 +119,7 @@ class Demonstrations:
             truncated=bool(episode.truncated),
         )
 
-    # --- looking ---------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -111,9 +127,14 @@ class Demonstrations:
     def __iter__(self) -> Iterator[Episode]:
         return iter(self.episodes)
 
+    def __repr__(self) -> str:
+        spaces = f"{describe_space(self.observation_space)} → {describe_space(self.action_space)}"
+        count = f"{len(self)} episode{'s' * (len(self) != 1)}, {self.pairs} step{'s' * (self.pairs != 1)}"
+        return f"Demonstrations({self.name!r}: {count}, {spaces}, env {self.env_id or 'not named'})"
+
     @cached_property
     def observations(self) -> np.ndarray:
-        """The states an action was shown in, (pairs, …): every observation but each episode's last."""
+        """The observations an action was taken at, (pairs, …): all but the last of each episode."""
         return _frozen(np.concatenate([e.observations[:-1] for e in self.episodes]))
 
     @cached_property
@@ -122,6 +143,7 @@ class Demonstrations:
 
     @property
     def pairs(self) -> int:
+        """The number of (observation, action) pairs, which is the number of steps."""
         return sum(len(e) for e in self.episodes)
 
     @property
@@ -130,11 +152,25 @@ class Demonstrations:
         starts = [e.start for e in self.episodes]
         return None if any(s is None for s in starts) else np.stack(starts)  # type: ignore[arg-type]
 
+    def transitions(self) -> DemoTransitions:
+        """All steps of all episodes, in order."""
+        episodes = self.episodes
+        last = [np.arange(len(e)) == len(e) - 1 for e in episodes]
+        rewards = [e.rewards for e in episodes if e.rewards is not None]
+        return DemoTransitions(
+            obs=self.observations,
+            action=self.actions,
+            next_obs=_frozen(np.concatenate([e.observations[1:] for e in episodes])),
+            episode=_frozen(np.repeat(np.arange(len(self)), [len(e) for e in episodes])),
+            reward=_frozen(np.concatenate(rewards)) if rewards else None,
+            terminated=_frozen(np.concatenate([ended & e.terminated for e, ended in zip(episodes, last)])),
+        )
+
     def statistics(self) -> dict[str, float]:
         steps = np.array([len(e) for e in self.episodes], dtype=np.float64)
         rewards = np.array([e.total_reward for e in self.episodes])
         return {
-            "games": float(len(self)),
+            "episodes": float(len(self)),
             "pairs": float(self.pairs),
             "reward": float(rewards.mean()),
             "reward_std": float(rewards.std()),
@@ -143,7 +179,13 @@ class Demonstrations:
             "terminated": float(np.mean([e.terminated for e in self.episodes])),
         }
 
-    # --- making others -----------------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> None:
+        """Write a sealed `.npz` file; `scopil.load_demos(path)` reads it."""
+        from scopil.demos.store import write
+
+        write(self, path)
+
+    # --- other sets made from this one --------------------------------------------------------------------------
 
     def select(self, keep: Callable[[Episode], bool]) -> "Demonstrations":
         return replace(self, episodes=tuple(e for e in self.episodes if keep(e)))
@@ -175,13 +217,22 @@ class Demonstrations:
         observation_space: Space | None = None,
         **fields: Any,
     ) -> "Demonstrations":
-        """From lists with one array an episode. Spaces that are not given are read off the data: integer actions
-        mean `Discrete(max + 1)`, real ones a box of their range; observations an unbounded box."""
+        """A set from lists with one array per episode. (`scopil.load_demos` takes many other layouts.)
+
+        Args:
+            observations: one array (T+1, …) per episode.
+            actions: one array (T, …) per episode.
+            rewards: one array (T,) per episode, or None.
+            action_space: taken from the data where it is not given: integer actions mean `Discrete(max + 1)`, real
+                ones a Box of their range.
+            observation_space: an unbounded Box where it is not given.
+            fields: `name`, `env_id` and `about` of the set.
+        """
         rewards = [None] * len(actions) if rewards is None else rewards
         if not len(observations) == len(actions) == len(rewards):
             raise DatasetError(
                 f"{len(observations)} observation, {len(actions)} action and {len(rewards)} reward arrays; want one "
-                f"of each an episode."
+                f"of each per episode."
             )
         episodes = tuple(
             Episode(
@@ -198,6 +249,11 @@ class Demonstrations:
             action_space=action_space or guess_space([e.actions for e in episodes], bounded=True),
             **fields,
         )
+
+
+def describe_space(space: Space) -> str:
+    """A space in a few characters: a Box without its bounds."""
+    return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
 def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:

@@ -1,4 +1,4 @@
-"""Demonstrations to and from local Minari datasets, without loss and without a network.
+"""Demonstrations to and from local Minari datasets, without loss and without a network connection.
 
 Minari's own fields carry what they can (observations, actions, rewards, ends, spaces, the environment's spec, the
 start as the episode's reset options). The rest goes into the dataset's metadata under `scopil`.
@@ -21,7 +21,7 @@ from scopil.errors import DatasetError, ScopilError
 
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
-_CARD = (
+_PROVENANCE = (
     "description",
     "algorithm_name",
     "author",
@@ -100,7 +100,7 @@ def from_minari(dataset_id: str) -> Demonstrations:
         action_space=dataset.action_space,
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
-        about=ours.get("about", _foreign(dataset_id, metadata)),
+        about=ours.get("about", _provenance(dataset_id, metadata)),
     )
 
 
@@ -115,7 +115,7 @@ def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
             env=gym.spec(demos.env_id) if registered else None,  # type: ignore[arg-type]
             observation_space=demos.observation_space,
             action_space=demos.action_space,
-            description=f"{demos.name}: {len(demos)} demonstrated games, {demos.pairs} pairs.",
+            description=f"{demos.name}: {len(demos)} demonstrated episodes, {demos.pairs} pairs.",
             data_format="hdf5",
             jpeg_encoding=False,  # JPEG would change the observations
         )
@@ -138,7 +138,7 @@ def _swap(new: Path, target: Path, aside: Path) -> None:
 
 
 def _buffer(minari: Any, episode: Episode) -> Any:
-    """Rewards nobody wrote down become NaN: Minari has no word for them, and zero would be a claim."""
+    """Missing rewards become NaN: Minari has no other way to mark them, and 0 would be a reward."""
     last = np.arange(len(episode)) == len(episode) - 1
     rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
     return minari.data_collector.EpisodeBuffer(
@@ -166,9 +166,9 @@ def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
             )
 
 
-def _foreign(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    card = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _CARD}
-    return {"source": f"minari:{dataset_id}"} | card
+def _provenance(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    known = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _PROVENANCE}
+    return {"source": f"minari:{dataset_id}"} | known
 
 
 def _local_ids(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The book-keeping of recorded games: step, undo, keep, discard, save. It knows no window and no keys."""
+"""Episodes while they are recorded: step, undo, keep, discard, save. There is no window and there are no keys here."""
 
 import os
 from dataclasses import replace
@@ -14,11 +14,11 @@ from scopil.errors import DatasetError, EnvError
 
 
 class Recorder:
-    """Plays one game at a time on `env` and writes every kept one to `out` before the next begins.
+    """Plays one episode at a time on `env` and writes every kept one to `out` before the next begins.
 
-    A game is its reset seed and its actions. Undo therefore plays the game again from its seed without the last
-    action: that needs an environment which repeats itself from a seed, as Gymnasium asks for; one that does not
-    is found out by its observations, and the game starts over. A file of the same environment is continued.
+    An episode is its reset seed and its actions. Undo therefore plays it again from its seed without the last action.
+    That needs an environment which repeats itself from a seed, as Gymnasium asks for; where the observations differ,
+    the episode starts over. A file of the same environment is continued.
     """
 
     def __init__(self, env: gym.Env, out: str | Path, *, seed: int = 0, name: str = "recorded"):
@@ -26,8 +26,8 @@ class Recorder:
         self.env, self.out, self.name = env, Path(out), name
         self.env_id = env.spec.id if env.spec is not None else None
         self.demos = self._continued()
-        self.kept_now = 0  # games kept since this recorder was made
-        earlier = [game["seed"] for game in self.recorded]
+        self.kept_now = 0  # episodes kept since this recorder was made
+        earlier = [kept["seed"] for kept in self.recorded]
         self._seed = max([seed, *(s + 1 for s in earlier)])
         self.restart()
 
@@ -35,7 +35,7 @@ class Recorder:
         if not self.out.exists():
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.out.parent, os.W_OK):
-                raise DatasetError(f"cannot write to {self.out.parent}; choose another --out.")
+                raise DatasetError(f"cannot write to {self.out.parent}; choose another file.")
             return None
         if not self.out.is_file():
             raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
@@ -44,30 +44,31 @@ class Recorder:
         if (demos.env_id, demos.observation_space, demos.action_space) != mine:
             found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
             raise DatasetError(
-                f"{self.out} holds games of {found}, not of {self.env_id or self.env.unwrapped}; choose another --out."
+                f"{self.out} holds episodes of {found}, not of {self.env_id or self.env.unwrapped}; choose another "
+                f"file."
             )
         return demos
 
-    # --- the game at hand -------------------------------------------------------------------------------------
+    # --- the current episode -------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """This game again, from the same start."""
+        """This episode again, from the same start."""
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
         self._costs = [info.get("cost")]
         self._start = _start_of(self.env, info)
         self.terminated = self.truncated = False
-        self._look()
+        self._draw()
 
     def step(self, action: int) -> None:
-        assert not self.over, "the game is over: keep or discard it"
+        assert not self.over, "the episode is over: keep or discard it"
         obs, reward, terminated, truncated, info = self.env.step(np.int64(action))
         self._observations.append(np.array(obs))
         self._actions.append(int(action))
         self._rewards.append(float(reward))
         self._costs.append(info.get("cost"))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
-        self._look()
+        self._draw()
 
     def undo(self) -> None:
         """Take the last step back."""
@@ -80,12 +81,12 @@ class Recorder:
         if not all(np.array_equal(a, b) for a, b in zip(before, self._observations, strict=True)):
             self.restart()
             raise EnvError(
-                "this environment does not repeat itself from its seed, so undo restarted the game."
+                "this environment does not repeat itself from its seed, so undo restarted the episode."
             )
 
     def keep(self) -> None:
-        """Save the finished game and begin the next. If saving fails the game is still there."""
-        assert self.over, "only a finished game can be kept"
+        """Save the finished episode and begin the next. If saving fails the episode is still there."""
+        assert self.over, "only a finished episode can be kept"
         demos = self._with(self._episode())
         try:
             store.write(demos, self.out)
@@ -96,7 +97,7 @@ class Recorder:
         self.discard()
 
     def discard(self) -> None:
-        """Forget this game and begin another, from a new start."""
+        """Forget this episode and begin another, from a new start."""
         self._seed += 1
         self.restart()
 
@@ -134,7 +135,7 @@ class Recorder:
             about=self.demos.about | {"recorded": recorded},
         )
 
-    def _look(self) -> None:
+    def _draw(self) -> None:
         self.image = np.asarray(self.env.render())
 
     # --- counts -------------------------------------------------------------------------------------------------
@@ -149,13 +150,13 @@ class Recorder:
 
     @property
     def violations(self) -> int | None:
-        """States of this game with a cost; None when the environment reports no costs."""
+        """Visited states of this episode with a cost; None when the environment reports no costs."""
         costs = [c for c in self._costs if c is not None]
         return sum(bool(np.any(np.asarray(c) > 0)) for c in costs) if costs else None
 
     @property
     def recorded(self) -> list[dict[str, Any]]:
-        """Seed and violations of every game recorded into the file."""
+        """Seed and violations of every episode recorded into the file."""
         return [] if self.demos is None else self.demos.about.get("recorded", [])
 
     @property
@@ -168,7 +169,7 @@ class Recorder:
 
     @property
     def kept_violations(self) -> int:
-        return sum(game["violations"] or 0 for game in self.recorded)
+        return sum(kept["violations"] or 0 for kept in self.recorded)
 
 
 def _check_env(env: gym.Env) -> None:
@@ -189,8 +190,8 @@ def _check_env(env: gym.Env) -> None:
 
 
 def _start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
-    """What `reset(options={"start": …})` would want, for compiled environments that can start anywhere."""
+    """What `reset(options={"start": …})` takes, for compiled environments that can start at a given position."""
     compiled = getattr(env.unwrapped, "compiled", None)
-    if compiled is None or not hasattr(compiled.env, "initial_at") or "position" not in info:
+    if compiled is None or compiled.offer("initial_at") is None or "position" not in info:
         return None
     return np.array(info["position"])

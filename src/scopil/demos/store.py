@@ -1,7 +1,7 @@
 """Demonstrations on disk: a plain `.npz` that any NumPy reads, never pickle, sealed by a checksum.
 
-The seal is the archive's comment: a SHA-256 over every byte before it, so no flipped byte goes unseen.
-Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions an episode),
+The seal is the archive's comment: a SHA-256 over every byte before it, so that any damage is noticed.
+Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions per episode),
 `terminated`, `truncated`, `starts`, and `header`, a JSON text with names, spaces and provenance.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from scopil.demos.array_layouts import KNOWN, split_rows
+from scopil.demos.csv_tables import from_tables
 from scopil.demos.dataset import Demonstrations, Episode, Space
-from scopil.demos.foreign import episode_of, from_mapping, from_objects
-from scopil.demos.layouts import KNOWN, rows
-from scopil.demos.tables import from_tables
+from scopil.demos.from_arrays import from_arrays, from_mapping, to_episode
 from scopil.errors import DatasetError
 from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
 
@@ -31,21 +31,21 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
     local Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
     trajectories with `obs` and `acts`, or a set as it is. See docs/demonstrations.md.
 
-    With `env` (an id or an environment), bare numbers take its spaces and are refused when they do not fit.
+    With `env` (an id or an environment), plain arrays take its spaces and are refused when they do not fit.
     """
-    demos = _found(source)
+    demos = _load(source)
     if env is None:
         return demos
-    from scopil.demos.fit import fit  # brings JAX
+    from scopil.demos.fit_to_env import fit_to_env  # imports JAX
 
-    return fit(demos, env)
+    return fit_to_env(demos, env)
 
 
-def _found(source: Any) -> Demonstrations:
+def _load(source: Any) -> Demonstrations:
     if isinstance(source, Demonstrations):
         return source
     if not isinstance(source, str | Path):
-        return from_objects(source)
+        return from_arrays(source)
     if str(source).startswith("minari:"):
         from scopil.demos.minari import from_minari
 
@@ -62,12 +62,12 @@ def _found(source: Any) -> Demonstrations:
 
 
 def library() -> dict[str, Path]:
-    """The shipped sets by name, `marble-maze/simple-v1` and its like."""
+    """The files of the shipped sets by name, for example `marble-maze/simple-v1`."""
     return {f"{p.parent.name}/{p.stem}": p for p in sorted(LIBRARY.glob("*/*.npz"))}
 
 
 def write(demos: Demonstrations, path: str | Path) -> None:
-    """Write our own file; whatever was there stays until the new one is whole."""
+    """Write our own file. An older file stays until the new one is complete."""
     data = to_bytes(demos)
     try:
         write_atomically(Path(path), data)
@@ -76,7 +76,7 @@ def write(demos: Demonstrations, path: str | Path) -> None:
 
 
 def to_bytes(demos: Demonstrations) -> bytes:
-    """The same set gives the same bytes, always: the archive carries no clock."""
+    """The content of a file. The same set always gives the same bytes: the archive has no time stamps."""
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -95,7 +95,7 @@ def to_bytes(demos: Demonstrations) -> bytes:
         "terminated": np.array([e.terminated for e in episodes]),
         "truncated": np.array([e.truncated for e in episodes]),
     }
-    if episodes[0].rewards is not None:  # all or none, by birth
+    if episodes[0].rewards is not None:  # in all episodes or in none
         arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
     if demos.starts is not None:
         arrays["starts"] = demos.starts
@@ -106,7 +106,7 @@ def to_bytes(demos: Demonstrations) -> bytes:
             np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
             info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
-            info.create_system = 3  # else it names the system that wrote it
+            info.create_system = 3  # else it depends on the system that wrote it
             archive.writestr(info, entry.getvalue())
         archive.comment = seal()  # its length is in the archive; the right digits follow below
     body = buffer.getvalue()[:-SEAL_BYTES]
@@ -115,7 +115,7 @@ def to_bytes(demos: Demonstrations) -> bytes:
 
 def read(path: str | Path) -> Demonstrations:
     """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs). Arrays of other
-    names stay unopened."""
+    names are not opened."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -168,17 +168,17 @@ def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not np.all(lengths >= 0):
         raise DatasetError(
-            f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 an episode."
+            f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 per episode."
         )
-    games, pairs = len(lengths), int(lengths.sum())
+    episodes, pairs = len(lengths), int(lengths.sum())
     found = arrays["observations"].shape
-    if found[:1] != (pairs + games,):
+    if found[:1] != (pairs + episodes,):
         raise DatasetError(
-            f"{path}: observations of shape {found}; want {pairs + games} rows for {games} episodes with {pairs} "
+            f"{path}: observations of shape {found}; want {pairs + episodes} rows for {episodes} episodes with {pairs} "
             f"actions (one more observation than actions in each)."
         )
-    cut = rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
-    return tuple(episode_of(game, f"{path}, episode {i}") for i, game in enumerate(cut))
+    raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
+    return tuple(to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with its clock and an autoreset that keeps
+"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with its time limit and an autoreset that keeps
 the last observation.
 
 Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets, so stepping
 is done here.
 """
 
-from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -16,113 +16,63 @@ from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float
 
-from scopil.envs.stepping import counted
+from scopil.envs.base import BatchEnv, EnvState, Offer
+from scopil.envs.host_vector import discrete_if_integer_box
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
 RESETS_AT_ONCE = 16
-ENDLESS = 10_000  # steps after which a game without a time limit is called off
-
-
-class EnvState(NamedTuple):
-    """One environment between two steps (or a batch of them, with a leading axis)."""
-
-    inner: Any  # the FuncEnv's own state
-    obs: Array
-    steps: Int[Array, "..."]  # steps played in this episode
-
-
-class BatchEnv(ABC):
-    """What a training loop steps: a `CompiledEnv`, or a `HostEnv` for what is not written in JAX."""
-
-    observation_space: gym.Space  # one row of numbers: what a learner sees
-    action_space: gym.Space
-    time_limit: int | None  # of one episode, in steps
-
-    @property
-    def horizon(self) -> int:
-        """No game that is watched is longer than this."""
-        return self.time_limit or ENDLESS
-
-    @abstractmethod
-    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
-
-    @abstractmethod
-    def step_batch(
-        self, state: EnvState, action: Array, key: PRNGKey
-    ) -> tuple[EnvState, Transition, EnvState]:
-        """Step a batch and begin a new episode where one ended.
-
-        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
-        states before any reset."""
-
-    @abstractmethod
-    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
-        """One step of each, for games that nobody looks at any more once they have ended."""
-
-    @abstractmethod
-    def refuse_faults(self) -> None:
-        """Raise what went wrong in the compiled program that has just ended."""
-
-    @abstractmethod
-    def stale(self, state: EnvState) -> bool:
-        """Whether training cannot go on from `state` and has to begin new episodes."""
-
-    @abstractmethod
-    def flatten(self, observation: Any) -> np.ndarray:
-        """An observation, or a batch of them, as a learner sees it."""
-
-    @abstractmethod
-    def close(self) -> None: ...
 
 
 class CompiledEnv(BatchEnv):
     """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
 
-    `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock says so with a method
+    `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock has a method
     `truncation(state, params)`.
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
-        self.action_space = counted(env.action_space)
+        self.action_space = discrete_if_integer_box(env.action_space)
         if getattr(self.action_space, "start", 0) != 0:
             raise EnvError(
                 f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0."
             )
         self.env = env
         self.params = env.get_default_params() if params is None else params
-        self._told = () if self.params is None else (self.params,)  # some FuncEnvs without any take none
+        self._params = () if self.params is None else (self.params,)  # a FuncEnv without params may take none
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
         self.observation_space = env.observation_space
 
-    def given(self, action: Array) -> Array:
+    def env_action(self, action: Array) -> Array:
         """A learner's action in the form that the environment takes."""
         known = self.env.action_space
         return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
+    given = env_action  # the former name, until every caller has changed
+
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
-        return self.begin(self.env.initial(k_state, *self._told), k_obs)
+        return self.begin(self.env.initial(k_state, *self._params), k_obs)
 
     def begin(self, inner: Any, key: PRNGKey) -> EnvState:
         """An episode that starts from a given inner state."""
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
 
     def _observe(self, inner: Any, key: PRNGKey) -> Array:
-        return jnp.asarray(self.env.observation(inner, key, *self._told), jnp.float32)
+        return jnp.asarray(self.env.observation(inner, key, *self._params), jnp.float32)
 
     def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of one environment, without autoreset."""
         k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
-        env, played = self.env, self.given(action)
-        inner = env.transition(state.inner, played, k_move, *self._told)
+        env, played = self.env, self.env_action(action)
+        inner = env.transition(state.inner, played, k_move, *self._params)
         kept = jax.tree.map(_shaped_like, inner, state.inner)
         after = EnvState(kept, self._observe(inner, k_obs), state.steps + 1)
-        reward = jnp.asarray(env.reward(state.inner, played, inner, k_reward, *self._told), jnp.float32)
-        terminated = jnp.asarray(env.terminal(inner, k_end, *self._told), bool)
+        reward = jnp.asarray(env.reward(state.inner, played, inner, k_reward, *self._params), jnp.float32)
+        terminated = jnp.asarray(env.terminal(inner, k_end, *self._params), bool)
         truncated = self._out_of_time(after) & ~terminated
         return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
 
@@ -133,8 +83,33 @@ class CompiledEnv(BatchEnv):
             late = late | (state.steps >= self.max_episode_steps)
         return late
 
+    def offer(self, name: Offer) -> Callable[..., Any] | None:
+        return getattr(self.env, name, None)
+
+    def reports_cost(self) -> bool:
+        """Asked of the shapes alone: nothing is computed."""
+        inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self._params))
+        space = self.action_space
+        action = jax.ShapeDtypeStruct(space.shape or (), jnp.zeros((), space.dtype).dtype)
+        return "cost" in jax.eval_shape(self._info, inner, action, inner)
+
+    def _info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
+        return self.env.transition_info(before, self.env_action(action), after, *self._params)
+
+    def step_batch_with_cost(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        if not self.reports_cost():
+            raise EnvError(
+                f"{type(self.env).__name__} reports no cost; want `cost` in the dict that its transition_info returns "
+                f"(0 where no rule is violated), or an algorithm that needs no true cost."
+            )
+        later, transition, after = self.step_batch(state, action, key)
+        cost = jax.vmap(lambda *step: self._info(*step)["cost"])(state.inner, action, after.inner)
+        return later, transition, after, jnp.asarray(cost, jnp.float32)
+
     def refuse_faults(self) -> None:
-        """There are none: what a FuncEnv does wrong shows in its numbers."""
+        """Nothing to raise: a FuncEnv cannot fail inside a compiled program."""
 
     def stale(self, state: EnvState) -> bool:
         return False
@@ -143,7 +118,7 @@ class CompiledEnv(BatchEnv):
         return np.asarray(observation, np.float32)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
         return jax.vmap(self.reset)(jax.random.split(key, num_envs))
@@ -164,9 +139,8 @@ class CompiledEnv(BatchEnv):
             state, ended, key = carry
             key, k_fresh = jax.random.split(key)
             count = min(num_envs, RESETS_AT_ONCE)
-            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[
-                0
-            ]  # the fill is out of range: dropped
+            # The fill value is out of range, so that it is dropped below.
+            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[0]
             fresh = self.reset_batch(k_fresh, count)
             state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
             return state, ended.at[which].set(False, mode="drop"), key
@@ -177,7 +151,7 @@ class CompiledEnv(BatchEnv):
 
 
 def _shaped_like(new: Array, old: Array) -> Array:
-    """CliffWalking's states change their form with the first step; a compiled loop needs one form."""
+    """CliffWalking's states change their shape with the first step; a compiled loop needs one shape."""
     return new if jnp.shape(new) == jnp.shape(old) else jnp.reshape(new, jnp.shape(old))
 
 
@@ -191,10 +165,10 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
         env = make_env(env)
     if (compiled := find_compiled(env)) is not None:
         return compiled
-    if (lost := _foreign_wrapper(env)) is not None:
+    if (wrapper := _other_wrapper(env)) is not None:
         raise EnvError(
-            f"{lost} around {env.unwrapped} would be lost by compiled stepping: want the bare environment; put what "
-            f"the wrapper does into its FuncEnv."
+            f"{wrapper} around {env.unwrapped} would have no effect on compiled stepping; want the bare environment. "
+            f"Put what the wrapper does into its FuncEnv."
         )
     raise EnvError(
         f"{env.unwrapped} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such "
@@ -202,24 +176,25 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
     )
 
 
-def make_env(env: str | EnvSpec) -> gym.Env:
+def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
+    """`gym.make`, with an `EnvError` for what it refuses."""
     try:
-        return gym.make(env)
+        return gym.make(env, **options)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise EnvError(
-            f"environment {str(getattr(env, 'id', env))!r}: {error}. Gymnasium's kinds of environments are extras: "
-            f'pip install "scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
+            f"environment {str(getattr(env, 'id', env))!r}: {error}. Some environments need an extra: pip install "
+            f'"scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
         ) from error
     except gym.error.Error as error:
         raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
 
 
 def id_of(env: Any) -> str | None:
-    """The id that makes such an environment again, if there is one: wrappers and options have none."""
+    """The id that makes this environment again; None for one with wrappers or options of its own."""
     if isinstance(env, str):
         return env
     spec = getattr(env, "spec", None)
-    if spec is None or spec.id not in gym.registry or _foreign_wrapper(env) is not None:
+    if spec is None or spec.id not in gym.registry or _other_wrapper(env) is not None:
         return None
     usual = gym.spec(spec.id)
     options = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
@@ -228,21 +203,21 @@ def id_of(env: Any) -> str | None:
 
 
 def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
-    """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would be lost."""
+    """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would have no effect."""
     inner, limit = env.unwrapped, getattr(env.spec, "max_episode_steps", None)
-    if _foreign_wrapper(env) is not None:
+    if _other_wrapper(env) is not None:
         return None
     if isinstance(compiled := getattr(inner, "compiled", None), CompiledEnv):
         if limit is None or compiled.max_episode_steps is not None:
-            return compiled  # one object an id: whatever is compiled for it is compiled once
+            return compiled  # one object per id: whatever is compiled for it is compiled once
         return CompiledEnv(compiled.env, compiled.params, limit)
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
     return None
 
 
-def _foreign_wrapper(env: gym.Env | VectorEnv) -> str | None:
-    """Compiled stepping goes past wrappers. Those of `gym.make` have their counterpart here; others would be lost."""
+def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:
+    """A wrapper that compiled stepping would ignore. Those that `gym.make` adds have their counterpart here."""
     known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
     while env is not env.unwrapped:
         if not isinstance(env, known):

@@ -1,4 +1,4 @@
-"""Gymnasium's faces of a compiled environment: NumPy in, NumPy out, single and vectorised."""
+"""A compiled environment as a Gymnasium `Env` and `VectorEnv`: NumPy in, NumPy out."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -63,7 +63,7 @@ class FunctionalEnv(gym.Env):
         return self._image if self.render_mode == "rgb_array" else None
 
     def _look(self) -> None:
-        """Draw every state, asked or not: the picture shows the way the ball came."""
+        """Draw every state, whether or not it is asked for: a picture may show the path so far."""
         self._render_state, self._image = self.compiled.env.render_image(
             self._state.inner, self._render_state, self.compiled.params
         )
@@ -95,7 +95,9 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
     def step(state, action, key):
         key, k_step = jax.random.split(key)
         after, t = compiled.advance(state, action, k_step)
-        info = compiled.env.transition_info(state.inner, action, after.inner, compiled.params)
+        info = compiled.env.transition_info(
+            state.inner, compiled.env_action(action), after.inner, compiled.params
+        )
         return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
 
     return jax.jit(begin), jax.jit(reset), jax.jit(step)
@@ -105,7 +107,7 @@ class FunctionalVectorEnv(VectorEnv):
     """A batch of environments in one compiled call. Autoreset in the same step: `info["final_obs"]` and
     `info["final_info"]` carry the end of an episode, the returned observation opens the next.
 
-    `reset(options={"start": ...})` begins every environment there; episodes after that start as they fall.
+    `reset(options={"start": ...})` begins every environment there; later episodes have random starts.
     """
 
     metadata = {  # noqa: RUF012
@@ -166,7 +168,7 @@ class FunctionalVectorEnv(VectorEnv):
         ended = t.terminated | t.truncated
         if not ended.any():
             return obs, t.reward.astype(np.float64), t.terminated, t.truncated, _masked(info, ~ended)
-        # As in Gymnasium: what an ended episode said goes to final_info, `info` speaks of the new one.
+        # As in Gymnasium: the info of an ended episode goes to final_info, `info` is that of the new one.
         infos: dict[str, Any] = {}
         for k in info | fresh:
             blank = np.zeros_like(info.get(k, fresh.get(k)))
@@ -181,14 +183,17 @@ class FunctionalVectorEnv(VectorEnv):
 
 
 def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
-    initial_at = getattr(compiled.env, "initial_at", None)
+    initial_at = compiled.offer("initial_at")
     if initial_at is None:
-        raise EnvError(f"{type(compiled.env).__name__} has no `initial_at`: it cannot take a start.")
+        raise EnvError(
+            f"{type(compiled.env).__name__} has no `initial_at`; reset it without options={{'start': …}}, or give it "
+            f"a method initial_at(start, params)."
+        )
     return initial_at(start, compiled.params)
 
 
 def _checked(action: Any, space: gym.Space) -> np.ndarray:
-    """Compiled code reads past the end of a table without a word, so whole-number actions are checked here."""
+    """Compiled code does not check the bounds of an index, so discrete actions are checked here."""
     action = np.asarray(action)
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) and not space.contains(action):
         raise EnvError(f"action {action.tolist()} of dtype {action.dtype}; want one of {space}.")
@@ -196,7 +201,7 @@ def _checked(action: Any, space: gym.Space) -> np.ndarray:
 
 
 def _fetch(tree: Any) -> Any:
-    """The same tree in NumPy arrays of the caller's own: what comes off the device is read-only."""
+    """The same tree in new NumPy arrays: arrays from the device are read-only."""
     return jax.tree.map(np.array, jax.device_get(tree))
 
 
@@ -240,7 +245,7 @@ def _column(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _masked(info: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Gymnasium's vector convention: beside each key its `_key`, telling where it holds."""
+    """Gymnasium's vector convention: beside each key a mask `_key` of where it holds."""
     return {k: np.where(_column(mask, v), v, np.zeros_like(v)) for k, v in info.items()} | {
         f"_{k}": mask.copy() for k in info
     }

@@ -1,8 +1,8 @@
 """Any Gymnasium environment behind the calls of a compiled one.
 
 A training loop is one compiled program; here it calls back to Python for every step of its environments, in order.
-The policy that acts is always the newest, and no second loop exists. What the environment does wrong is held until
-the program is done, since an exception inside it would take the training state along.
+The policy that acts is always the newest, and there is no second loop. An error of the environment is kept until the
+program has ended, since an exception inside it would lose the training state.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,21 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
 from jax.experimental import io_callback
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from scopil.envs.functional import BatchEnv, CompiledEnv, EnvState, find_compiled, make_env
-from scopil.envs.stepping import Copies, Flat, Group, Vector
+from scopil.envs.base import BatchEnv, EnvState, Offer
+from scopil.envs.functional import CompiledEnv, find_compiled, make_env
+from scopil.envs.host_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
-Foreign = gym.Env | VectorEnv
-LANES = 10  # games played side by side
-AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], Foreign]
+GymEnv = gym.Env | VectorEnv
+PARALLEL_EPISODES = 10  # episodes played at the same time
+AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
 
 
 def open_env(env: Any) -> BatchEnv:
-    """The environment to train on: compiled where it is written in JAX, on the host where not.
+    """The environment to train on: compiled where it is written in JAX, in Python where not.
 
     An id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
     """
@@ -38,57 +39,66 @@ def open_env(env: Any) -> BatchEnv:
         return env
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
-    again: Any = None  # a function that makes another one
+    make_another: Any = None
     if isinstance(env, str | EnvSpec):
-        again = partial(make_env, env)
+        make_another = partial(make_env, env)
     elif isinstance(env, gym.Env):
-        again = None if env.spec is None else partial(_copy, env)
+        make_another = None if env.spec is None else partial(_copy, env)
     elif not isinstance(env, VectorEnv):
         if not callable(env):
             raise EnvError(
-                f"{type(env).__name__} is no environment; want a Gymnasium id, an environment, or a function that "
+                f"{type(env).__name__} is not an environment; want a Gymnasium id, an environment, or a function that "
                 f"makes one."
             )
-        again = env
-    first = env if isinstance(env, gym.Env | VectorEnv) else again()
+        make_another = env
+    first = env if isinstance(env, gym.Env | VectorEnv) else make_another()
     if not isinstance(first, gym.Env | VectorEnv):
         raise EnvError(f"{env} made a {type(first).__name__}; want a gymnasium.Env or VectorEnv.")
-    return find_compiled(first) or HostEnv(first, again, ours=first is not env)
+    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env)
 
 
 class HostEnv(BatchEnv):
-    """Foreign environments, in as many copies as asked for. Only what is in an `EnvState` can be saved: the inner
-    state of a foreign environment cannot, so that a state that was loaded is `stale` and has to begin anew."""
+    """Environments in Python, in as many copies as asked for.
 
-    def __init__(self, first: Foreign, again: Callable[[], Foreign] | None = None, ours: bool = False):
+    Only what is in an `EnvState` can be saved. The inner state of a Python environment cannot, so a state that was
+    loaded from a file is `stale`: its episodes have to begin again.
+    """
+
+    def __init__(
+        self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False
+    ):
         self.name = str(getattr(first.spec, "id", None) or first)
         self._vector = isinstance(first, VectorEnv)
         if isinstance(first, VectorEnv):
             spaces = first.single_observation_space, first.single_action_space
         else:
             spaces = first.observation_space, first.action_space
-        self.flat = Flat(self.name, *spaces)
+        self.flat = FlatSpaces(self.name, *spaces)
         self.observation_space, self.action_space = self.flat.observation, self.flat.action
         self.time_limit: int | None = getattr(first.spec, "max_episode_steps", None)
         self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # of what was given
-        self._spare: Foreign | None = first  # nobody steps it yet
-        self._again = again
-        self._ours: list[Foreign] = [first] if ours else []  # to close
-        self._training: dict[int, Group] = {}
-        self._playing: dict[int, Group] = {}
-        self._tickets: dict[int, int] = {}  # the newest reset of each training group: other states are stale
+        self._first = first
+        self._spare: GymEnv | None = first  # not stepped yet
+        self._make_another = make_another
+        self._to_close: list[GymEnv] = [first] if close_first else []
+        self._training: dict[int, HostVector] = {}  # by number of environments
+        self._playing: dict[int, HostVector] = {}
+        self._tickets: dict[
+            int, int
+        ] = {}  # the newest reset by number of environments: other states are stale
         self._issued = 0
         self._fault: BaseException | None = None
+        self._reports_cost: bool | None = None  # None: not asked yet
 
     @property
     def num_envs(self) -> int | None:
         """How many environments there are to step together; None when it can be any number."""
-        return self._size if self._vector or self._again is None else None
+        return self._size if self._vector or self._make_another is None else None
 
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
-        self._group(num_envs)  # what cannot be had is refused before anything is compiled
+        self._training_envs(num_envs)  # refused here, before anything is compiled, where it is impossible
         shapes = (_like((), jnp.int32), _like((num_envs, self.flat.size)))
         ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
         return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
@@ -97,17 +107,31 @@ class HostEnv(BatchEnv):
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState]:
         """`key` seeds the episodes that begin."""
+        later, transition, after, _ = self._step_batch(state, action, key, with_cost=False)
+        return later, transition, after
+
+    def step_batch_with_cost(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        """The cost is `info["cost"]` of the step, 0 where it is absent."""
+        self._refuse_without_cost()
+        later, transition, after, cost = self._step_batch(state, action, key, with_cost=True)
+        return later, transition, after, cost[0]
+
+    def _step_batch(
+        self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
+    ) -> tuple[EnvState, Transition, EnvState, list[Array]]:
         n = state.steps.shape[0]
         row, number, flag = _like((n, self.flat.size)), _like((n,)), _like((n,), jnp.bool)
-        shapes = (row, number, flag, flag, row)
-        # One array crosses over: each costs as much as a small environment's step.
+        shapes = (row, number, flag, flag, row, *([number] * with_cost))
+        # One array is sent: each costs as much as a small environment's step.
         sent = jnp.concatenate([state.inner[None], _seeds(key, n), _bits(action).reshape(-1)])
-        crossed = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
-        next_obs, reward, terminated, truncated, obs = io_callback(crossed, shapes, sent, ordered=True)
+        call = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
+        next_obs, reward, terminated, truncated, obs, *cost = io_callback(call, shapes, sent, ordered=True)
         transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
         steps = state.steps + 1
-        later = jnp.where(terminated | truncated, 0, steps)
-        return EnvState(state.inner, obs, later), transition, EnvState(state.inner, next_obs, steps)
+        later = EnvState(state.inner, obs, jnp.where(terminated | truncated, 0, steps))
+        return later, transition, EnvState(state.inner, next_obs, steps), cost
 
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         later, transition, _ = self.step_batch(state, action, key)
@@ -118,7 +142,7 @@ class HostEnv(BatchEnv):
     def _reset(self, shapes: Any, seeds: Any) -> Any:
         def begin() -> Any:
             n = len(seeds)
-            obs, _ = self._group(n).reset(np.asarray(seeds))
+            obs, _ = self._training_envs(n).reset(np.asarray(seeds))
             return np.int32(self._take(n)), obs
 
         return self._held(begin, shapes)
@@ -127,13 +151,20 @@ class HostEnv(BatchEnv):
         def step() -> Any:
             ticket, seeds, action = np.split(np.asarray(sent), (1, n + 1))
             if ticket[0] != self._tickets.get(n):
-                raise EnvError(f"{self.name} was reset by somebody else while it was stepped.")
-            return self._group(n).step(action.view(dtype).reshape(shape), seeds)[:5]
+                raise EnvError(
+                    f"{self.name} was reset from outside between two steps; want a fresh reset_batch after that."
+                )
+            envs = self._training_envs(n)
+            result = envs.step(action.view(dtype).reshape(shape), seeds)
+            if len(shapes) == 5:
+                return result[:5]
+            costs = [envs.costs(result.infos, i).get("cost", 0.0) for i in range(n)]
+            return *result[:5], np.array(costs, np.float32)
 
         return self._held(step, shapes)
 
     def _held(self, call: Callable[[], Any], shapes: Any) -> Any:
-        """What `call` returns. After a fault only zeros come, until `refuse_faults` has told of it."""
+        """What `call` returns. After an error it returns zeros, until `refuse_faults` has raised the error."""
         if self._fault is None:
             try:
                 return call()
@@ -155,47 +186,90 @@ class HostEnv(BatchEnv):
     def stale(self, state: EnvState) -> bool:
         return int(state.inner) != self._tickets.get(state.steps.shape[0])
 
-    # --- who has which environments -------------------------------------------------------------------------------
+    # --- copies for training and for playing ----------------------------------------------------------------------
 
-    def _group(self, num_envs: int) -> Group:
-        """The environments to train on: the one that was given is among the first of them."""
+    def _training_envs(self, num_envs: int) -> HostVector:
+        """The environments to train on. The first one made contains the environment that the caller gave."""
         if num_envs not in self._training:
             self._training[num_envs] = self._make(num_envs)
         return self._training[num_envs]
 
-    def players(self, games: int) -> Group:
-        """Environments to play games on, apart from those of the training. Where no other can be had, these are lent
-        and their episodes begin anew afterwards."""
-        n = self._size if self._vector else min(games, LANES)
+    def envs_to_play(self, episodes: int) -> HostVector:
+        """Environments to play `episodes` on, separate from those of training. Where no copy can be made it is the
+        environments of training, whose episodes then begin again."""
+        n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
         if n in self._playing:
             return self._playing[n]
-        if self._again is not None:
-            spare, self._spare = self._spare, None  # it is the training's
+        if self._make_another is not None:
+            spare, self._spare = self._spare, None  # kept for training
             try:
                 return self._playing.setdefault(n, self._make(n))
             except NoCopyError:
-                self._again = None
+                self._make_another = None
             finally:
                 self._spare = spare
         self._tickets.pop(self._size, None)
-        return self._group(self._size)
+        return self._training_envs(self._size)
 
-    def _make(self, num_envs: int) -> Group:
+    players = envs_to_play  # the former name, until every caller has changed
+
+    # --- what the environment offers ------------------------------------------------------------------------------
+
+    def offer(self, name: Offer) -> Callable[..., Any] | None:
+        first: Any = self._first
+        if self._vector:
+            inside = getattr(first.unwrapped, "envs", None)
+            first = inside[0] if inside else first.unwrapped
+        if isinstance(first, gym.Env):
+            return first.get_wrapper_attr(name) if first.has_wrapper_attr(name) else None
+        return getattr(first, name, None)
+
+    def reports_cost(self) -> bool:
+        """Found out by one step of a copy, or of the environment itself where it cannot be copied: ask before
+        training begins, since its episode then begins again."""
+        if self._reports_cost is None:
+            with (
+                jax.ensure_compile_time_eval()
+            ):  # the environment may compute with JAX, and this may be traced
+                envs = self.envs_to_play(1)
+                n = envs.num_envs
+                envs.reset(np.zeros(n, int))
+                result = envs.step(np.stack([self._any_action()] * n), None)
+                self._reports_cost = all("cost" in envs.costs(result.infos, i) for i in range(n))
+        return self._reports_cost
+
+    def _refuse_without_cost(self) -> None:
+        if self._reports_cost is None and self._make_another is None:
+            return  # asking would reset the only environment there is in the middle of training
+        if not self.reports_cost():
+            raise EnvError(
+                f"{self.name} reports no cost; want a number info['cost'] from every step (0 where no rule is "
+                f"violated), or an algorithm that needs no true cost."
+            )
+
+    def _any_action(self) -> np.ndarray:
+        if isinstance(self.action_space, gym.spaces.Box):
+            return np.clip(
+                np.zeros(self.action_space.shape, np.float32), self.action_space.low, self.action_space.high
+            )
+        return np.zeros((), np.int32)
+
+    def _make(self, num_envs: int) -> HostVector:
         if self.num_envs not in (None, num_envs):
             raise EnvError(
-                f"num_envs = {num_envs}, but {self.name} is {self.num_envs} and cannot be multiplied: set "
+                f"num_envs = {num_envs}, but {self.name} is {self.num_envs} together and cannot be copied: set "
                 f"num_envs={self.num_envs}, or give an id or a function that makes one environment."
             )
-        envs: list[Any] = [self._next() for _ in range(1 if self._vector else num_envs)]
-        return Vector(self.flat, envs[0]) if self._vector else Copies(self.flat, envs)
+        envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
+        return GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)
 
-    def _next(self) -> Foreign:
+    def _next_env(self) -> GymEnv:
         env, self._spare = self._spare, None
         if env is None:
-            if self._again is None:
+            if self._make_another is None:
                 raise NoCopyError(f"{self.name} cannot be copied; give an id or a function that makes one.")
-            env = self._again()
-            self._ours.append(env)
+            env = self._make_another()
+            self._to_close.append(env)
         return env
 
     def flatten(self, observation: Any) -> np.ndarray:
@@ -208,11 +282,11 @@ class HostEnv(BatchEnv):
         return np.asarray(observation if flat else gym.spaces.flatten(raw, observation), np.float32)
 
     def close(self) -> None:
-        """Close what was made here. Whatever is wanted later is made again."""
-        for env in self._ours:
+        """Close the environments that were made here. They are made again when they are needed."""
+        for env in self._to_close:
             env.close()
-        self._ours.clear()
-        if self._again is not None:
+        self._to_close.clear()
+        if self._make_another is not None:
             self._spare = None
             self._training.clear()
         self._playing.clear()
@@ -220,11 +294,11 @@ class HostEnv(BatchEnv):
 
 
 class NoCopyError(EnvError):
-    """There is one environment and no way to a second."""
+    """The environment cannot be copied."""
 
 
 def _copy(env: gym.Env) -> gym.Env:
-    """Another one like `env`, its wrappers included."""
+    """Another environment like `env`, wrappers included."""
     way_out = "give a function that makes one, or use num_envs=1"
     try:
         made = gym.make(env.spec)  # pyright: ignore[reportArgumentType]
@@ -245,5 +319,5 @@ def _bits(action: Array) -> Int[Array, "..."]:
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:
-    """31 bits each: what every generator takes."""
+    """31 bits each, which every random generator accepts."""
     return (jax.random.bits(key, (count,), jnp.uint32) >> 1).astype(jnp.int32)

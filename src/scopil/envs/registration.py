@@ -27,7 +27,7 @@ def make_vec(setting: str, num_envs: int = 1, max_episode_steps: int | None = No
 @lru_cache  # environments of one setting share their compiled code
 def _compiled(setting: str, max_episode_steps: int | None = None):
     from scopil.envs.functional import CompiledEnv
-    from scopil.envs.marble_maze import SETTINGS, MarbleMaze
+    from scopil.studies.marble_maze import SETTINGS, MarbleMaze
 
     return CompiledEnv(MarbleMaze(SETTINGS[setting]), max_episode_steps=max_episode_steps)
 
@@ -43,5 +43,5 @@ def register() -> None:
             )
     if HALF_CHEETAH not in gym.registry:
         gym.register(
-            HALF_CHEETAH, entry_point="scopil.envs.half_cheetah:HalfCheetahWall", max_episode_steps=1000
+            HALF_CHEETAH, entry_point="scopil.studies.half_cheetah:HalfCheetahWall", max_episode_steps=1000
         )

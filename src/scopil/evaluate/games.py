@@ -12,7 +12,7 @@ from jaxtyping import Array
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv, EnvState
 from scopil.envs.host import HostEnv
-from scopil.envs.stepping import Group
+from scopil.envs.host_vector import HostVector as Group
 from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey
 

@@ -11,14 +11,14 @@ import jax
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.sides import SIDES, passing_side
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.envs.marble_maze.constraints import Circle
-from scopil.envs.marble_maze.physics import REACH
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import DatasetError, EnvError
 from scopil.evaluate.games import Game, first_states
 from scopil.evaluate.metrics import Measures, measure
+from scopil.studies.marble_maze.constraints import Circle
+from scopil.studies.marble_maze.physics import REACH
+from scopil.studies.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.sides import SIDES, passing_side
 
 GAMES = 40  # a start; a side taken once in ten games is missed with probability 0.015
 
@@ -47,7 +47,7 @@ class Modes:
 
 
 def has_pairs(demos: Demonstrations | None) -> bool:
-    return demos is not None and demos.starts is not None and bool(demos.about.get("pairs_of_games"))
+    return demos is not None and demos.starts is not None and bool(demos.about.get("paired_episodes"))
 
 
 def mode_coverage(
@@ -59,7 +59,7 @@ def mode_coverage(
             f"{demos.name} has no starts with several games; want a set like marble-maze/two-modes-v1."
         )
     circle, hole = _landmarks(env)
-    pairs = demos.about["pairs_of_games"]
+    pairs = demos.about["paired_episodes"]
     first = first_states(env, demos.starts[[pair[0] for pair in pairs]])
     again = np.repeat(np.arange(len(pairs)), games)
     played = np.zeros((len(pairs), len(SIDES)), int)

@@ -13,7 +13,8 @@ from scopil.algos.base import Algorithm
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import BatchEnv, CompiledEnv, EnvState
-from scopil.envs.host import LANES, HostEnv
+from scopil.envs.host import PARALLEL_EPISODES as LANES
+from scopil.envs.host import HostEnv
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.games import Game, HostPlayer, Player, Seeds, first_states
 from scopil.types import PRNGKey

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from scopil.algos import icrl
-from scopil.envs.marble_maze import MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.physics import ACTIONS, REACH, MarbleState
 from scopil.errors import ScopilError
 from scopil.report.curves import new_figure, save_figure
 from scopil.report.paths import check_ending, draw_tray
+from scopil.studies.marble_maze import MarbleMaze, MarbleParams
+from scopil.studies.marble_maze.physics import ACTIONS, REACH, MarbleState
 
 POINTS = 101  # a side of the grid
 

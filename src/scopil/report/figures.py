@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scopil.envs.functional import compile_env
-from scopil.envs.marble_maze import SETTINGS
 from scopil.evaluate.games import replay
 from scopil.experiments.paper import Cell, Group
 from scopil.experiments.results import Evaluator
@@ -15,6 +14,7 @@ from scopil.report.curves import behaviour_panels, save_curves
 from scopil.report.page import Picture
 from scopil.report.paths import save_paths
 from scopil.report.runs import IN_A_ROW, STARTS, Played, save_trays
+from scopil.studies.marble_maze import SETTINGS
 from scopil.train.run import Run
 
 Runs = Mapping[Cell, Sequence[Run]]  # finished ones

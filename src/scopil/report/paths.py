@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from scopil.envs.marble_maze.constraints import lawful_margin
-from scopil.envs.marble_maze.physics import CELL, HOLE_RADIUS
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import ScopilError
 from scopil.evaluate.games import Game
 from scopil.files import write_atomically
+from scopil.studies.marble_maze.constraints import min_margin as lawful_margin
+from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS
+from scopil.studies.marble_maze.settings import MarbleParams
 
 FLOOR = 4.5 * CELL  # px; the ball's rim reaches this far
 GREEN, RED, INK = "#1a7f37", "#cf222e", "#24292f"

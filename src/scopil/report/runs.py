@@ -9,7 +9,6 @@ from scopil.agents import Agent, load
 from scopil.algos import ALGORITHMS
 from scopil.envs.functional import BatchEnv, CompiledEnv
 from scopil.envs.host import open_env
-from scopil.envs.marble_maze import MarbleParams
 from scopil.errors import DatasetError
 from scopil.evaluate.games import Game
 from scopil.evaluate.metrics import Measures, average, mean_and_std, measure
@@ -17,6 +16,7 @@ from scopil.report.constraint_map import save_constraint_maps
 from scopil.report.curves import new_figure, save_figure
 from scopil.report.paths import draw_paths
 from scopil.report.tables import Value
+from scopil.studies.marble_maze import MarbleParams
 from scopil.train.run import Run
 
 STARTS = ("train", "test")

@@ -1,8 +1,8 @@
-"""Games as tables: a folder of `.csv` files, one a game, or one file with one game.
+"""Episodes as tables: a folder of `.csv` files, one per episode, or one file with one episode.
 
 A header names the columns. `action` or `action_…` are the action, `reward` the reward, `terminated` and `truncated`
 flags; observations are the columns `obs…`, or, where there are none, all other columns but `step`, `t` and `time`.
-The last row may lack its action: it is where the game ended.
+The last row may lack its action: it is where the episode ended.
 """
 
 import csv
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scopil.demos.array_layouts import RawEpisode
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.foreign import from_games
-from scopil.demos.layouts import Game
+from scopil.demos.from_arrays import from_raw_episodes
 from scopil.errors import DatasetError
 
 CLOCKS = {"step", "t", "time"}
@@ -31,7 +31,7 @@ class Columns(NamedTuple):
 def from_tables(path: Path) -> Demonstrations:
     files = [path] if path.is_file() else sorted(path.glob("*.csv"), key=_natural)
     if not files:
-        raise DatasetError(f"{path} holds no .csv files; want one a game, with a header.")
+        raise DatasetError(f"{path} holds no .csv files; want one per episode, with a header.")
     tables = [_read(file) for file in files]
     columns = _columns(tables[0][0], files[0])
     for file, (header, _) in zip(files, tables):
@@ -43,18 +43,18 @@ def from_tables(path: Path) -> Demonstrations:
     assumed = [f"observations are the columns {', '.join(columns.observations)}"]
     if columns.unused:
         assumed.append(f"not used: {', '.join(columns.unused)}")
-    games = [
-        _game(dict(zip(header, zip(*rows))), columns, file) for file, (header, rows) in zip(files, tables)
+    episodes = [
+        _episode(dict(zip(header, zip(*rows))), columns, file) for file, (header, rows) in zip(files, tables)
     ]
-    whole = len(columns.actions) == 1 and all(_numbered(g["actions"]) for g in games)
+    whole = len(columns.actions) == 1 and all(_numbered(e["actions"]) for e in episodes)
     if whole:
-        assumed.append("actions are whole numbers: taken for numbered actions")
-        games = [g | {"actions": g["actions"].astype(np.int64)[:, 0]} for g in games]
-    return from_games(games, path.stem, path.name, assumed)
+        assumed.append("actions are whole numbers: read as discrete actions")
+        episodes = [e | {"actions": e["actions"].astype(np.int64)[:, 0]} for e in episodes]
+    return from_raw_episodes(episodes, path.stem, path.name, assumed)
 
 
 def _read(file: Path) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of one file, rows of nothing left out."""
+    """The header and the rows of one file, without empty rows."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
             lines = [line for line in csv.reader(text) if any(cell.strip() for cell in line)]
@@ -83,19 +83,19 @@ def _columns(header: list[str], file: Path) -> Columns:
     return Columns(observations, actions, single, [c for c in rest if c not in observations])
 
 
-def _game(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) -> Game:
+def _episode(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) -> RawEpisode:
     acted = len(cells[columns.actions[0]])
     if not any(cells[c][-1].strip() for c in columns.actions):
-        acted -= 1  # the last row is where the game ended
+        acted -= 1  # the last row is where the episode ended
     if acted == 0:
         raise DatasetError(f"{file}: no actions; want at least one row with one.")
-    game: Game = {
+    raw: RawEpisode = {
         "observations": np.stack([_numbers(cells[c], c, file) for c in columns.observations], axis=1),
         "actions": np.stack([_numbers(cells[c][:acted], c, file) for c in columns.actions], axis=1),
     }
     for column in columns.single:
-        game[SINGLE[column]] = _numbers(cells[column][:acted], column, file)
-    return game
+        raw[SINGLE[column]] = _numbers(cells[column][:acted], column, file)
+    return raw
 
 
 def _numbers(cells: tuple[str, ...], column: str, file: Path) -> np.ndarray:
@@ -105,8 +105,8 @@ def _numbers(cells: tuple[str, ...], column: str, file: Path) -> np.ndarray:
         try:
             numbers.append(float(words.get(cell.strip().lower(), cell)))
         except ValueError:
-            said = repr(cell.strip()) if cell.strip() else "nothing"
-            raise DatasetError(f"{file}, row {i}: {said} in column {column!r}; want a number.") from None
+            found = repr(cell.strip()) if cell.strip() else "nothing"
+            raise DatasetError(f"{file}, row {i}: {found} in column {column!r}; want a number.") from None
     return np.array(numbers)
 
 
@@ -115,7 +115,7 @@ def _numbered(actions: np.ndarray) -> bool:
 
 
 def _natural(file: Path) -> list[tuple[bool, int, str]]:
-    """game_2 before game_10."""
+    """episode_2 before episode_10."""
     return [
         (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", file.stem)
     ]

@@ -1,6 +1,6 @@
 """Constraints are data: a class with numbers and one function, `margin`.
 
-A new kind is one class here (or in your own code) and no edit elsewhere: costs, the planner's clearance and the
+A new shape is one class, here or in your own code, and no edit elsewhere: costs, the planner's clearance and the
 renderer all work from the margin. See `Rectangle`.
 """
 
@@ -13,22 +13,22 @@ from jaxtyping import Array, Bool, Float
 
 
 class Constraint(eqx.Module):
-    """A law on the ball's position that has no physical effect."""
+    """A rule on the ball's position that has no physical effect."""
 
-    kind: ClassVar[str]  # violations are reported as info["cost_<kind>"]
+    rule: ClassVar[str]  # violations are reported as info["cost_<rule>"]
 
     @abstractmethod
     def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
-        """Signed distance in px to the unlawful region: positive outside it, negative inside."""
+        """Signed distance in px to the forbidden region: positive outside it, negative inside."""
 
     def violated(self, position: Float[Array, "2"]) -> Bool[Array, ""]:
         return self.margin(position) < 0
 
 
 class HorizontalLine(Constraint):
-    """Lawful above `y` (below it when `above` is −1)."""
+    """Allowed above `y` (below it when `above` is −1)."""
 
-    kind: ClassVar[str] = "horizontal"
+    rule: ClassVar[str] = "horizontal"
     y: float | Array
     above: float | Array = 1.0
 
@@ -37,9 +37,9 @@ class HorizontalLine(Constraint):
 
 
 class VerticalLine(Constraint):
-    """Lawful to the right of `x` (to its left when `right` is −1)."""
+    """Allowed to the right of `x` (to its left when `right` is −1)."""
 
-    kind: ClassVar[str] = "vertical"
+    rule: ClassVar[str] = "vertical"
     x: float | Array
     right: float | Array = 1.0
 
@@ -48,9 +48,9 @@ class VerticalLine(Constraint):
 
 
 class Circle(Constraint):
-    """Lawful outside the circle."""
+    """Allowed outside the circle."""
 
-    kind: ClassVar[str] = "circle"
+    rule: ClassVar[str] = "circle"
     x: float | Array
     y: float | Array
     radius: float | Array
@@ -60,9 +60,9 @@ class Circle(Constraint):
 
 
 class Rectangle(Constraint):
-    """Lawful outside an axis-parallel rectangle given by its centre and its half-sizes."""
+    """Allowed outside an axis-parallel rectangle given by its centre and its half-sizes."""
 
-    kind: ClassVar[str] = "rectangle"
+    rule: ClassVar[str] = "rectangle"
     x: float | Array
     y: float | Array
     half_width: float | Array
@@ -75,20 +75,20 @@ class Rectangle(Constraint):
         return outside + jnp.minimum(jnp.maximum(dx, dy), 0.0)
 
 
-def kinds(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
-    """The kinds present, in order of first appearance."""
-    return tuple(dict.fromkeys(c.kind for c in constraints))
+def rule_names(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
+    """The names of the rules, in order of first appearance."""
+    return tuple(dict.fromkeys(c.rule for c in constraints))
 
 
 def costs(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> dict[str, Array]:
-    """`cost` (any law broken) and `cost_<kind>`, each 0.0 or 1.0."""
-    by_kind = {k: jnp.array(False) for k in kinds(constraints)}
+    """`cost` (any rule violated) and `cost_<rule>`, each 0.0 or 1.0."""
+    by_rule = {name: jnp.array(False) for name in rule_names(constraints)}
     for c in constraints:
-        by_kind[c.kind] = by_kind[c.kind] | c.violated(position)
-    broken = jnp.any(jnp.stack([*by_kind.values(), jnp.array(False)]))
-    return {"cost": broken * 1.0} | {f"cost_{k}": v * 1.0 for k, v in by_kind.items()}
+        by_rule[c.rule] = by_rule[c.rule] | c.violated(position)
+    violated = jnp.any(jnp.stack([*by_rule.values(), jnp.array(False)]))
+    return {"cost": violated * 1.0} | {f"cost_{name}": v * 1.0 for name, v in by_rule.items()}
 
 
-def lawful_margin(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, ""]:
-    """Distance to the nearest unlawful region (+∞ without constraints)."""
+def min_margin(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, ""]:
+    """Signed distance to the nearest forbidden region (+∞ without constraints)."""
     return jnp.min(jnp.stack([jnp.asarray(c.margin(position)) for c in constraints] + [jnp.array(jnp.inf)]))

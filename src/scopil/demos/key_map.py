@@ -1,4 +1,4 @@
-"""From keys to actions: what a key or a chord means, and when a held key acts again. No window in here."""
+"""From keys to actions: what a key or a chord means, and when a held key acts again. There is no window here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ ALIASES = {"enter": "return", "esc": "escape", "dot": ".", "comma": ",", "plus":
 
 @dataclass(frozen=True)
 class KeyMap:
-    """Actions by the set of keys held together; `idle` is played in real time while no key is held."""
+    """Actions by the set of keys held together; `idle` is the action in real time while no key is held."""
 
     actions: Mapping[frozenset[str], int]
     idle: int = 0
@@ -51,7 +51,7 @@ def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
         if taken := [name for name in names if name in CONTROLS]:
             raise ConfigError(f"key {part!r}: {taken[0]} means {CONTROLS[taken[0]]}; choose another key.")
         if frozenset(names) in actions:
-            raise ConfigError(f"key {part!r}: {chord} is given twice; want one action a key.")
+            raise ConfigError(f"key {part!r}: {chord} is given twice; want one action per key.")
         actions[frozenset(names)] = _action(int(number), n_actions, f"key {part!r}")
     if not actions:
         raise ConfigError(f"no keys in {text!r}; want for example a=0,d=1 with actions 0 … {n_actions - 1}.")
@@ -65,35 +65,13 @@ def _action(action: int, n_actions: int, what: str) -> int:
     return action
 
 
-def marble_maze_keys() -> KeyMap:
-    """Keys point to where the ball should go: arrows (two together for a diagonal), the keypad, or the letters
-    around S. The physics' order: none/up/down × none/left/right."""
-    up, down, left, right = 3, 6, 1, 2
-    actions: dict[frozenset[str], int] = {}
-    for keys in (("up", "down", "left", "right"), ("w", "x", "a", "d")):
-        single = dict(zip(keys, (up, down, left, right)))
-        for key, action in single.items():
-            actions[frozenset([key])] = action
-        for v in keys[:2]:
-            for h in keys[2:]:
-                actions[frozenset([v, h])] = single[v] + single[h]
-    corners = ("q", 7, up + left), ("e", 9, up + right), ("z", 1, down + left), ("c", 3, down + right)
-    for letter, digit, action in corners:
-        actions[frozenset([letter])] = actions[frozenset([f"[{digit}]"])] = action
-    for digit, action in ((8, up), (2, down), (4, left), (6, right), (5, 0)):
-        actions[frozenset([f"[{digit}]"])] = action
-    for key in ("space", ".", "s"):
-        actions[frozenset([key])] = 0
-    return KeyMap(actions, 0, "Arrows (two for a diagonal): tilt    Space: no tilt change")
-
-
 @dataclass
 class Held:
-    """Which keys are down, and when they act in a game that waits for them.
+    """Which keys are down, and when they act in an environment that waits for them.
 
     A press acts after `chord` seconds, so that two arrows pressed almost together are one diagonal; a tap shorter
-    than that acts when it is let go. Keys kept down act again after `delay`, then every `every` seconds. Letting
-    one key of a chord go starts the delay anew: fingers do not rise together.
+    than that acts when it is released. Keys kept down act again after `delay`, then every `every` seconds. Releasing
+    one key of a chord starts the delay again, since fingers do not rise together.
     """
 
     chord: float = 0.045
@@ -130,11 +108,11 @@ class Held:
         return self.keys
 
     def sample(self) -> tuple[str, ...]:
-        """For real time: what is held, or was tapped since the last look."""
+        """For real time: the keys that are held, or were tapped since the last call."""
         keys = self.keys or self._tapped
         self._tapped, self._fresh = (), False
         return keys
 
     def clear(self) -> None:
-        """Forget everything, so that a key still down from the last game does not move the next."""
+        """Forget everything, so that a key still down from the last episode does not act in the next."""
         self.keys, self._tapped, self._due, self._fresh = (), (), None, False

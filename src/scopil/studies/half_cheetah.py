@@ -1,20 +1,20 @@
-"""Half-cheetah with a wall behind it (HCWithPos of Malik et al., ICML 2021): running pays in both directions, the law
-allows one. Needs `pip install "scopil[mujoco]"`."""
+"""Half-cheetah with a wall behind it (HCWithPos of Malik et al., ICML 2021): running pays in both directions, the
+rule allows one. Needs `pip install "scopil[mujoco]"`."""
 
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-WALL = -3.0  # m; to be at or behind it is unlawful
+WALL = -3.0  # m; to be at or behind it is a violation
 CONTROL_COST = 0.1
 
 
 class HalfCheetahWall(gym.Wrapper):
     """reward = |x' − x| / dt − 0.1 ‖a‖², observation = all positions, x first, and velocities.
 
-    With `enforced` the first step into the wall pays nothing and ends the episode: what a world with the wall in it
-    would do. `info["cost"]` tells where the law is broken; no learner sees it.
+    With `enforced` the first step into the wall pays nothing and ends the episode: as if the wall
+    were there. `info["cost"]` is 1 where the rule is violated; no learner sees it.
     """
 
     def __init__(self, enforced: bool = False, **options: Any):

@@ -1,8 +1,8 @@
-"""The careful player: a beam search over action sequences on the true simulator.
+"""The careful planner: a beam search over action sequences on the true simulator.
 
-It pays for every step, for speed above what it is comfortable with, for coming near a constraint, and for moving the
-tray; it never comes nearer to a constraint than its clearance. All of this depends on the state alone, so that similar
-states are played alike. Search is deterministic.
+It pays for every step, for speed above a comfortable one, for coming near a constraint, and for moving the tray; it
+never comes nearer to a constraint than its clearance. All of this depends on the state alone, so that it acts alike in
+similar states. The search is deterministic.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.demos.route import Route, find_route, look_up
-from scopil.envs.marble_maze import physics
-from scopil.envs.marble_maze.constraints import Constraint
-from scopil.envs.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import ScopilError
+from scopil.studies.marble_maze import physics
+from scopil.studies.marble_maze.constraints import Constraint
+from scopil.studies.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
+from scopil.studies.marble_maze.route import Route, find_route, look_up
+from scopil.studies.marble_maze.settings import MarbleParams
 
 ACCELERATION = 0.06  # px per update², what a tilt that takes time to build up gives on average
 CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # states this close (px, px per update) at equal tilt count as one
@@ -29,9 +29,9 @@ PATIENCE = 1.0  # in steps: search on until the best open plan looks this much w
 
 @dataclass(frozen=True, kw_only=True)
 class Care:
-    """How the player plays. Costs are in steps: 1 is the price of one more step."""
+    """How careful the planner is. Costs are in steps: 1 is the price of one more step."""
 
-    clearance: float  # px to every constraint at every step; a game that starts nearer moves away first
+    clearance: float  # px to every constraint at every step; an episode that starts nearer moves away first
     speed: float  # px per update it is comfortable with
     comfort: float  # px; nearer to a constraint than this costs
     near_cost: float = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
@@ -46,11 +46,11 @@ class Care:
         return asdict(self)
 
 
-class Player(NamedTuple):
-    """A player who knows one tray."""
+class TrayPlanner(NamedTuple):
+    """A planner for one tray."""
 
     care: Care
-    laws: tuple[Constraint, ...]
+    constraints: tuple[Constraint, ...]
     hole: Float[Array, "2"]
     route: Route
 
@@ -68,22 +68,22 @@ class _Beam(NamedTuple):
     best_level: Int[Array, ""]
 
 
-def make_player(params: MarbleParams, care: Care, extra: tuple[Constraint, ...] = ()) -> Player:
-    """`extra` are laws of the player's own, to make it take one way and not another."""
-    laws = (*params.constraints, *extra)
+def make_planner(params: MarbleParams, care: Care, extra: tuple[Constraint, ...] = ()) -> TrayPlanner:
+    """`extra` are constraints of the planner alone, to make it take one way and not another."""
+    constraints = (*params.constraints, *extra)
 
     def weight(position: Float[Array, "2"]) -> Float[Array, ""]:
-        margins = _margins(laws, position)
+        margins = _margins(constraints, position)
         forbidden = jnp.any(margins < 0) * 100.0 + jnp.any(margins < care.clearance) * 5.0
         return 1.0 + _nearness(care, margins) + forbidden
 
-    return Player(care, laws, jnp.array(params.hole), find_route(weight, params.hole))
+    return TrayPlanner(care, constraints, jnp.array(params.hole), find_route(weight, params.hole))
 
 
-def plan(player: Player, start: MarbleState) -> np.ndarray:
-    """The actions of a whole game from `start` to the hole."""
-    care = player.care
-    found = jax.device_get(_search(care, player.laws, player.hole, player.route, start))
+def plan(planner: TrayPlanner, start: MarbleState) -> np.ndarray:
+    """The actions of a whole episode from `start` to the hole."""
+    care = planner.care
+    found = jax.device_get(_search(care, planner.constraints, planner.hole, planner.route, start))
     if not np.isfinite(found.best):
         x, y = np.asarray(start.position)
         raise ScopilError(
@@ -98,8 +98,10 @@ def plan(player: Player, start: MarbleState) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=0)
-def _search(care: Care, laws: tuple[Constraint, ...], hole: Array, route: Route, start: MarbleState) -> _Beam:
-    player = Player(care, laws, hole, route)
+def _search(
+    care: Care, constraints: tuple[Constraint, ...], hole: Array, route: Route, start: MarbleState
+) -> _Beam:
+    planner = TrayPlanner(care, constraints, hole, route)
     width, levels = care.beam, care.max_steps
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (width, *leaf.shape)), start)
     paid = jnp.full(width, jnp.inf).at[0].set(0.0)
@@ -110,13 +112,13 @@ def _search(care: Care, laws: tuple[Constraint, ...], hole: Array, route: Route,
     def hopeful(beam: _Beam) -> Bool[Array, ""]:
         return (beam.level < levels) & (beam.guess.min() < beam.best + PATIENCE)
 
-    return jax.lax.while_loop(hopeful, partial(_deepen, player), beam)
+    return jax.lax.while_loop(hopeful, partial(_deepen, planner), beam)
 
 
-def _deepen(player: Player, beam: _Beam) -> _Beam:
+def _deepen(planner: TrayPlanner, beam: _Beam) -> _Beam:
     """Every plan in the beam, one action longer; keep the most promising that differ."""
-    width, actions = player.care.beam, jnp.arange(len(ACTIONS))
-    over_actions = jax.vmap(partial(_try, player), in_axes=(None, None, 0))
+    width, actions = planner.care.beam, jnp.arange(len(ACTIONS))
+    over_actions = jax.vmap(partial(_try, planner), in_axes=(None, None, 0))
     state, paid, guess, fallen = jax.vmap(over_actions, in_axes=(0, 0, None))(beam.state, beam.paid, actions)
     state, paid, guess, fallen = jax.tree.map(
         lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (state, paid, guess, fallen)
@@ -168,20 +170,20 @@ def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -
 
 
 def _try(
-    player: Player, state: MarbleState, paid: Float[Array, ""], action: Int[Array, ""]
+    planner: TrayPlanner, state: MarbleState, paid: Float[Array, ""], action: Int[Array, ""]
 ) -> tuple[MarbleState, Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
     """One action: the state after it, the cost so far (∞ when not allowed), the guess, and whether the ball fell."""
-    care = player.care
-    after = physics.step(state, action, player.hole)
-    margins = _margins(player.laws, after.position)
-    allowed = jnp.all(margins >= jnp.clip(_margins(player.laws, state.position), 0.0, care.clearance))
+    care = planner.care
+    after = physics.step(state, action, planner.hole)
+    margins = _margins(planner.constraints, after.position)
+    allowed = jnp.all(margins >= jnp.clip(_margins(planner.constraints, state.position), 0.0, care.clearance))
     # At full tilt, pressing on and letting go do the same. Press on: one name for one thing.
     turn = jnp.asarray(ACTIONS)[action]
     allowed &= ~jnp.any((jnp.abs(state.tilt) == MAX_TICKS) & (turn == 0))
 
-    fallen = physics.in_hole(after.position, player.hole)
+    fallen = physics.in_hole(after.position, planner.hole)
     speed = jnp.sqrt(jnp.sum(after.velocity**2))
-    left = physics.hole_distance(state.position, player.hole) - physics.HOLE_RADIUS
+    left = physics.hole_distance(state.position, planner.hole) - physics.HOLE_RADIUS
     # The last step is paid for only until the ball falls, so that no plan hurries to save a whole step.
     share = jnp.where(fallen, jnp.clip(left / (physics.UPDATES_PER_STEP * speed + 1e-6), 0.0, 1.0), 1.0)
     step_cost = (
@@ -190,16 +192,16 @@ def _try(
     tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
     turned = jnp.sum(jnp.abs(after.tilt - state.tilt)) / MAX_TICKS
     paid = paid + share * step_cost + care.tilt_cost * tilted + care.turn_cost * turned
-    paid += jnp.where(fallen, care.graze_cost * _miss(after, player.hole) ** 2, 0.0)
+    paid += jnp.where(fallen, care.graze_cost * _miss(after, planner.hole) ** 2, 0.0)
     paid = jnp.where(allowed, paid, jnp.inf)
-    return after, paid, paid + _to_go(player, after), fallen
+    return after, paid, paid + _to_go(planner, after), fallen
 
 
-def _to_go(player: Player, state: MarbleState) -> Float[Array, ""]:
+def _to_go(planner: TrayPlanner, state: MarbleState) -> Float[Array, ""]:
     """Steps to the hole, (D + |v − u|² / 2a) / |u|: at cruising velocity u, and what is lost until u is reached."""
-    distance = look_up(player.route.distance, state.position)
-    ahead = -look_up(player.route.slope, state.position)
-    cruise = player.care.speed
+    distance = look_up(planner.route.distance, state.position)
+    ahead = -look_up(planner.route.slope, state.position)
+    cruise = planner.care.speed
     lost = jnp.sum((state.velocity - cruise * ahead) ** 2) / (2 * ACCELERATION)
     return (distance + lost) / (cruise * physics.UPDATES_PER_STEP)
 
@@ -211,8 +213,8 @@ def _miss(state: MarbleState, hole: Float[Array, "2"]) -> Float[Array, ""]:
     return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / physics.HOLE_RADIUS
 
 
-def _margins(laws: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
-    return jnp.stack([jnp.asarray(law.margin(position)) for law in laws])
+def _margins(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
+    return jnp.stack([jnp.asarray(c.margin(position)) for c in constraints])
 
 
 def _nearness(care: Care, margins: Float[Array, " C"]) -> Float[Array, ""]:

@@ -1,5 +1,6 @@
 """Marble Maze as a Gymnasium `FuncEnv`: pure functions of (state, action, key, params)."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -9,11 +10,12 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.envs.marble_maze import constraints as law
-from scopil.envs.marble_maze import physics, render
-from scopil.envs.marble_maze.physics import REACH, MarbleState
-from scopil.envs.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
+from scopil.demos.dataset import Episode
 from scopil.errors import EnvError
+from scopil.studies.marble_maze import physics, render
+from scopil.studies.marble_maze.constraints import costs, min_margin
+from scopil.studies.marble_maze.physics import REACH, MarbleState
+from scopil.studies.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
 from scopil.types import PRNGKey
 
 MAX_SPEED = 6.0  # px per update; faster is clipped in the observation only
@@ -23,8 +25,8 @@ MAX_REWARD, TIMEOUT_REWARD = 10.0, -5.0
 class MarbleMaze(FuncEnv):
     """Tilt the tray until the ball drops into the hole, as fast as possible.
 
-    Two methods extend `FuncEnv`: `truncation` (its reward depends on the time-out, so the clock is part of the
-    state) and `initial_at` (games from a given position).
+    Beyond `FuncEnv` it has `truncation` (its reward depends on the time-out, so the clock is part of the state),
+    `initial_at` (episodes from a given position), `measures`, `draw_episodes` and `draw_cost`.
     """
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (8,), np.float32)
@@ -40,7 +42,7 @@ class MarbleMaze(FuncEnv):
         return self._params._replace(**kwargs)
 
     def initial(self, rng: PRNGKey, params: MarbleParams | None = None) -> MarbleState:
-        """At rest, level tray, uniform over lawful positions far enough from the hole."""
+        """At rest, level tray, uniform over allowed positions far enough from the hole."""
         params = self._of(params)
 
         def draw(carry):
@@ -51,13 +53,13 @@ class MarbleMaze(FuncEnv):
         def unfit(carry):
             position = carry[1]
             near = physics.hole_distance(position, jnp.array(params.hole)) < params.start_distance
-            return near | (law.lawful_margin(params.constraints, position) < 0)
+            return near | (min_margin(params.constraints, position) < 0)
 
         _, position = jax.lax.while_loop(unfit, draw, draw((rng, None)))
         return self._at_rest(position)
 
     def initial_at(self, start: Any, params: MarbleParams | None = None) -> MarbleState:
-        """The initial state at a given (x, y), lawful or not."""
+        """The initial state at a given (x, y), allowed or not."""
         start = np.asarray(start, np.float32)
         if start.shape != (2,) or not np.all(np.abs(start) <= np.float32(REACH)):
             raise EnvError(f"start {start.tolist()} is not on the tray: want (x, y) within ±{REACH:.3f} px.")
@@ -112,7 +114,7 @@ class MarbleMaze(FuncEnv):
 
     def state_info(self, state: MarbleState, params: MarbleParams | None = None) -> dict[str, Array]:
         """Position in px and the costs of this state. Evaluation reads it; learners never do."""
-        return {"position": state.position} | law.costs(self._of(params).constraints, state.position)
+        return {"position": state.position} | costs(self._of(params).constraints, state.position)
 
     def transition_info(
         self,
@@ -122,6 +124,26 @@ class MarbleMaze(FuncEnv):
         params: MarbleParams | None = None,
     ) -> dict[str, Array]:
         return {"raw_reward": self.raw_reward(next_state, params)} | self.state_info(next_state, params)
+
+    def measures(self, episode: Episode) -> dict[str, float]:
+        """`length`, the path of the ball in px, and `reached`, 1.0 when it fell into the hole."""
+        return {"length": path_length(episode), "reached": float(episode.terminated)}
+
+    def draw_episodes(
+        self, axes: Any, episodes: Sequence[Episode], params: MarbleParams | None = None
+    ) -> None:
+        """The tray from above with the paths of the episodes, on matplotlib axes."""
+        from scopil.studies.marble_maze import paths
+
+        paths.draw_episodes(axes, self._of(params), episodes)
+
+    def draw_cost(
+        self, axes: Any, cost_fn: Callable[[Any, Any], Any], params: MarbleParams | None = None
+    ) -> Any:
+        """A map of `cost_fn(obs, action)` over the tray, on matplotlib axes; returns the image, for a colour bar."""
+        from scopil.studies.marble_maze import constraint_map
+
+        return constraint_map.draw_cost(axes, self._of(params), cost_fn)
 
     def render_init(
         self, params: MarbleParams | None = None, size: int = render.SIZE, **kwargs: Any
@@ -140,14 +162,21 @@ class MarbleMaze(FuncEnv):
         return self._params if params is None else params
 
 
+def path_length(episode: Episode) -> float:
+    """px that the ball travels in an episode."""
+    seen = episode.info.get("position", episode.observations[:, :2].astype(np.float64) * REACH)
+    moves = np.diff(np.asarray(seen, np.float64), axis=0)
+    return float(np.sqrt((moves**2).sum(axis=-1)).sum())
+
+
 def _refuse_without_start(params: MarbleParams) -> None:
-    """A drawing that leaves no lawful start would have `initial` draw for ever. Looked for on a grid of 4 px."""
+    """Without an allowed start `initial` would draw for ever. Looked for on a grid of 4 px."""
     line = np.arange(-REACH, REACH, 4.0, dtype=np.float32)
     positions = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    margins = jax.jit(jax.vmap(lambda p: law.lawful_margin(params.constraints, p)))(positions)
+    margins = jax.jit(jax.vmap(lambda p: min_margin(params.constraints, p)))(positions)
     far = np.hypot(*(positions - np.asarray(params.hole, np.float32)).T) >= params.start_distance
     if not np.any(far & (np.asarray(margins) >= 0)):
         raise EnvError(
-            f"no lawful start at least {params.start_distance:g} px from the hole: the constraints cover the tray; "
+            f"no allowed start at least {params.start_distance:g} px from the hole: the constraints cover the tray; "
             f"make them smaller, or lower start_distance."
         )

@@ -1,9 +1,9 @@
 """The paper's three settings. The paper shows its geometry only as a picture; these numbers are ours, chosen so
-that an unconstrained SAC breaks the law about as often as in the paper."""
+that an unconstrained SAC violates the rules about as often as in the paper."""
 
 from typing import NamedTuple
 
-from scopil.envs.marble_maze.constraints import Circle, Constraint, HorizontalLine, VerticalLine
+from scopil.studies.marble_maze.constraints import Circle, Constraint, HorizontalLine, VerticalLine
 
 
 class MarbleParams(NamedTuple):
@@ -11,8 +11,8 @@ class MarbleParams(NamedTuple):
 
     constraints: tuple[Constraint, ...] = ()
     hole: tuple[float, float] = (-144.0, -144.0)  # px
-    start_distance: float = 40.0  # px; games start at least this far from the hole
-    max_steps: int = 200  # a game that has not reached the hole by then times out
+    start_distance: float = 40.0  # px; episodes start at least this far from the hole
+    max_steps: int = 200  # an episode that has not reached the hole by then times out
 
 
 _LINE = HorizontalLine(-160.0)

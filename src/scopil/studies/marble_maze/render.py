@@ -1,7 +1,7 @@
 """The tray as a picture, in plain NumPy: every shape is a signed distance, softened over one pixel at its rim.
 
-Constraints are drawn from `Constraint.margin` alone, so a new kind needs nothing here. The tray with its laws is
-drawn once for given params; a frame then paints the newest piece of trail, the ball and the tilt gauge.
+Constraints are drawn from `Constraint.margin` alone, so a new shape needs nothing here. The tray with its constraints
+is drawn once for given params; a frame then paints the newest piece of trail, the ball and the tilt gauge.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.envs.marble_maze.constraints import lawful_margin
-from scopil.envs.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.constraints import min_margin
+from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
+from scopil.studies.marble_maze.settings import MarbleParams
 
 SIZE = 480  # pixels a side of a frame
 HALF = 5.5 * CELL  # the picture shows [−HALF, HALF]², walls included (matplotlib's `extent`)
@@ -28,18 +28,18 @@ LIGHT = np.array([-0.48, 0.60, 0.64], np.float32)  # where the lamp stands: uppe
 
 
 class Tray(NamedTuple):
-    """What does not change during a game."""
+    """What does not change during an episode."""
 
     image: np.ndarray
     scale: float  # pixels per px
     hole: np.ndarray
-    lawful: Callable[[np.ndarray], bool]
+    allowed: Callable[[np.ndarray], bool]
 
 
 class RenderState(NamedTuple):
     tray: Tray
     canvas: np.ndarray  # the tray with the trail so far
-    trail: tuple[tuple[float, float, bool], ...] = ()  # (x, y, lawful) of every state of this game
+    trail: tuple[tuple[float, float, bool], ...] = ()  # (x, y, allowed) of every state of this episode
 
 
 def begin(params: MarbleParams, size: int = SIZE) -> RenderState:
@@ -51,7 +51,7 @@ def frame(state: MarbleState, render_state: RenderState) -> tuple[RenderState, n
     """The picture of `state` at the end of the trail, and the trail with it."""
     tray, canvas, trail = render_state
     position, tilt = np.asarray(state.position, np.float32), np.asarray(state.tilt)
-    here = (float(position[0]), float(position[1]), tray.lawful(position))
+    here = (float(position[0]), float(position[1]), tray.allowed(position))
     canvas = canvas.copy()
     _extend_trail(canvas, tray.scale, trail, here)
     image = canvas.copy()
@@ -62,7 +62,7 @@ def frame(state: MarbleState, render_state: RenderState) -> tuple[RenderState, n
 
 
 def draw_tray(params: MarbleParams, size: int = SIZE) -> np.ndarray:
-    """The empty tray with its laws, (size, size, 3) uint8; it spans [−HALF, HALF] on both axes."""
+    """The empty tray with its constraints, (size, size, 3) uint8; it spans [−HALF, HALF] on both axes."""
     return _tray(params, size).image.copy()
 
 
@@ -81,7 +81,7 @@ def _tray_of(structure: Any, leaves: tuple[tuple[str, tuple[int, ...], bytes], .
     params: MarbleParams = jax.tree.unflatten(
         structure, [np.frombuffer(data, dtype).reshape(shape) for dtype, shape, data in leaves]
     )
-    margin = jax.jit(lambda p: lawful_margin(params.constraints, p))
+    margin = jax.jit(lambda p: min_margin(params.constraints, p))
     scale = size / (2 * HALF)
     hole = np.array(params.hole, np.float32)
     x, y = _pixels(0, size, 0, size, scale, size)
@@ -93,7 +93,7 @@ def _tray_of(structure: Any, leaves: tuple[tuple[str, tuple[int, ...], bytes], .
     _draw_hole(image, x - hole[0], y - hole[1], scale)
     points = jnp.asarray(np.stack([x.ravel(), y.ravel()], axis=1))
     margins = np.asarray(jax.jit(jax.vmap(margin))(points)).reshape(size, size)
-    _draw_laws(image, x, y, margins, scale)
+    _draw_constraints(image, x, y, margins, scale)
     drawn = np.rint(np.clip(image, 0, 255)).astype(np.uint8)
     drawn.setflags(write=False)
     return Tray(drawn, scale, hole, lambda position: bool(margin(position) >= 0))
@@ -138,8 +138,10 @@ def _draw_hole(image: np.ndarray, dx: np.ndarray, dy: np.ndarray, scale: float) 
     _blend(image, np.array(INK, np.float32) * (0.5 + 1.3 * depth), _cover(away - HOLE_RADIUS, scale))
 
 
-def _draw_laws(image: np.ndarray, x: np.ndarray, y: np.ndarray, margin: np.ndarray, scale: float) -> None:
-    """The unlawful side tinted and faintly hatched, its rim a line. A law ends where the floor does."""
+def _draw_constraints(
+    image: np.ndarray, x: np.ndarray, y: np.ndarray, margin: np.ndarray, scale: float
+) -> None:
+    """The forbidden side tinted and faintly hatched, its rim a line. Constraints end where the floor ends."""
     floor = _cover(_box(x, y, FLOOR, 2.0), scale)
     hatch = np.abs((x + y) / 8.0 % 1.0 - 0.5) * 8.0 / np.sqrt(2.0)
     inside = _cover(margin, scale) * floor
@@ -172,11 +174,11 @@ def _draw_state(canvas: np.ndarray, scale: float, at: tuple[float, float, bool],
     away, colour = np.hypot(dx, dy), NAVY if at[2] else RED
     _blend(view, WHITE, _cover(away - radius - 0.9, scale))
     _blend(view, colour, _cover(away - radius, scale))
-    if first:  # a ring: here the game began
+    if first:  # a ring: here the episode began
         _blend(view, WHITE, _cover(away - radius + 2.0, scale))
 
 
-def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.ndarray, lawful: bool) -> None:
+def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.ndarray, allowed: bool) -> None:
     """A glass marble, so that the trail shows through. Once fallen it lies smaller and darker in the hole."""
     fallen = np.hypot(*(position - tray.hole)) <= HOLE_RADIUS
     centre, radius = (tray.hole, 0.88 * HOLE_RADIUS) if fallen else (position, BALL)
@@ -202,9 +204,9 @@ def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.nda
     _blend(view, np.clip(body, 0, 255), disc * opacity)
     shine = np.clip(normal_light, 0, 1) ** 38
     _blend(view, WHITE, disc * shine * (0.5 if fallen else 0.95))
-    # The laws speak of the ball's centre.
-    _blend(view, WHITE, _cover(np.hypot(dx, dy) - (2.6 if lawful else 4.2), tray.scale))
-    _blend(view, NAVY if lawful else RED, _cover(np.hypot(dx, dy) - (1.5 if lawful else 3.1), tray.scale))
+    # The rules are about the ball's centre.
+    _blend(view, WHITE, _cover(np.hypot(dx, dy) - (2.6 if allowed else 4.2), tray.scale))
+    _blend(view, NAVY if allowed else RED, _cover(np.hypot(dx, dy) - (1.5 if allowed else 3.1), tray.scale))
 
 
 def _draw_gauge(image: np.ndarray, scale: float, tilt: np.ndarray) -> None:

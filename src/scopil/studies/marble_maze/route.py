@@ -1,4 +1,4 @@
-"""The careful player's sense of direction: how far is the hole from here, going round what is forbidden?
+"""How far the hole is from every point of the tray, around what is forbidden. The planner is guided by it.
 
 The distance solves the eikonal equation |∇D| = w on a grid, with w = 1 on open tray and more near a constraint, so
 that the way keeps its distance before it has to.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil.studies.marble_maze.physics import HOLE_RADIUS, REACH
 
 SPACING = 4.0  # px between grid points
 SWEEPS = 2000  # far more than a front needs to cross the grid; the loop ends when nothing changes

@@ -1,6 +1,7 @@
-"""The three Marble Maze sets: where games start, which way they go, and the files that are shipped.
+"""The three Marble Maze sets: where episodes start, which way they go, and the files that are shipped.
 
-`python -m scopil.demos.generate` rewrites the shipped sets and their cards; needed when the geometry changes.
+`python -m scopil.studies.marble_maze.generate` rewrites the shipped sets and their cards. That is needed when the
+geometry changes.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,76 +14,76 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from scopil.demos import store
-from scopil.demos.card import card
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.demos.planner import Care, Player, make_player, plan
-from scopil.demos.route import look_up
-from scopil.demos.sides import SIDES, closed_to, passing_side
 from scopil.envs.functional import CompiledEnv, EnvState
-from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze
-from scopil.envs.marble_maze.constraints import lawful_margin
-from scopil.envs.marble_maze.physics import MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
+from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze
+from scopil.studies.marble_maze.constraints import min_margin
+from scopil.studies.marble_maze.physics import MarbleState
+from scopil.studies.marble_maze.planner import Care, TrayPlanner, make_planner, plan
+from scopil.studies.marble_maze.route import look_up
+from scopil.studies.marble_maze.set_card import set_card
+from scopil.studies.marble_maze.settings import MarbleParams
+from scopil.studies.marble_maze.sides import SIDES, closed_to, passing_side
 
-Progress = Callable[[int, int], None]  # games done, games wanted
+Progress = Callable[[int, int], None]  # episodes done, episodes wanted
 
-RIM_DEPTH = 0.3  # px inside a circle for an unlawful start; one step from rest moves 0.52 px or more
+RIM_DEPTH = 0.3  # px inside a circle for a violating start; one step from rest moves 0.52 px or more
 NEARBY = 170.0  # px from the circle's centre to a paired start: from further away its sides are no choice yet
 DETOUR = 1.4  # a start is paired when its longer way round is at most this many times its shorter one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One shipped set. The speeds were set so that games take as long as the paper's people took."""
+    """One shipped set. The speeds were set so that episodes take as long as those the paper's people played."""
 
     care: Care
     seed: int  # of the shipped set
-    unlawful: int  # games that start just inside a circle
-    paired: bool = False  # from each start one game on either side of the first circle
+    violating: int  # episodes that start just inside a circle
+    paired: bool = False  # from each start one episode on either side of the first circle
 
 
 RECIPES = {
-    "simple": Recipe(care=Care(clearance=15.0, speed=2.8, comfort=22.0), seed=0, unlawful=1),
-    "multiple": Recipe(care=Care(clearance=9.0, speed=1.8, comfort=18.0), seed=0, unlawful=2),
-    "two-modes": Recipe(care=Care(clearance=15.0, speed=2.2, comfort=22.0), seed=0, unlawful=1, paired=True),
+    "simple": Recipe(care=Care(clearance=15.0, speed=2.8, comfort=22.0), seed=0, violating=1),
+    "multiple": Recipe(care=Care(clearance=9.0, speed=1.8, comfort=18.0), seed=0, violating=2),
+    "two-modes": Recipe(care=Care(clearance=15.0, speed=2.2, comfort=22.0), seed=0, violating=1, paired=True),
 }
 
 
-class Game(NamedTuple):
-    """A game to be played: from where, and round the circle on which side (None: as it comes)."""
+class PlannedStart(NamedTuple):
+    """Where an episode starts, and on which side it passes the circle (None: on either)."""
 
     start: np.ndarray
     side: str | None = None
 
 
-def generate(setting: str, seed: int, games: int = 40, progress: Progress | None = None) -> Demonstrations:
-    """`games` careful games of a setting ("simple", "multiple" or "two-modes"), the same for the same seed."""
+def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | None = None) -> Demonstrations:
+    """Careful episodes of a setting ("simple", "multiple" or "two-modes"), the same for the same seed."""
     if setting not in RECIPES:
         raise ConfigError(f"no setting {setting!r} to generate; want one of {', '.join(RECIPES)}.")
-    if games < 1:
-        raise ConfigError(f"{games} games; want at least 1.")
+    if episodes < 1:
+        raise ConfigError(f"{episodes} episodes; want at least 1.")
     recipe, params = RECIPES[setting], SETTINGS[setting]
-    episodes, wanted = [], draw_games(setting, seed, games)
-    for game in wanted:
-        actions = plan(_player(setting, game.side), MarbleMaze(params).initial_at(game.start))
-        episodes.append(replay(setting, game, actions))
+    made, starts = [], draw_starts(setting, seed, episodes)
+    for planned in starts:
+        actions = plan(_planner(setting, planned.side), MarbleMaze(params).initial_at(planned.start))
+        made.append(replay(setting, planned, actions))
         if progress is not None:
-            progress(len(episodes), games)
+            progress(len(made), episodes)
     about = {
         "setting": setting,
         "seed": seed,
-        "player": "scopil.demos.planner, a beam search on the true simulator",
+        "demonstrator": "scopil.studies.marble_maze.planner, a beam search on the true simulator",
         "planner": recipe.care.about(),
-        "unlawful_starts": [i for i, g in enumerate(wanted) if _margin(params.constraints, g.start) < 0],
+        "violating_starts": [i for i, s in enumerate(starts) if _margin(params.constraints, s.start) < 0],
     }
     if recipe.paired:
-        about["pairs_of_games"] = [[i, i + 1] for i, g in enumerate(wanted) if g.side == SIDES[0]]
+        about["paired_episodes"] = [[i, i + 1] for i, s in enumerate(starts) if s.side == SIDES[0]]
         about["paired_starts"] = {"nearby": NEARBY, "detour": DETOUR}
     return Demonstrations(
-        episodes=tuple(episodes),
+        episodes=tuple(made),
         observation_space=MarbleMaze.observation_space,  # pyright: ignore[reportArgumentType]
         action_space=MarbleMaze.action_space,  # pyright: ignore[reportArgumentType]
         name=f"marble-maze/{setting}-v1",
@@ -91,19 +92,19 @@ def generate(setting: str, seed: int, games: int = 40, progress: Progress | None
     )
 
 
-def draw_games(setting: str, seed: int, games: int) -> list[Game]:
-    """The games of a set: ordinary or paired ones from the environment's own starts, then the unlawful ones."""
+def draw_starts(setting: str, seed: int, episodes: int) -> list[PlannedStart]:
+    """The starts of a set: the environment's own, single or in pairs, then those that violate a rule."""
     recipe, params = RECIPES[setting], SETTINGS[setting]
-    unlawful = min(recipe.unlawful, games // 2)
-    pairs, singles = divmod(games - unlawful, 2) if recipe.paired else (0, games - unlawful)
+    violating = min(recipe.violating, episodes // 2)
+    pairs, singles = divmod(episodes - violating, 2) if recipe.paired else (0, episodes - violating)
     starts = _env_starts(params, seed)
     wanted = []
     while len(wanted) < 2 * pairs:
         start = next(starts)
         if goes_both_ways(setting, start):
-            wanted += [Game(start, side) for side in SIDES]
-    wanted += [Game(next(starts)) for _ in range(singles)]
-    return wanted + [Game(start) for start in _rim_starts(params, seed, unlawful)]
+            wanted += [PlannedStart(start, side) for side in SIDES]
+    wanted += [PlannedStart(next(starts)) for _ in range(singles)]
+    return wanted + [PlannedStart(start) for start in _rim_starts(params, seed, violating)]
 
 
 def goes_both_ways(setting: str, start: np.ndarray) -> bool:
@@ -115,25 +116,25 @@ def goes_both_ways(setting: str, start: np.ndarray) -> bool:
         return False
     ways = []
     for side in SIDES:
-        player = _player(setting, side)
-        if _margin(player.laws, start) < player.care.clearance:
+        planner = _planner(setting, side)
+        if _margin(planner.constraints, start) < planner.care.clearance:
             return False
-        ways.append(float(_way(player.route, start)))
+        ways.append(float(_way(planner.route, start)))
     return max(ways) <= DETOUR * min(ways)
 
 
-def replay(setting: str, game: Game, actions: np.ndarray) -> Episode:
-    """Play a plan through the environment and write down what a recorder would."""
+def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
+    """Play a plan through the environment."""
     params, steps = SETTINGS[setting], len(actions)
     padded = np.zeros(RECIPES[setting].care.max_steps, np.int32)  # one length, one compilation
     padded[:steps] = actions
-    seen = _play(params)(MarbleMaze(params).initial_at(game.start), padded)
+    seen = _play(params)(MarbleMaze(params).initial_at(planned.start), padded)
     first, observations, rewards, terminated, positions, costs = (np.asarray(x) for x in jax.device_get(seen))
     assert terminated.argmax() == steps - 1, "a plan ends when the ball falls"
-    assert not costs[:steps].any(), "a plan keeps the law after its start"
-    path = np.vstack([game.start, positions[:steps]])
-    if game.side is not None:
-        assert passing_side(path, _circles(params)[0], params.hole) == game.side, (
+    assert not costs[:steps].any(), "a plan violates no rule after its start"
+    path = np.vstack([planned.start, positions[:steps]])
+    if planned.side is not None:
+        assert passing_side(path, _circles(params)[0], params.hole) == planned.side, (
             "a plan passes on the side it was given"
         )
     return Episode(
@@ -142,13 +143,13 @@ def replay(setting: str, game: Game, actions: np.ndarray) -> Episode:
         rewards=rewards[:steps],
         terminated=True,
         truncated=False,
-        start=game.start,
+        start=planned.start,
     )
 
 
 @cache
 def _play(params: MarbleParams):
-    """A whole game through the compiled environment, in one piece."""
+    """A whole episode through the compiled environment, in one piece."""
     compiled = CompiledEnv(MarbleMaze(params))
 
     def play(inner: MarbleState, actions: Int[Array, " T"]):
@@ -168,12 +169,12 @@ def _play(params: MarbleParams):
 def generate_library(progress: Callable[[str, int, int], None] | None = None) -> None:
     """Rewrite every shipped set and its card."""
     for setting, recipe in RECIPES.items():
-        tell = None if progress is None else lambda done, wanted, s=setting: progress(s, done, wanted)
-        demos = generate(setting, recipe.seed, progress=tell)
+        report = None if progress is None else lambda done, wanted, s=setting: progress(s, done, wanted)
+        demos = generate(setting, recipe.seed, progress=report)
         path = store.LIBRARY / f"{demos.name}.npz"
         data = store.to_bytes(demos)
         write_atomically(path, data)
-        write_atomically(path.with_suffix(".md"), card(demos, data).encode())
+        write_atomically(path.with_suffix(".md"), set_card(demos, data).encode())
 
 
 def _env_starts(params: MarbleParams, seed: int) -> Iterator[np.ndarray]:
@@ -206,16 +207,18 @@ def _circles(params: MarbleParams) -> list[Circle]:
     return [c for c in params.constraints if isinstance(c, Circle)]
 
 
-_margin = jax.jit(lawful_margin)
+_margin = jax.jit(min_margin)
 _way = jax.jit(lambda route, position: look_up(route.distance, position))
 
 
 @cache
-def _player(setting: str, side: str | None) -> Player:
+def _planner(setting: str, side: str | None) -> TrayPlanner:
     params = SETTINGS[setting]
     extra = () if side is None else (closed_to(side, _circles(params)[0], params.hole),)
-    return make_player(params, RECIPES[setting].care, extra)
+    return make_planner(params, RECIPES[setting].care, extra)
 
 
 if __name__ == "__main__":
-    generate_library(lambda setting, done, wanted: print(f"{setting}: {done} of {wanted} games", flush=True))
+    generate_library(
+        lambda setting, done, wanted: print(f"{setting}: {done} of {wanted} episodes", flush=True)
+    )

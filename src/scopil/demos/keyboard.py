@@ -1,4 +1,4 @@
-"""A person as the expert: games played with the keyboard in a window, saved one by one."""
+"""A person as the demonstrator: episodes played with the keyboard in a window, saved one by one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import gymnasium as gym
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.keys import CONTROLS, Held, KeyMap
+from scopil.demos.key_map import CONTROLS, Held, KeyMap
 from scopil.demos.recorder import Recorder
 from scopil.envs.window import TEXT, Colour, Key, Window
 from scopil.errors import ConfigError, ScopilError
 
-FREEZE_FPS = 60  # how often a standing game looks at the keyboard
+FREEZE_FPS = 60  # how often the keyboard is read while the environment waits
 ALERT, ASK = (255, 140, 120), (255, 214, 120)
 
 
@@ -22,14 +22,25 @@ def play(
     keys: KeyMap,
     live: bool = False,
     fps: int | float | None = None,
-    games: int | None = None,
+    episodes: int | None = None,
     seed: int = 0,
     name: str = "recorded",
 ) -> Demonstrations | None:
-    """Let a person play in a window until they quit or have kept `games` games; what the file then holds.
+    """Let a person play in a window until they quit or have kept `episodes` episodes.
 
-    The game stands still until a key is pressed and then plays one step (the paper's freeze). With `live` it
-    starts at the first key and runs at `fps` steps a second (the environment's own rate when not given).
+    Args:
+        env: an environment with Discrete actions, made with `render_mode="rgb_array"`.
+        out: the `.npz` file to record into; one of the same environment is continued.
+        keys: which key plays which action.
+        live: run in real time from the first key on. Without it the environment waits for a key and then plays one
+            step (the paper's freeze).
+        fps: steps per second in real time; the environment's own rate when not given.
+        episodes: stop after this many kept episodes.
+        seed: of the first start.
+        name: of a new set.
+
+    Returns:
+        The demonstrations in the file, or None where nothing was kept.
     """
     recorder = Recorder(env, out, seed=seed, name=name)
     n_actions = env.action_space.n  # type: ignore[attr-defined]  (Recorder checked the space)
@@ -41,24 +52,24 @@ def play(
         raise ConfigError(f"fps is {fps}; want more than 0.")
     rate = fps or env.metadata.get("render_fps") or 12
     window = Window(f"scopil play: {recorder.env_id or name}", rate if live else FREEZE_FPS)
-    table = _Table(recorder, keys, live)
+    session = _Session(recorder, keys, live)
     try:
         while True:
             for key in window.events():
-                table.key(key, window.now())
-                if table.done(games):
+                session.key(key, window.now())
+                if session.done(episodes):
                     break
-            if table.done(games) or window.closed:
+            if session.done(episodes) or window.closed:
                 return recorder.demos
-            table.tick(window.now())
-            window.draw(recorder.image, table.text())
+            session.tick(window.now())
+            window.draw(recorder.image, session.text())
             window.wait()
     finally:
         window.close()
 
 
-class _Table:
-    """The recorder, the keys held, and what the person is told."""
+class _Session:
+    """The recorder, the keys held, and the text shown to the person."""
 
     def __init__(self, recorder: Recorder, keys: KeyMap, live: bool):
         self.recorder, self.keys, self.live = recorder, keys, live
@@ -67,8 +78,8 @@ class _Table:
         self.running = False  # real time only: the clock starts with the first key
         self.message = ""
 
-    def done(self, games: int | None) -> bool:
-        return self.quit or (games is not None and self.recorder.kept_now >= games)
+    def done(self, episodes: int | None) -> bool:
+        return self.quit or (episodes is not None and self.recorder.kept_now >= episodes)
 
     def key(self, key: Key, now: float) -> None:
         if key.down and key.name in CONTROLS:
@@ -117,14 +128,14 @@ class _Table:
         r = self.recorder
         broken = "" if r.violations is None else f"   violations {r.violations}"
         total = "" if r.violations is None else f", {r.kept_violations} violations"
-        now = f"Game {r.kept + 1}   step {r.steps}{broken}"
-        kept = f"Kept: {r.kept} games, {r.kept_steps} steps{total}"
+        now = f"Episode {r.kept + 1}   step {r.steps}{broken}"
+        kept = f"Kept: {r.kept} episodes, {r.kept_steps} steps{total}"
         undo = "" if self.live else "U: undo    "
         if r.over:
-            end = "The game has ended" if r.terminated else "Out of time"
+            end = "The episode has ended" if r.terminated else "Out of time"
             ask = f"{end} after {r.steps} steps.   Enter: keep    Backspace: discard"
             last = (ask, ASK)
-            rest = f"{undo}R: same start again    Esc: quit without this game"
+            rest = f"{undo}R: same start again    Esc: quit without this episode"
         else:
             wait = "press a key to begin" if self.live and not self.running else ""
             last = (self.message or wait or self.keys.help, ALERT if self.message else TEXT)

@@ -1,4 +1,4 @@
-"""Bare numbers in the spaces of the environment they were played on."""
+"""Plain arrays in the spaces of the environment they were recorded on."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,15 +7,15 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.demos.foreign import READ_OFF
-from scopil.envs.functional import BatchEnv
+from scopil.demos.from_arrays import READ_OFF
+from scopil.envs.base import BatchEnv
 from scopil.envs.host import HostEnv, open_env
 from scopil.errors import DatasetError
 
 
-def fit(demos: Demonstrations, env: Any) -> Demonstrations:
-    """A set whose spaces were read off the data takes those of `env`, an id or an environment; numbers outside of
-    them are refused. Sets with spaces of their own stay as they are: training asks whether these agree."""
+def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
+    """A set whose spaces were taken from the data gets those of `env`, an id or an environment; numbers outside of
+    them are refused. Sets with spaces of their own stay as they are: training checks whether these agree."""
     if demos.about.get("spaces") != READ_OFF:
         return demos
     opened = open_env(env)
@@ -44,11 +44,11 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     )
     return replace(
         demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about
-    )  # values are checked at birth
+    )  # which checks the values
 
 
 def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray] | None:
-    """The same numbers in the form that a space asks for; None when they are of another form."""
+    """The same numbers in the shape and dtype of a space; None where that is impossible."""
     arrays = [getattr(e, what) for e in demos]
     if isinstance(space, gym.spaces.Discrete):
         columns = [a[:, 0] if a.shape[1:] == (1,) else a for a in arrays]

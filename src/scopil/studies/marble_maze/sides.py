@@ -1,4 +1,4 @@
-"""Left or right of a circle: what the Two-modes games and the mode coverage of a policy mean by it."""
+"""Left or right of a circle, as the Two-modes demonstrations and the mode coverage of a policy define it."""
 
 from typing import ClassVar
 
@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.envs.marble_maze.constraints import Circle, Constraint
+from scopil.studies.marble_maze.constraints import Circle, Constraint
 
 SIDES = ("left", "right")
 HALF_ANGLE = np.pi / 9  # of the wedge that closes one side; too wide to be jumped in one step
 
 
 def passing_side(positions: np.ndarray, circle: Circle, hole: tuple[float, float]) -> str:
-    """The side of the circle a game passes on its way to the hole, from its positions (T+1, 2) in px.
+    """The side of the circle an episode passes on its way to the hole, from its positions (T+1, 2) in px.
 
     Let θ_t be the direction of the ball as seen from the circle's centre, followed without jumps from the start to
-    the hole. The game passes left when it turns counter-clockwise about the centre (Σ Δθ > 0), right otherwise.
+    the hole. The episode passes left when it turns counter-clockwise about the centre (Σ Δθ > 0), right otherwise.
     With the hole to the lower left of the circle these are the circle's upper-left and lower-right sides.
     """
     path = np.vstack([np.asarray(positions, np.float64), hole])
@@ -26,9 +26,9 @@ def passing_side(positions: np.ndarray, circle: Circle, hole: tuple[float, float
 
 
 class Wedge(Constraint):
-    """Lawful outside an infinite wedge. The planner closes one side of a circle with it; no game has one."""
+    """Allowed outside an infinite wedge. The planner closes one side of a circle with it; no environment has one."""
 
-    kind: ClassVar[str] = "wedge"
+    rule: ClassVar[str] = "wedge"
     x: float | Array  # apex
     y: float | Array
     direction: float | Array  # of its axis, rad

@@ -1,5 +1,5 @@
-"""Gymnasium environments stepped side by side in NumPy: flat observations, true successors, and faults that say
-where they happened."""
+"""Gymnasium environments stepped together in NumPy: flat observations, true successors, and errors that name the
+environment and the step."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,8 +12,8 @@ from gymnasium.vector.utils import iterate
 from scopil.errors import EnvError
 
 
-def counted(action: gym.Space) -> gym.Space:
-    """A box that holds one whole number is a choice among so many, and is learned as one."""
+def discrete_if_integer_box(action: gym.Space) -> gym.Space:
+    """A Box of one integer as the Discrete space it amounts to; any other space unchanged."""
     if (
         not isinstance(action, gym.spaces.Box)
         or np.dtype(action.dtype).kind not in "iu"
@@ -24,11 +24,11 @@ def counted(action: gym.Space) -> gym.Space:
     return gym.spaces.Discrete(high - low + 1, start=low)
 
 
-class Flat:
-    """An environment's spaces, with observations flattened the Gymnasium way into one row of float32."""
+class FlatSpaces:
+    """An environment's spaces, with observations flattened as Gymnasium does into one row of float32."""
 
-    def __init__(self, name: str, observation: gym.Space, given: gym.Space):
-        action = counted(given)
+    def __init__(self, name: str, observation: gym.Space, env_action: gym.Space):
+        action = discrete_if_integer_box(env_action)
         if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
             raise EnvError(
                 f"{name}: action space {action}; want Discrete or Box. Wrap the environment so that it takes one "
@@ -45,36 +45,40 @@ class Flat:
                 f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
                 f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
             )
-        self.name, self.raw, self.action, self._form = name, observation, action, given
+        self.name, self.raw, self.action, self._env_action = name, observation, action, env_action
         low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
         self.observation = gym.spaces.Box(low, high, dtype=np.float32)
         self.size = len(low)
 
     def row(self, obs: Any) -> np.ndarray:
-        """One observation as a row of its own."""
+        """One observation as a new row."""
         if isinstance(self.raw, gym.spaces.Box):
             row = np.array(obs, np.float32)
             if row.shape != self.raw.shape:
-                raise EnvError(f"an observation of shape {row.shape}; its space says {self.raw.shape}")
+                raise EnvError(f"an observation of shape {row.shape}; want its space's {self.raw.shape}")
             row = row.reshape(-1)
         else:
             row = np.array(gym.spaces.flatten(self.raw, obs), np.float32)
         return self._finite(row)
 
     def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
-        """A batch of observations, in whatever form the batched space gives them."""
+        """A batch of observations, in the form of the batched space."""
         if not isinstance(self.raw, gym.spaces.Box):
             return np.stack([self.row(one) for one in iterate(batched, obs)])
         rows = np.array(obs, np.float32)
         if rows.shape != (count, *self.raw.shape):
-            raise EnvError(f"observations of shape {rows.shape}; its space says {(count, *self.raw.shape)}")
+            raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *self.raw.shape)}")
         return self._finite(rows.reshape(count, -1))
 
-    def actions(self, chosen: np.ndarray) -> np.ndarray:
-        """A learner's actions as the environment counts and shapes them."""
+    def actions(self, learner_actions: np.ndarray) -> np.ndarray:
+        """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
         first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
-        assert self._form.shape is not None
-        return (np.asarray(chosen) + first).astype(self._form.dtype).reshape((-1, *self._form.shape))
+        assert self._env_action.shape is not None
+        return (
+            (np.asarray(learner_actions) + first)
+            .astype(self._env_action.dtype)
+            .reshape((-1, *self._env_action.shape))
+        )
 
     def _finite(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():
@@ -83,41 +87,43 @@ class Flat:
         return rows
 
 
-class Stepped(NamedTuple):
-    """One step of every environment of a group."""
+class StepResult(NamedTuple):
+    """One step of every environment."""
 
     next_obs: np.ndarray  # (N, D), the true successors
     reward: np.ndarray  # (N,) float32
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
     obs: np.ndarray  # (N, D), to act from: of a new episode where one ended
-    infos: Any  # as the environments gave them; `costs` reads them
+    infos: Any  # as the environments returned them; `costs` reads them
 
 
 @runtime_checkable
-class Group(Protocol):
+class HostVector(Protocol):
     """Environments that step together."""
 
     num_envs: int
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Observations and infos of as many new episodes, from these seeds."""
+        """Begin an episode from each seed; returns observations and infos."""
         ...
 
-    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
-        """Where an episode ends, the next begins from its seed. Without seeds nothing begins anew, and only the
-        environments that are `alive` mean anything."""
+    def step(
+        self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None
+    ) -> StepResult:
+        """Step, and begin an episode from its seed where one ended. Without seeds no episode begins, and only the
+        results of environments that are `alive` have a meaning."""
         ...
 
     def costs(self, infos: Any, index: int) -> dict[str, float]:
-        """What one environment reported as `cost` or `cost_…`."""
+        """The numbers that one environment reported as `cost` or `cost_<rule>`."""
         ...
 
 
-class Copies:
-    """Environments of one kind, stepped one after the other."""
+class SerialEnvs:
+    """Copies of one environment, stepped one after the other."""
 
-    def __init__(self, flat: Flat, envs: Sequence[gym.Env]):
+    def __init__(self, flat: FlatSpaces, envs: Sequence[gym.Env]):
         self.num_envs, self._flat, self._envs = len(envs), flat, envs
         self._steps, self._seeds = np.zeros(len(envs), int), np.zeros(len(envs), int)
 
@@ -125,9 +131,11 @@ class Copies:
         begun = [self._begin(i, seed) for i, seed in enumerate(seeds)]
         return np.stack([row for row, _ in begun]), [info for _, info in begun]
 
-    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
+    def step(
+        self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None
+    ) -> StepResult:
         n, size = self.num_envs, self._flat.size
-        actions = self._flat.actions(chosen)
+        actions = self._flat.actions(actions)
         next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         infos: list[dict[str, Any]] = [{}] * n
@@ -138,7 +146,7 @@ class Copies:
         if seeds is not None:
             for i in np.flatnonzero(terminated | truncated):
                 obs[i], _ = self._begin(i, seeds[i])
-        return Stepped(next_obs, reward, terminated, truncated, obs, infos)
+        return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def costs(self, infos: Any, index: int) -> dict[str, float]:
         return {k: float(v) for k, v in infos[index].items() if _is_cost(k, v)}
@@ -155,27 +163,27 @@ class Copies:
         self._steps[i] += 1
         try:
             obs, reward, terminated, truncated, info = self._envs[i].step(action)
-            return self._flat.row(obs), _number(reward), bool(terminated), bool(truncated), info
+            return self._flat.row(obs), _finite_reward(reward), bool(terminated), bool(truncated), info
         except Exception as error:
             raise self._fault(i, error) from error
 
     def _fault(self, i: int, error: Exception) -> EnvError:
         which = f"environment {i} of {self.num_envs}, " if self.num_envs > 1 else ""
         when = f"step {self._steps[i]} after reset" if self._steps[i] else "reset"
-        return EnvError(f"{self._flat.name}: {which}{when}(seed={self._seeds[i]}): {_said(error)}.")
+        return EnvError(f"{self._flat.name}: {which}{when}(seed={self._seeds[i]}): {_describe(error)}.")
 
 
-class Vector:
-    """A `VectorEnv` of somebody else's, whatever its autoreset mode."""
+class GivenVectorEnv:
+    """A `VectorEnv` that the caller made, in any autoreset mode."""
 
-    def __init__(self, flat: Flat, env: VectorEnv):
+    def __init__(self, flat: FlatSpaces, env: VectorEnv):
         self.num_envs, self._flat, self._env = env.num_envs, flat, env
         try:
             self._mode = AutoresetMode(env.metadata.get("autoreset_mode"))
         except ValueError as error:
             raise EnvError(
                 f"{flat.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
-                f"gymnasium.vector.AutoresetMode, so that ends of episodes can be told from beginnings."
+                f"gymnasium.vector.AutoresetMode, so that it is known when its episodes begin."
             ) from error
         self._own_seeds = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
         self._steps = 0
@@ -190,18 +198,20 @@ class Vector:
         obs, infos = self._env.reset(seed=self._seeds(seeds))  # pyright: ignore[reportArgumentType]
         return self._rows(obs), infos
 
-    def step(self, chosen: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> Stepped:
+    def step(
+        self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None
+    ) -> StepResult:
         self._steps += 1
         try:
-            obs, reward, terminated, truncated, infos = self._env.step(self._flat.actions(chosen))
-            return self._stepped(self._rows(obs), reward, terminated, truncated, infos, seeds)
+            obs, reward, terminated, truncated, infos = self._env.step(self._flat.actions(actions))
+            return self._result(self._rows(obs), reward, terminated, truncated, infos, seeds)
         except Exception as error:
             raise self._fault(error) from error
 
-    def _stepped(
+    def _result(
         self, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any, infos: Any, seeds: Any
-    ) -> Stepped:
-        reward = np.array([_number(r) for r in np.asarray(reward).reshape(-1)], np.float32)
+    ) -> StepResult:
+        reward = np.array([_finite_reward(r) for r in np.asarray(reward).reshape(-1)], np.float32)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         want = (self.num_envs,)
         if not reward.shape == terminated.shape == truncated.shape == want:
@@ -210,7 +220,7 @@ class Vector:
         if ended.any() and self._mode is AutoresetMode.SAME_STEP:
             if "final_obs" not in infos:
                 raise EnvError(
-                    "an episode ended without `final_obs` in infos, which SAME_STEP autoreset owes"
+                    "an episode ended without `final_obs` in infos; SAME_STEP autoreset wants it there"
                 )
             next_obs = obs.copy()
             for i in np.flatnonzero(ended):
@@ -218,10 +228,10 @@ class Vector:
         elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
             seeds = np.zeros(self.num_envs, int) if seeds is None else seeds
             obs = self._begin_some(obs, ended, seeds)
-        return Stepped(next_obs, reward, terminated, truncated, obs, infos)
+        return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """New episodes where one ended. In NEXT_STEP mode too: its own way would cost the others a step."""
+        """New episodes where one ended. In NEXT_STEP mode too, whose own reset would cost the others a step."""
         if ended.all():
             return self._begin(seeds)[0]
         each = self._seeds(seeds) if self._own_seeds else None
@@ -229,7 +239,7 @@ class Vector:
         obs = self._rows(obs)
         if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
             raise EnvError(
-                "it resets all its environments where one was to be (options={'reset_mask': …}); give an id, a "
+                "it resets all its environments where one was asked for (options={'reset_mask': …}); give an id, a "
                 "function that makes one environment, or a SyncVectorEnv or AsyncVectorEnv"
             )
         return np.where(ended[:, None], obs, before)
@@ -248,10 +258,12 @@ class Vector:
         return self._flat.rows(obs, self._env.observation_space, self.num_envs)
 
     def _fault(self, error: Exception) -> EnvError:
-        return EnvError(f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_said(error)}.")
+        return EnvError(
+            f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}."
+        )
 
 
-def _number(reward: Any) -> float:
+def _finite_reward(reward: Any) -> float:
     number = float(reward)
     if not np.isfinite(number):
         raise EnvError(f"a reward of {number}; want finite numbers")
@@ -263,6 +275,6 @@ def _is_cost(name: str, value: Any) -> bool:
     return known and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     text = " ".join(str(error).split()).rstrip(".")
     return text if isinstance(error, EnvError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,90 @@
+"""What every part of the library may ask of an environment: stepping in batches, and a few optional offers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from scopil.types import PRNGKey, Transition
+
+ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
+
+Offer = Literal["measures", "draw_episodes", "draw_cost", "initial_at"]
+
+
+class EnvState(NamedTuple):
+    """One environment between two steps (or a batch of them, with a leading axis)."""
+
+    inner: Any  # the environment's own state
+    obs: Array
+    steps: Int[Array, "..."]  # steps played in this episode
+
+
+class BatchEnv(ABC):
+    """What a training loop steps: a `CompiledEnv`, or a `HostEnv` for an environment that is not written in JAX."""
+
+    observation_space: gym.Space  # one row of numbers: what a learner sees
+    action_space: gym.Space
+    time_limit: int | None  # of one episode, in steps
+    params: Any = None  # the params of a FuncEnv; None where there are none
+
+    @property
+    def horizon(self) -> int:
+        """The largest number of steps of a played episode."""
+        return self.time_limit or ENDLESS
+
+    @abstractmethod
+    def offer(self, name: Offer) -> Callable[..., Any] | None:
+        """An optional method of the environment, or None where it has none.
+
+        - `measures(episode)` → a dict of measures beyond reward, steps and violations;
+        - `draw_episodes(axes, episodes, params)` draws episodes on matplotlib axes;
+        - `draw_cost(axes, cost_fn, params)` draws a cost, `cost_fn(obs, action)`, on matplotlib axes;
+        - `initial_at(start, params)` → the initial state at a given start.
+        """
+
+    @abstractmethod
+    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
+
+    @abstractmethod
+    def step_batch(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState]:
+        """Step a batch and begin a new episode where one ended.
+
+        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
+        states before any reset."""
+
+    @abstractmethod
+    def reports_cost(self) -> bool:
+        """Whether the environment reports `info["cost"]` of a step."""
+
+    @abstractmethod
+    def step_batch_with_cost(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        """`step_batch`, and the true cost of each step. Refused where `reports_cost` is false.
+
+        Only learners that are given the true cost call this; a `Transition` has no field for it."""
+
+    @abstractmethod
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        """One step of each environment. What follows the end of an episode is undefined."""
+
+    @abstractmethod
+    def refuse_faults(self) -> None:
+        """Raise the error, if any, of the compiled program that has just ended."""
+
+    @abstractmethod
+    def stale(self, state: EnvState) -> bool:
+        """Whether training cannot continue from `state` and has to begin new episodes."""
+
+    @abstractmethod
+    def flatten(self, observation: Any) -> np.ndarray:
+        """An observation, or a batch of them, as a learner sees it."""
+
+    @abstractmethod
+    def close(self) -> None: ...

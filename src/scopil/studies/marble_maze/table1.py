@@ -1,0 +1,53 @@
+"""The paper's Table 1, on the demonstrations that people recorded for it, and the same figures of another set."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.registration import IDS
+from scopil.studies.marble_maze.env import path_length
+
+
+class Row(NamedTuple):
+    """Means over episodes, with standard deviations (None: not printed)."""
+
+    pairs: int
+    reward: float  # normalised, summed over an episode
+    reward_std: float | None
+    length: float  # px between the positions of consecutive steps, summed over an episode
+    length_std: float
+    steps: float
+    steps_std: float
+
+
+# Simple is printed with raw rewards, −4.50 ± 9.57. An episode of T steps with raw sum R has the normalised sum
+# (R − 10 T) / 15, hence the mean below; its deviation does not follow from the table.
+TABLE_1 = {
+    "marble-maze/simple-v1": Row(850, (-4.50 - 10 * 21.25) / 15, None, 256.04, 134.01, 21.25, 8.62),
+    "marble-maze/multiple-v1": Row(1204, -20.85, 12.02, 265.10, 138.28, 30.10, 16.33),
+    "marble-maze/two-modes-v1": Row(1067, -18.30, 8.51, 280.49, 129.48, 26.67, 11.69),
+}
+
+
+EPISODES = 40  # in each of the paper's sets
+
+
+def published(env_id: str | None) -> Row | None:
+    """Table 1's row for the environment that a set was recorded on, whoever recorded the set."""
+    settings = {known: setting for setting, known in IDS.items()}
+    return TABLE_1.get(f"marble-maze/{settings.get(env_id or '')}-v1")
+
+
+def measure(demos: Demonstrations) -> Row:
+    """Table 1's figures of a Marble Maze set."""
+    seen, length = demos.statistics(), np.array([path_length(e) for e in demos])
+    return Row(
+        pairs=demos.pairs,
+        reward=seen["reward"],
+        reward_std=seen["reward_std"],
+        length=float(length.mean()),
+        length_std=float(length.std()),
+        steps=seen["steps"],
+        steps_std=seen["steps_std"],
+    )
