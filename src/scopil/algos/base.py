@@ -14,24 +14,16 @@ from typing import Any, Literal, NamedTuple
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from scopil.core.heads import BoxHead, DiscreteHead, Head
+from scopil.demos.dataset import DemoTransitions
 from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
 Metrics = dict[str, Float[Array, ""]]
 Part = Literal["replay", "rollout", "demo_batch", "demos", "demo_episodes", "play", "true_cost"]
-
-
-class DemoTransitions(NamedTuple):
-    """Demonstrated steps."""
-
-    obs: Float[Array, "M D"]
-    action: Array
-    next_obs: Float[Array, "M D"]
-    episode: Int[Array, " M"]  # which demonstrated episode a step belongs to
 
 
 class PaddedEpisodes(NamedTuple):

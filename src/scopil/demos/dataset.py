@@ -39,14 +39,14 @@ class Episode:
 
 
 class DemoTransitions(NamedTuple):
-    """Every step of a set of demonstrations, one row per step."""
+    """Demonstrated steps, one row each. There is no cost field: learners get these."""
 
-    obs: np.ndarray
-    action: np.ndarray
-    next_obs: np.ndarray
-    episode: np.ndarray  # (N,) int64: the number of the episode
-    reward: np.ndarray | None  # (N,) float32; None when the set has no rewards
-    terminated: np.ndarray  # (N,) bool: the task was over after this step
+    obs: Any
+    action: Any
+    next_obs: Any
+    episode: Any  # the number of the demonstrated episode that a step belongs to
+    reward: Any  # None where rewards were not recorded
+    terminated: Any  # the task was over after this step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

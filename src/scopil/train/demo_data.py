@@ -1,15 +1,15 @@
 """Demonstrations as learners get them: arrays in the form of the environment they are used with."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.algos.base import DemoTransitions, PaddedEpisodes
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import BatchEnv
+from scopil.algos.base import PaddedEpisodes
+from scopil.demos.dataset import Demonstrations, DemoTransitions
+from scopil.envs.base import BatchEnv
 from scopil.envs.host import HostEnv
 from scopil.errors import DatasetError
 
@@ -62,14 +62,14 @@ def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
 
 
 def _transitions(demos: Demonstrations, env: BatchEnv) -> DemoTransitions:
-    def joined(rows: Any) -> np.ndarray:
-        return np.concatenate(list(rows))
-
+    steps = demos.transitions()
     return DemoTransitions(
-        jnp.asarray(joined(e.observations[:-1] for e in demos), jnp.float32),
-        jnp.asarray(_actions(joined(e.actions for e in demos), env)),
-        jnp.asarray(joined(e.observations[1:] for e in demos), jnp.float32),
-        jnp.asarray(joined(np.full(len(e), i, np.int32) for i, e in enumerate(demos))),
+        obs=jnp.asarray(steps.obs, jnp.float32),
+        action=jnp.asarray(_actions(steps.action, env)),
+        next_obs=jnp.asarray(steps.next_obs, jnp.float32),
+        episode=jnp.asarray(steps.episode, jnp.int32),
+        reward=None if steps.reward is None else jnp.asarray(steps.reward, jnp.float32),
+        terminated=jnp.asarray(steps.terminated),
     )
 
 

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from scopil.algos.base import Algorithm, Data, DemoTransitions, Metrics, PaddedEpisodes, TrueCost, spaces_of
+from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
 from scopil.core import replay as ring
 from scopil.core.indices import uniform_indices
 from scopil.core.replay import Replay
-from scopil.envs.functional import BatchEnv, EnvState
+from scopil.envs.base import BatchEnv, EnvState
+from scopil.errors import EnvError
 from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
-from scopil.train.true_cost import Costed, refuse_without_cost, step_with_cost
 from scopil.types import PRNGKey, Transition
 
 
@@ -35,6 +35,13 @@ class TrainState(NamedTuple):
     episode_return: Float[Array, " N"]  # of the episodes being played
 
 
+class Costed(NamedTuple):
+    """A step with the true cost of the state it led to: what the replay of an oracle keeps. No other learner's does."""
+
+    step: Transition
+    cost: Float[Array, "*B"]
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
     """An algorithm, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
@@ -44,8 +51,11 @@ class Loop:
     demos: DemoData | None = None
 
     def __post_init__(self) -> None:
-        if "true_cost" in self.algorithm.wants:
-            refuse_without_cost(self.env)
+        if self._wants("true_cost") and not self.env.reports_cost():
+            raise EnvError(
+                f"{self.algorithm.title} learns from the true cost and the environment reports none; want "
+                f'info["cost"] of every step (of a JAX environment: `cost` in its transition_info).'
+            )
 
     # --- the program --------------------------------------------------------------------------------------------------
 
@@ -122,7 +132,8 @@ class Loop:
         k_act, k_step = jax.random.split(key)
         action = policy.act(env.obs, k_act)
         if self._wants("true_cost"):
-            later, transition, after, kept = step_with_cost(self.env, env, action, k_step)
+            later, transition, after, cost = self.env.step_batch_with_cost(env, action, k_step)
+            kept = Costed(transition, cost)
         else:
             later, transition, after = self.env.step_batch(env, action, k_step)
             kept = transition
@@ -193,7 +204,7 @@ class Loop:
         if self.demos is not None:
             if self._wants("demo_batch"):
                 rows = index.pop(0)
-                batch = DemoTransitions(*(leaf[rows] for leaf in self.demos.transitions))
+                batch = jax.tree.map(lambda leaf: leaf[rows], self.demos.transitions)
                 data = data._replace(demo_batch=batch)
             data = data._replace(
                 demos=self.demos.transitions if self._wants("demos") else None,

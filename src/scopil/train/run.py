@@ -29,7 +29,7 @@ from scopil.algos.base import head_for
 from scopil.config import build
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import BatchEnv
+from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
