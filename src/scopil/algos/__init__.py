@@ -6,9 +6,11 @@ Another package adds its own through the entry-point group `scopil.algorithms`, 
 import difflib
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from scopil.algos import ablations, bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
 from scopil.algos.base import Algorithm
+from scopil.config import config
 from scopil.errors import ConfigError
 
 _OURS = (
@@ -48,4 +50,30 @@ def find(name: str) -> Algorithm:
     return known[name]
 
 
-__all__ = ["Algorithm", "find", "registered"]
+def stand_in(name: str, title: str) -> Algorithm:
+    """In place of an algorithm that is not installed here: its runs can be read, played and reported, not trained."""
+
+    def refuse(*_: Any) -> Any:
+        raise ConfigError(
+            f"{name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
+            f"scopil.load(path, algorithm=...)), or install the package that registers it."
+        )
+
+    return Algorithm(
+        name=name,
+        title=title,
+        summary="not installed here",
+        config=_Nothing,
+        init=refuse,
+        update=refuse,
+        policy=refuse,
+        wants=frozenset(),
+    )
+
+
+@config
+class _Nothing:
+    """No settings."""
+
+
+__all__ = ["Algorithm", "find", "registered", "stand_in"]

@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from scopil.algos import Algorithm, find
+from scopil.algos import Algorithm, registered, stand_in
 from scopil.algos.base import head_for
 from scopil.config import build
 from scopil.demos import store
@@ -75,8 +75,8 @@ class RunSpec:
 class Run:
     """One folder. `create` begins it, `open` finds it again, `train` goes on from wherever it stands."""
 
-    def __init__(self, folder: Path, spec: RunSpec):
-        self.folder, self.spec = folder, spec
+    def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None):
+        self.folder, self.spec, self._settings = folder, spec, settings
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = JsonLines(folder / "metrics.jsonl")
         self.timing = JsonLines(folder / "timing.jsonl")
@@ -106,10 +106,11 @@ class Run:
                     f"{folder} was made by another version of scopil; run folders from before 0.2 cannot be read: "
                     f"train again."
                 )
-            name = note.pop("algorithm")
+            name, title = note.pop("algorithm"), note.pop("title")
             if algorithm is not None and algorithm.name != name:
                 raise CheckpointError(f"{folder} is a run of {name}, not of {algorithm.name}.")
-            return cls(folder, RunSpec(algorithm=algorithm or find(name), **note))
+            algorithm = algorithm or registered().get(name) or stand_in(name, title)
+            return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"])
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
             way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
@@ -148,6 +149,14 @@ class Run:
     def demos(self) -> Demonstrations | None:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
         return None if self.spec.demos is None else store.read(self.demos_file)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Every setting of the algorithm, those at their defaults too. A run that was opened keeps those it began
+        with."""
+        if self._settings is not None:
+            return self._settings
+        return asdict(self.spec.build_config(self.env()))
 
     def _trainer(self, demos: Demonstrations | None) -> Trainer:
         loop = make_loop(self.spec.algorithm, self.env(), demos)
@@ -215,8 +224,8 @@ class Run:
     def note(self, trainer: Trainer | None = None) -> dict[str, Any]:
         """What run.json, and every policy file, says of the run."""
         spec = {f: getattr(self.spec, f) for f in ("env", "demos", "seed", "steps", "eval_every", "checkpoint_every")}
-        note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, **spec}
-        note |= {"config": asdict(self.spec.build_config(self.env()))}
+        note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, "title": self.spec.algorithm.title, **spec}
+        note["config"] = self.settings
         return note if trainer is None else note | {"env_steps": trainer.env_steps}
 
     def _evaluator(self, env: BatchEnv) -> Callable[[TrainStatus], dict[str, float]]:
