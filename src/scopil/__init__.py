@@ -1,42 +1,95 @@
 """Learn policies that do the task and keep the demonstrator's unwritten rules.
 
-Public names load on first use, so that `import scopil` and `scopil --help` stay quick.
+Public names load on first use, so that `import scopil` and `scopil --help` stay quick; type checkers and editors see them
+all.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from scopil._version import __version__
 from scopil.envs.registration import register
 
-_HOME = {
-    "MarbleMaze": "scopil.studies.marble_maze",
-    "MarbleParams": "scopil.studies.marble_maze",
-    "Circle": "scopil.studies.marble_maze",
-    "HorizontalLine": "scopil.studies.marble_maze",
-    "VerticalLine": "scopil.studies.marble_maze",
-    "Rectangle": "scopil.studies.marble_maze",
-    "CompiledEnv": "scopil.envs.functional",
-    "Demonstrations": "scopil.demos.dataset",
-    "Episode": "scopil.demos.dataset",
-    "load_demos": "scopil.demos.store",
-    "ScopilError": "scopil.errors",
-    "SCOPIL": "scopil.agents",
-    "SAC": "scopil.agents",
-    "SDGD": "scopil.agents",
-    "SEiC": "scopil.agents",
-    "SDGDEiC": "scopil.agents",
-    "PPO": "scopil.agents",
-    "PPODGD": "scopil.agents",
-    "ICRL": "scopil.agents",
-    "BC": "scopil.agents",
-    "OraclePPOLagrangian": "scopil.agents",
-    "OracleSACLagrangian": "scopil.agents",
-    "load": "scopil.agents",
-    "export_onnx": "scopil.export",
-    "export_jax": "scopil.export",
+if TYPE_CHECKING:
+    from scopil.agents import (
+        BC,
+        ICRL,
+        PPO,
+        PPODGD,
+        SAC,
+        SCOPIL,
+        SDGD,
+        Agent,
+        OraclePPOLagrangian,
+        OracleSACLagrangian,
+        SDGDEiC,
+        SEiC,
+        load,
+    )
+    from scopil.algos.base import Algorithm, Data, Spaces
+    from scopil.demos.dataset import Demonstrations, Episode
+    from scopil.demos.store import load_demos
+    from scopil.envs.functional import CompiledEnv
+    from scopil.errors import ScopilError
+    from scopil.policy import Policy
+    from scopil.studies.marble_maze import (
+        Circle,
+        HorizontalLine,
+        MarbleMaze,
+        MarbleParams,
+        Rectangle,
+        VerticalLine,
+    )
+    from scopil.train.run import Run, RunSpec
+    from scopil.train.trainer import TrainStatus
+
+__all__ = [
+    "BC",
+    "ICRL",
+    "PPO",
+    "PPODGD",
+    "SAC",
+    "SCOPIL",
+    "SDGD",
+    "Agent",
+    "Algorithm",
+    "Circle",
+    "CompiledEnv",
+    "Data",
+    "Demonstrations",
+    "Episode",
+    "HorizontalLine",
+    "MarbleMaze",
+    "MarbleParams",
+    "OraclePPOLagrangian",
+    "OracleSACLagrangian",
+    "Policy",
+    "Rectangle",
+    "Run",
+    "RunSpec",
+    "SDGDEiC",
+    "SEiC",
+    "ScopilError",
+    "Spaces",
+    "TrainStatus",
+    "VerticalLine",
+    "__version__",
+    "load",
+    "load_demos",
+]
+_HOMES = {
+    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SDGD SDGDEiC SEiC Agent OraclePPOLagrangian OracleSACLagrangian load",
+    "algos.base": "Algorithm Data Spaces",
+    "demos.dataset": "Demonstrations Episode",
+    "demos.store": "load_demos",
+    "envs.functional": "CompiledEnv",
+    "errors": "ScopilError",
+    "policy": "Policy",
+    "studies.marble_maze": "Circle HorizontalLine MarbleMaze MarbleParams Rectangle VerticalLine",
+    "train.run": "Run RunSpec",
+    "train.trainer": "TrainStatus",
 }
-__all__ = sorted(_HOME)
-__version__ = "0.1.0"
+_HOME = {name: f"scopil.{home}" for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -46,7 +99,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted(__all__)
 
 
 register()
