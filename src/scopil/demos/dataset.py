@@ -38,7 +38,7 @@ class Episode:
         return float("nan") if self.rewards is None else float(np.sum(self.rewards, dtype=np.float64))
 
 
-class DemoTransitions(NamedTuple):
+class DemoSteps(NamedTuple):
     """Every step of a set of demonstrations, one row per step."""
 
     obs: np.ndarray
@@ -152,12 +152,12 @@ class Demonstrations:
         starts = [e.start for e in self.episodes]
         return None if any(s is None for s in starts) else np.stack(starts)  # type: ignore[arg-type]
 
-    def transitions(self) -> DemoTransitions:
+    def transitions(self) -> DemoSteps:
         """All steps of all episodes, in order."""
         episodes = self.episodes
         last = [np.arange(len(e)) == len(e) - 1 for e in episodes]
         rewards = [e.rewards for e in episodes if e.rewards is not None]
-        return DemoTransitions(
+        return DemoSteps(
             obs=self.observations,
             action=self.actions,
             next_obs=_frozen(np.concatenate([e.observations[1:] for e in episodes])),
