@@ -1,4 +1,4 @@
-"""Small environments in plain Python, as somebody might bring them, some with faults."""
+"""Small environments in plain Python, as a user may bring them, some with faults."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -37,18 +37,18 @@ def small_set(lengths: tuple[int, ...] = (3, 1, 5), **changes: Any) -> Demonstra
 
 
 def with_episode(**changes: Any) -> Demonstrations:
-    """A set whose second game has a fault."""
+    """A set whose second episode has a fault."""
     return small_set(episodes=(episode(3, 0), episode(4, 1, **changes)))
 
 
-def marble_games(
-    steps: int = 12, games: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0"
+def marble_episodes(
+    steps: int = 12, episodes: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0"
 ) -> Demonstrations:
-    """The first steps of random games on a real tray, played through the Gymnasium environment."""
+    """The first steps of random episodes of Marble Maze, played through the Gymnasium environment."""
     env = gym.make(env_id)
     env.action_space.seed(7)
     played = []
-    for i in range(games):
+    for i in range(episodes):
         obs, info = env.reset(seed=i)
         observations, actions, rewards, start = [obs], [], [], info["position"]
         for _ in range(steps):
@@ -75,3 +75,10 @@ def marble_games(
         name="random",
         env_id=env_id,
     )
+
+
+def marble_games(
+    steps: int = 12, games: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0"
+) -> Demonstrations:
+    """The former name of `marble_episodes`, until every test has changed."""
+    return marble_episodes(steps, games, env_id)

@@ -1,4 +1,4 @@
-"""`scopil demos`: what each command says and how it ends, for good and for bad input."""
+"""`scopil demos`: what each command prints and how it ends, for good and for bad input."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from samples import marble_games, small_set
-from scopil.cli import main, sets
+from samples import marble_episodes, small_set
+from scopil.cli import demo_checks, main
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.minari import from_minari, to_minari
@@ -19,7 +19,7 @@ from scopil.studies.marble_maze import generate as planner
 
 @pytest.fixture(scope="module")
 def marble() -> Demonstrations:
-    return marble_games()
+    return marble_episodes()
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def said(capsys) -> str:
+def printed(capsys) -> str:
     return capsys.readouterr().out
 
 
@@ -46,11 +46,11 @@ def refused(argv: list[str], capsys) -> str:
 # --- list and show -----------------------------------------------------------------------------------------------
 
 
-def test_list_says_what_is_shipped(capsys, here, monkeypatch):
+def test_list_prints_what_is_shipped(capsys, here, monkeypatch):
     monkeypatch.setattr(store, "LIBRARY", here / "library")
     store.write(small_set((3, 1, 5), env_id="some/Env-v0"), here / "library" / "maze" / "one-v1.npz")
     assert main(["demos", "list"]) == 0
-    assert "maze/one-v1      3      9    3.0  some/Env-v0" in said(capsys)
+    assert "maze/one-v1         3      9    3.0  some/Env-v0" in printed(capsys)
 
 
 def test_show_sets_a_marble_set_beside_the_paper_and_draws_it(capsys, marble, here):
@@ -58,17 +58,17 @@ def test_show_sets_a_marble_set_beside_the_paper_and_draws_it(capsys, marble, he
     store.write(marble, "mine.npz")
     assert main(["demos", "show", "mine.npz", "--plot", "out/paths.png"]) == 0
     assert (here / "out" / "paths.png").read_bytes().startswith(b"\x89PNG")
-    out = said(capsys)
+    out = printed(capsys)
     steps = np.array([len(e) for e in marble])
     rewards = np.array([e.rewards.astype(float).sum() for e in marble])
-    rows = {line.split("  ")[0]: line.split()[-6:] for line in out.splitlines() if "a game" in line}
-    assert rows["steps a game"][:4] == [f"{f(steps):.2f}" for f in (np.mean, np.std, np.min, np.max)]
-    assert rows["reward a game"][:4] == [f"{f(rewards):.2f}" for f in (np.mean, np.std, np.min, np.max)]
-    assert rows["steps a game"][4:] == ["21.25", "8.62"]  # the paper's Table 1
-    assert "unlawful states: " in out
+    rows = {line.split("  ")[0]: line.split()[-6:] for line in out.splitlines() if "per episode" in line}
+    assert rows["steps per episode"][:4] == [f"{f(steps):.2f}" for f in (np.mean, np.std, np.min, np.max)]
+    assert rows["reward per episode"][:4] == [f"{f(rewards):.2f}" for f in (np.mean, np.std, np.min, np.max)]
+    assert rows["steps per episode"][4:] == ["21.25", "8.62"]  # the paper's Table 1
+    assert "violations: " in out
 
 
-def test_show_counts_unlawful_states(capsys, marble):
+def test_show_counts_violations(capsys, marble):
     """On a level tray the ball rests where it is put: three states in the middle of the circle."""
     first = marble.episodes[0]
     resting = replace(
@@ -80,16 +80,16 @@ def test_show_counts_unlawful_states(capsys, marble):
     )
     store.write(replace(marble, episodes=(resting,)), "mine.npz")
     assert main(["demos", "show", "mine.npz"]) == 0
-    out = said(capsys)
+    out = printed(capsys)
     assert "circle 3" in out
     assert "horizontal 0" in out
-    assert "initial states 1, later ones 2, of 3 states" in out
+    assert "1 in initial states, 2 later; 3 states visited" in out
 
 
 def test_show_works_for_sets_of_other_environments(capsys):
     store.write(small_set((3, 1, 5), name="[weird] name"), "mine.npz")
     assert main(["demos", "show", "mine.npz"]) == 0
-    out = said(capsys)
+    out = printed(capsys)
     assert "[weird] name" in out
     assert "not replayed" in out
     assert "paper" not in out
@@ -98,7 +98,7 @@ def test_show_works_for_sets_of_other_environments(capsys):
 def test_show_refuses(capsys, marble):
     assert "no demonstrations 'nothing'" in refused(["demos", "show", "nothing"], capsys)
     store.write(small_set(), "other.npz")
-    assert "not played on a Marble Maze" in refused(["demos", "show", "other.npz", "--plot", "a.png"], capsys)
+    assert "--plot cannot draw small" in refused(["demos", "show", "other.npz", "--plot", "a.png"], capsys)
     store.write(marble, "mine.npz")
     assert "end in .png, .pdf, .svg" in refused(["demos", "show", "mine.npz", "--plot", "a.jpg"], capsys)
 
@@ -109,98 +109,100 @@ def test_show_refuses(capsys, marble):
 def test_generate_writes_what_the_planner_made(capsys, marble, monkeypatch, here):
     asked = []
 
-    def fake(setting, seed, games, progress):
-        asked.append((setting, seed, games))
-        for i in range(games):
-            progress(i + 1, games)
+    def fake(setting, seed, episodes, progress):
+        asked.append((setting, seed, episodes))
+        for i in range(episodes):
+            progress(i + 1, episodes)
         return marble
 
     monkeypatch.setattr(planner, "generate", fake)
-    monkeypatch.setattr(sets, "replayable", lambda demos: None)  # shown above; compiling takes seconds
-    argv = ["demos", "generate", "simple", "--seed", "5", "--games", "3", "--out", "deep/er/mine.npz"]
+    monkeypatch.setattr(demo_checks, "replay_env", lambda demos: None)  # shown above; compiling takes seconds
+    argv = ["demos", "generate", "simple", "--seed", "5", "--episodes", "3", "--out", "deep/er/mine.npz"]
     assert main(argv) == 0
     assert asked == [("simple", 5, 3)]
     assert (here / "deep/er/mine.npz").read_bytes() == store.to_bytes(marble)
-    assert "written: deep/er/mine.npz" in said(capsys)
+    assert "written: deep/er/mine.npz" in printed(capsys)
 
 
 def test_generate_refuses(capsys, here):
     argv = ["demos", "generate", "easy", "--out", "x.npz"]
     assert "unknown setting 'easy'; want one of simple, multiple, two-modes" in refused(argv, capsys)
     assert "is a folder" in refused(["demos", "generate", "simple", "--out", str(here)], capsys)
-    argv = ["demos", "generate", "simple", "--games", "0", "--out", "x.npz"]
-    assert "want at least 1" in refused(argv, capsys)
+    argv = ["demos", "generate", "simple", "--episodes", "0", "--out", "x.npz"]
+    assert "--episodes 0; want at least 1" in refused(argv, capsys)
     assert list(here.iterdir()) == []
 
 
 # --- check -------------------------------------------------------------------------------------------------------
 
 
-def test_check_says_what_it_found(capsys, marble):
+def test_check_prints_what_it_found(capsys, marble):
     store.write(marble, "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 0
-    out = said(capsys)
+    out = printed(capsys)
     assert "checksum matches" in out
     assert f"3 with {marble.pairs} pairs" in out
     assert "3 different ones" in out
     assert "replay       equal" in out
-    assert "BAD" not in out
+    assert "FAIL" not in out
 
 
 def test_check_takes_plain_arrays_and_minari(capsys):
     np.savez("plain.npz", observations=np.zeros((2, 4, 3)), actions=np.zeros((2, 3), int))
     assert main(["demos", "check", "plain.npz"]) == 0
-    out = said(capsys)
+    out = printed(capsys)
     assert "plain .npz" in out
-    assert "1 games are copies of others" in out
+    assert "1 episodes are copies of others" in out
     to_minari(small_set(), "set-v0")
     assert main(["demos", "check", "minari:set-v0"]) == 0
-    assert "Minari dataset" in said(capsys)
+    assert "Minari dataset" in printed(capsys)
 
 
-def test_check_says_what_was_assumed_and_what_is_odd(capsys):
+def test_check_prints_what_was_assumed_and_what_is_odd(capsys):
     rng = np.random.default_rng(0)
     slow = rng.normal(size=(2, 1, 2)) + 0.01 * rng.normal(size=(2, 6, 2)).cumsum(axis=1)
-    slow[:, -1] += 3.0  # the next game's first observation
+    slow[:, -1] += 3.0  # the next episode's first observation
     obs = np.concatenate([slow, np.full((2, 6, 1), 7.0)], axis=-1)
     actions = rng.uniform(-0.9, 0.9, (2, 6, 2))
     actions[:, :3, 0] = 1.0
     np.savez("plain.npz", observations=obs, actions=actions, notes=np.zeros(1))
     assert main(["demos", "check", "plain.npz"]) == 0
-    out = said(capsys)
-    assert "?    assumed      not used: notes" in out
-    assert "where 2 of 2 games ended is not recorded" in out
+    out = printed(capsys)
+    assert "warn assumed      not used: notes" in out
+    assert "the last observation of 2 of 2 episodes is not recorded" in out
     assert "1 of 3 never change: 2" in out
     # bounds read off the data: of each column the least and the most
     at = np.mean((actions == actions.min((0, 1))) | (actions == actions.max((0, 1))))
     assert f"{100 * at:.3g} % of components exactly at a bound" in out
-    assert "in 2 of 2 games a number moves" in out
-    assert "0 of 12 pairs stood there before" in out
+    assert "in 2 of 2 episodes a number moves" in out
+    assert "0 of 12 pairs are repeated" in out
 
 
 def test_check_asks_an_environment(capsys, here):
     rows = "x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n"
-    (here / "games").mkdir()
-    (here / "games" / "one.csv").write_text(rows)
-    assert main(["demos", "check", "games", "--env", "Pendulum-v1"]) == 0
-    out = said(capsys)
-    assert "tables, one file a game" in out
+    (here / "episodes").mkdir()
+    (here / "episodes" / "one.csv").write_text(rows)
+    assert main(["demos", "check", "episodes", "--env", "Pendulum-v1"]) == 0
+    out = printed(capsys)
+    assert "tables, one file per episode" in out
     assert "ok   environment  fits Pendulum-v1" in out
-    assert main(["demos", "check", "games", "--env", "CartPole-v1"]) == 2
+    assert main(["demos", "check", "episodes", "--env", "CartPole-v1"]) == 2
     out, err = capsys.readouterr()
-    assert "BAD  environment  games: observation space Box" in out
-    assert err == "error: games: not sound: environment.\n"
-    assert "environment 'Nowhere-v0'" in refused(["demos", "check", "games", "--env", "Nowhere-v0"], capsys)
+    assert "FAIL environment  episodes: observation space Box" in out
+    assert err == "error: episodes: failed: environment.\n"
+    assert "environment 'Nowhere-v0'" in refused(
+        ["demos", "check", "episodes", "--env", "Nowhere-v0"], capsys
+    )
     store.write(small_set(), "mine.npz")  # with spaces of its own
     assert main(["demos", "check", "mine.npz", "--env", "CartPole-v1"]) == 2
-    assert "BAD  environment  small: action space Discrete(3)" in said(capsys)
+    assert "FAIL environment  small: action space Discrete(3)" in printed(capsys)
 
 
 def test_import_takes_tables(capsys, here):
-    (here / "games").mkdir()
-    (here / "games" / "one.csv").write_text("x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n")
-    assert main(["demos", "import", "games", "--env", "Pendulum-v1", "--out", "mine.npz"]) == 0
-    assert "assumed: observations are the columns x, y, speed" in said(capsys)
+    (here / "episodes").mkdir()
+    (here / "episodes" / "one.csv").write_text("x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n")
+    assert main(["demos", "import", "episodes", "--env", "Pendulum-v1", "--out", "mine.npz"]) == 0
+    assert "assumed: observations are the columns x, y, speed" in printed(capsys)
     demos = store.read("mine.npz")
     assert (demos.env_id, demos.action_space) == ("Pendulum-v1", gym.spaces.Box(-2.0, 2.0, (1,)))
 
@@ -243,39 +245,39 @@ def test_check_finds_what_only_a_replay_shows(capsys, marble):
     store.write(changed(marble, actions=other_action), "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 2
     out, err = capsys.readouterr()
-    assert "BAD  replay       game 1 differs by" in out
-    assert err == "error: mine.npz: not sound: replay.\n"
+    assert "FAIL replay       episode 1 differs by" in out
+    assert err == "error: mine.npz: failed: replay.\n"
     store.write(changed(marble, start=np.array([500.0, 0.0])), "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 2
-    assert "is not on the tray" in said(capsys)
+    assert "is not on the tray" in printed(capsys)
 
 
 def test_a_replay_is_compared_in_rewards_and_ends_too(marble):
-    games = replay(compile_env(str(marble.env_id)), marble)
-    assert sets.compare(marble, games).good
+    episodes = replay(compile_env(str(marble.env_id)), marble)
+    assert demo_checks.compare(marble, episodes).ok
     worse = marble.episodes[1].rewards.copy()
     worse[3] -= 0.01
     cases = [
-        ({"rewards": worse}, "game 1 differs by 0.01"),
-        ({"terminated": True}, "game 1 ends otherwise"),
-        ({"truncated": True}, "game 1 ends otherwise"),
+        ({"rewards": worse}, "episode 1 differs by 0.01"),
+        ({"terminated": True}, "the end of episode 1 differs"),
+        ({"truncated": True}, "the end of episode 1 differs"),
     ]
     for change, message in cases:
-        found = sets.compare(changed(marble, **change), games)
-        assert not found.good
-        assert message in found.said
-    short = [games[0], replay_cut(games[1])]
-    assert "game 1 ends after 11 steps; the set has 12" in sets.compare(changed(marble), short).said
+        found = demo_checks.compare(changed(marble, **change), episodes)
+        assert not found.ok
+        assert message in found.text
+    short = [episodes[0], replay_cut(episodes[1])]
+    assert "episode 1 ends after 11 steps; the set has 12" in demo_checks.compare(changed(marble), short).text
 
 
-def replay_cut(game):
-    return replace(game, actions=game.actions[:-1])
+def replay_cut(episode):
+    return replace(episode, actions=episode.actions[:-1])
 
 
 def test_check_compares_the_spaces_with_the_environment(capsys):
     store.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 2
-    assert "BAD  spaces       observation_space Box" in said(capsys)
+    assert "FAIL spaces       observation_space Box" in printed(capsys)
 
 
 # --- export and import -------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def test_check_compares_the_spaces_with_the_environment(capsys):
 def test_export_and_import_round_trip(capsys, marble, here):
     store.write(marble, "mine.npz")
     assert main(["demos", "export", "mine.npz", "--minari", "tests/mine-v0"]) == 0
-    assert "tests/mine-v0: 3 games" in said(capsys)
+    assert "tests/mine-v0: 3 episodes" in printed(capsys)
     assert main(["demos", "import", "minari:tests/mine-v0", "--out", "back.npz"]) == 0
     assert (here / "back.npz").read_bytes() == (here / "mine.npz").read_bytes()
     assert "exists" in refused(["demos", "export", "mine.npz", "--minari", "tests/mine-v0"], capsys)

@@ -1,4 +1,4 @@
-"""`scopil render` draws the game it was asked for; `scopil play` refuses before it opens a window."""
+"""`scopil render` draws the episode it was asked for; `scopil play` refuses before it opens a window."""
 
 from itertools import islice
 from pathlib import Path
@@ -7,18 +7,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from samples import marble_games, small_set
+from samples import marble_episodes, small_set
 from scopil.cli import main
-from scopil.cli.render import random_game
-from scopil.demos import keyboard as record
-from scopil.demos import store
+from scopil.cli.render import random_episode
+from scopil.demos import keyboard, store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
 
 
 @pytest.fixture(scope="module")
 def marble() -> Demonstrations:
-    return marble_games(steps=4)
+    return marble_episodes(steps=4)
 
 
 @pytest.fixture(autouse=True)
@@ -39,34 +38,34 @@ def pixels(path: Path) -> np.ndarray:
     return np.asarray(pytest.importorskip("PIL.Image").open(path).convert("RGB"))
 
 
-def test_a_demonstrated_game_ends_where_the_environment_says(here, marble, capsys):
+def test_a_demonstrated_episode_ends_where_the_environment_says(here, marble, capsys):
     store.write(marble, "mine.npz")
-    assert main(["render", "--demos", "mine.npz", "--game", "1", "--out", "pics/game.png"]) == 0
-    assert capsys.readouterr().out == "pics/game.png: 4 steps\n"
-    game = marble.episodes[1]
+    assert main(["render", "--demos", "mine.npz", "--episode", "1", "--out", "pics/episode.png"]) == 0
+    assert capsys.readouterr().out == "pics/episode.png: 4 steps\n"
+    episode = marble.episodes[1]
     env = gym.make(str(marble.env_id), render_mode="rgb_array")
-    env.reset(options={"start": game.start})
-    for action in game.actions:
+    env.reset(options={"start": episode.start})
+    for action in episode.actions:
         env.step(action)
-    np.testing.assert_array_equal(pixels(here / "pics/game.png"), env.render())
+    np.testing.assert_array_equal(pixels(here / "pics/episode.png"), env.render())
 
 
-def test_a_gif_has_a_frame_a_state(here, marble):
+def test_a_gif_has_one_frame_per_state(here, marble):
     store.write(marble, "mine.npz")
-    assert main(["render", "--demos", "mine.npz", "--out", "game.gif"]) == 0
-    with pytest.importorskip("PIL.Image").open(here / "game.gif") as image:
+    assert main(["render", "--demos", "mine.npz", "--out", "episode.gif"]) == 0
+    with pytest.importorskip("PIL.Image").open(here / "episode.gif") as image:
         assert image.n_frames == 5
 
 
-def test_a_random_game_repeats_from_its_seed():
+def test_a_random_episode_repeats_from_its_seed():
     pytest.importorskip("pygame")
-    a, b, c = (list(islice(random_game("CartPole-v1", seed), 6)) for seed in (3, 3, 4))
+    a, b, c = (list(islice(random_episode("CartPole-v1", seed), 6)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(a, b)
     assert not np.array_equal(a[0], c[0])
     assert not np.array_equal(a[0], a[-1])
 
 
-def test_a_random_game_is_played_to_its_end(here, monkeypatch, capsys):
+def test_a_random_episode_is_played_to_its_end(here, monkeypatch, capsys):
     monkeypatch.setitem(IDS, "simple", "CartPole-v1")  # quicker to draw
     pytest.importorskip("pygame")
     assert main(["render", "--random", "--out", "a.png"]) == 0
@@ -83,17 +82,19 @@ def test_render_refuses(capsys, marble, here):
     store.write(marble, "mine.npz")
     store.write(small_set(), "other.npz")
     assert "ends in .png or .gif" in refused(["render", "--random", "--out", "a.bmp"], capsys)
-    assert "has no game 3; want 0 … 2" in refused(
-        ["render", "--demos", "mine.npz", "--game", "3", "--out", "a.png"], capsys
+    assert "--episode 3; random has episodes 0 … 2" in refused(
+        ["render", "--demos", "mine.npz", "--episode", "3", "--out", "a.png"], capsys
     )
-    assert "no game -1" in refused(
-        ["render", "--demos", "mine.npz", "--game", "-1", "--out", "a.png"], capsys
+    assert "--episode -1" in refused(
+        ["render", "--demos", "mine.npz", "--episode", "-1", "--out", "a.png"], capsys
     )
     assert "unknown setting 'easy'" in refused(
         ["render", "--random", "--setting", "easy", "--out", "a.png"], capsys
     )
     assert "unknown setting 'easy'" in refused(["render", "--setting", "easy", "--out", "a.png"], capsys)
-    assert "leave out" in refused(["render", "--demos", "mine.npz", "--random", "--out", "a.png"], capsys)
+    assert "remove --random and --setting" in refused(
+        ["render", "--demos", "mine.npz", "--random", "--out", "a.png"], capsys
+    )
     assert "cannot be drawn" in refused(["render", "--demos", "other.npz", "--out", "a.png"], capsys)
     assert not list(here.glob("a.*"))
 
@@ -103,24 +104,24 @@ def test_render_refuses(capsys, marble, here):
 
 @pytest.fixture
 def played(monkeypatch) -> list:
-    """What `record.play` was asked for; no window is opened."""
+    """What `keyboard.play` was asked for; no window is opened."""
     calls = []
 
     def fake(env, out, **options):
         calls.append((env.spec.id, env.render_mode, out, options))
 
-    monkeypatch.setattr(record, "play", fake)
+    monkeypatch.setattr(keyboard, "play", fake)
     return calls
 
 
-def test_play_hands_on_what_was_asked(played, capsys):
+def test_play_passes_its_options_on(played, capsys):
     assert (
-        main(["play", "--setting", "multiple", "--live", "--games", "2", "--seed", "9", "--out", "my.npz"])
+        main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"])
         == 0
     )
     ((env_id, mode, out, options),) = played
     assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
-    assert (options["live"], options["games"], options["seed"], options["name"]) == (True, 2, 9, "my")
+    assert (options["live"], options["episodes"], options["seed"], options["name"]) == (True, 2, 9, "my")
     assert capsys.readouterr().out == "nothing kept\n"
 
 
@@ -136,7 +137,7 @@ def test_play_takes_any_environment_with_a_key_map(played):
     ("argv", "message"),
     [
         (["--setting", "easy"], "unknown setting 'easy'; want one of simple, multiple, two-modes"),
-        (["--games", "0"], "--games 0; want at least 1"),
+        (["--episodes", "0"], "--episodes 0; want at least 1"),
         (["--env", "CartPole-v1"], "--env needs --keys"),
         (["--env", "CartPole-v1", "--setting", "simple", "--keys", "a=0"], "give one of them"),
         (["--env", "CartPole-v1", "--keys", "a=7"], "action 7; want 0 … 1"),

@@ -1,4 +1,4 @@
-"""Demonstrations are checked at birth: every fault is refused in words that name it."""
+"""Demonstrations are checked when they are made: every fault is refused and named."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import pytest
 
 import samples
 from samples import ACTIONS, episode, small_set, with_episode
+from scopil import load_demos
 from scopil.demos.dataset import Demonstrations, guess_space
 from scopil.errors import DatasetError
 
@@ -119,7 +120,7 @@ def test_float64_values_are_judged_in_the_precision_of_the_space():
         Demonstrations.from_arrays([np.array([[0.0], [1e300]])], [[0]])
 
 
-def test_a_set_is_a_copy_that_nobody_can_change():
+def test_a_set_is_a_read_only_copy():
     mine = episode(3)
     demos = small_set(episodes=(mine,))
     mine.observations[0] = 0.5
@@ -155,18 +156,18 @@ def test_statistics_by_hand():
     seen = small_set(episodes=episodes).statistics()
     totals = [-1.5, -0.25, -3.0]
     mean = sum(totals) / 3
-    assert seen["games"] == 3
+    assert seen["episodes"] == 3
     assert seen["pairs"] == 6
     assert seen["reward"] == pytest.approx(mean)
     assert seen["reward_std"] == pytest.approx((sum((r - mean) ** 2 for r in totals) / 3) ** 0.5)
     assert seen["steps"] == pytest.approx(2.0)
     assert seen["steps_std"] == pytest.approx((2 / 3) ** 0.5)
-    assert seen["terminated"] == pytest.approx(2 / 3)  # the second game ran out of time
+    assert seen["terminated"] == pytest.approx(2 / 3)  # the second episode ran out of time
     unrewarded = small_set(episodes=(episode(2, rewards=None),))
     assert np.isnan(unrewarded.statistics()["reward"])
 
 
-def test_split_keeps_whole_games_and_loses_none():
+def test_split_keeps_whole_episodes_and_loses_none():
     demos = small_set(tuple(range(1, 11)))
     first, second = demos.split(0.3, seed=5)
     assert (len(first), len(second)) == (3, 7)
@@ -241,3 +242,41 @@ def test_discrete_values_are_int64_whatever_the_space_counts_in():
     shifted = gym.spaces.Discrete(3, start=5)
     with pytest.raises(DatasetError, match="out of range"):
         small_set(action_space=shifted)
+
+
+# --- what learners and readers get ----------------------------------------------------------------------------------
+
+
+def test_transitions_are_the_steps_in_order():
+    demos = small_set((3, 1, 5))
+    rows = [(i, e, t) for i, e in enumerate(demos) for t in range(len(e))]
+    steps = demos.transitions()
+    np.testing.assert_array_equal(steps.obs, [e.observations[t] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.action, [e.actions[t] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.next_obs, [e.observations[t + 1] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.episode, [i for i, _, _ in rows])
+    np.testing.assert_array_equal(steps.reward, [e.rewards[t] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.terminated, [e.terminated and t == len(e) - 1 for _, e, t in rows])
+    assert steps.terminated.sum() == 2, "the second episode ran out of time"
+    assert small_set(episodes=(episode(2, rewards=None),)).transitions().reward is None
+
+
+def test_a_set_saves_itself_and_its_repr_is_one_readable_line(tmp_path):
+    demos = small_set((3, 1, 5), env_id="some/Env-v0")
+    demos.save(tmp_path / "set.npz")
+    assert (
+        repr(load_demos(tmp_path / "set.npz"))
+        == repr(demos)
+        == "Demonstrations('small': 3 episodes, 9 steps, Box(4,) float32 → Discrete(3), env some/Env-v0)"
+    )
+    assert "1 episode, 1 step," in repr(small_set((1,)))
+
+
+def test_info_is_kept_in_memory_and_not_in_files(tmp_path):
+    assert episode(3).info == {}
+    demos = small_set(episodes=(episode(3, info={"cost": np.zeros(4)}),))
+    np.testing.assert_array_equal(demos.episodes[0].info["cost"], np.zeros(4))
+    demos.save(tmp_path / "with.npz")
+    small_set(episodes=(episode(3),)).save(tmp_path / "without.npz")
+    assert (tmp_path / "with.npz").read_bytes() == (tmp_path / "without.npz").read_bytes()
+    assert load_demos(tmp_path / "with.npz").episodes[0].info == {}

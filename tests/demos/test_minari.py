@@ -77,7 +77,7 @@ def test_minari_itself_reads_what_we_export(root):
         assert (theirs.terminations[-1], theirs.truncations[-1]) == (ours.terminated, ours.truncated)
 
 
-def foreign(
+def make_dataset(
     dataset_id: str, observation_space: gym.Space, observations, action_space=None, actions=None
 ) -> None:
     """A dataset made without us."""
@@ -100,7 +100,9 @@ def foreign(
 
 
 def test_a_dataset_made_by_others_is_read():
-    foreign("others/walk-v2", gym.spaces.Box(-1, 1, (2,), np.float64), np.array([[0.1, 0.2], [0, 0], [1, 1]]))
+    make_dataset(
+        "others/walk-v2", gym.spaces.Box(-1, 1, (2,), np.float64), np.array([[0.1, 0.2], [0, 0], [1, 1]])
+    )
     demos = load_demos("minari:others/walk-v2")
     assert demos.name == "others/walk-v2"
     assert demos.about == {"source": "minari:others/walk-v2", "author": ["Somebody"]}
@@ -114,16 +116,20 @@ def test_a_dataset_made_by_others_is_read():
 def test_spaces_we_cannot_use_are_refused_by_name():
     inner = gym.spaces.Box(-1, 1, (1,), np.float32)
     column = np.zeros((3, 1), np.float32)
-    foreign("others/dict-v0", gym.spaces.Dict(x=inner), {"x": column})
+    make_dataset("others/dict-v0", gym.spaces.Dict(x=inner), {"x": column})
     with pytest.raises(DatasetError, match=r"others/dict-v0: observation space Dict; want Box or Discrete"):
         from_minari("others/dict-v0")
-    foreign("others/multi-v0", inner, column, gym.spaces.MultiDiscrete([2, 2]), np.zeros((2, 2), np.int64))
+    make_dataset(
+        "others/multi-v0", inner, column, gym.spaces.MultiDiscrete([2, 2]), np.zeros((2, 2), np.int64)
+    )
     with pytest.raises(DatasetError, match="action space MultiDiscrete"):
         from_minari("others/multi-v0")
 
 
 def test_values_outside_the_stated_space_are_refused():
-    foreign("others/wild-v0", gym.spaces.Box(-1, 1, (1,), np.float32), np.array([[0], [2], [0]], np.float32))
+    make_dataset(
+        "others/wild-v0", gym.spaces.Box(-1, 1, (1,), np.float32), np.array([[0], [2], [0]], np.float32)
+    )
     with pytest.raises(DatasetError, match=r"2\.0 at index"):
         from_minari("others/wild-v0")
 

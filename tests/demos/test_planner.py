@@ -1,4 +1,4 @@
-"""The careful player: deterministic, clear of every constraint, and it passes where it is told to."""
+"""The planner: deterministic, clear of every constraint, and it passes on the side it is asked to."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +8,9 @@ from reference.margins_numpy import margins
 from scopil.demos import store
 from scopil.errors import ConfigError, ScopilError
 from scopil.studies.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze, MarbleParams
-from scopil.studies.marble_maze.generate import RECIPES, draw_games, generate, goes_both_ways
+from scopil.studies.marble_maze.generate import RECIPES, draw_starts, generate, goes_both_ways
 from scopil.studies.marble_maze.physics import ACTIONS, REACH
-from scopil.studies.marble_maze.planner import Care, make_player, plan
+from scopil.studies.marble_maze.planner import Care, make_planner, plan
 from scopil.studies.marble_maze.route import find_route, look_up
 from scopil.studies.marble_maze.sides import Wedge, closed_to, passing_side
 from scopil.studies.marble_maze.table1 import TABLE_1, measure
@@ -19,23 +19,25 @@ HOLE = (-144.0, -144.0)
 
 
 @pytest.fixture(scope="module")
-def told():
+def reported():
     return []
 
 
 @pytest.fixture(scope="module")
-def two_games(told):
-    return generate("multiple", seed=3, games=2, progress=lambda done, wanted: told.append((done, wanted)))
+def two_episodes(reported):
+    return generate(
+        "multiple", seed=3, episodes=2, progress=lambda done, wanted: reported.append((done, wanted))
+    )
 
 
-def test_the_same_seed_gives_the_same_bytes(two_games):
-    assert store.to_bytes(generate("multiple", seed=3, games=2)) == store.to_bytes(two_games)
-    assert not np.array_equal(draw_games("multiple", 4, 2)[0].start, two_games.starts[0])
+def test_the_same_seed_gives_the_same_bytes(two_episodes):
+    assert store.to_bytes(generate("multiple", seed=3, episodes=2)) == store.to_bytes(two_episodes)
+    assert not np.array_equal(draw_starts("multiple", 4, 2)[0].start, two_episodes.starts[0])
 
 
-def test_clearance_holds_once_reached_and_grows_until_then(two_games):
+def test_clearance_holds_once_reached_and_grows_until_then(two_episodes):
     clearance = RECIPES["multiple"].care.clearance
-    for episode in two_games:
+    for episode in two_episodes:
         kept = margins(
             SETTINGS["multiple"].constraints, episode.observations[:, :2].astype(np.float64) * REACH
         )
@@ -44,20 +46,20 @@ def test_clearance_holds_once_reached_and_grows_until_then(two_games):
         assert np.all(kept[-1] >= clearance - 1e-3)
 
 
-def test_at_full_tilt_the_key_stays_pressed(two_games):
-    tilt, turn = np.round(two_games.observations[:, 4:6]), ACTIONS[two_games.actions]
+def test_at_full_tilt_the_key_stays_pressed(two_episodes):
+    tilt, turn = np.round(two_episodes.observations[:, 4:6]), ACTIONS[two_episodes.actions]
     assert (np.abs(tilt) == 1).any()
     assert not ((np.abs(tilt) == 1) & (turn == 0)).any()
 
 
-def test_progress_is_told_after_every_game(two_games, told):
-    assert told == [(1, 2), (2, 2)]
+def test_progress_is_reported_after_every_episode(two_episodes, reported):
+    assert reported == [(1, 2), (2, 2)]
 
 
 def test_two_modes_pairs_starts_and_leaves_two_single():
-    games = draw_games("two-modes", seed=0, games=40)
-    assert [g.side for g in games] == ["left", "right"] * 19 + [None, None]
-    for left, right in zip(games[:38:2], games[1:38:2]):
+    episodes = draw_starts("two-modes", seed=0, episodes=40)
+    assert [g.side for g in episodes] == ["left", "right"] * 19 + [None, None]
+    for left, right in zip(episodes[:38:2], episodes[1:38:2]):
         np.testing.assert_array_equal(left.start, right.start)
         assert goes_both_ways("two-modes", left.start)
     assert not goes_both_ways(
@@ -67,15 +69,15 @@ def test_two_modes_pairs_starts_and_leaves_two_single():
 
 def test_no_way_is_an_error_that_says_so():
     walled = MarbleParams((HorizontalLine(-100.0),))  # the hole lies beyond the line
-    player = make_player(walled, Care(clearance=5.0, speed=3.0, comfort=10.0, beam=50, max_steps=30))
+    planner = make_planner(walled, Care(clearance=5.0, speed=3.0, comfort=10.0, beam=50, max_steps=30))
     with pytest.raises(ScopilError, match=r"no way to the hole from \(0\.0, 0\.0\)"):
-        plan(player, MarbleMaze(walled).initial_at((0.0, 0.0)))
+        plan(planner, MarbleMaze(walled).initial_at((0.0, 0.0)))
 
 
-@pytest.mark.parametrize(("setting", "games"), [("nowhere", 2), ("simple", 0)])
-def test_a_wrong_order_is_refused(setting, games):
+@pytest.mark.parametrize(("setting", "episodes"), [("nowhere", 2), ("simple", 0)])
+def test_a_wrong_request_is_refused(setting, episodes):
     with pytest.raises(ConfigError):
-        generate(setting, seed=0, games=games)
+        generate(setting, seed=0, episodes=episodes)
 
 
 def test_passing_side_follows_the_turn_about_the_centre():
@@ -123,8 +125,8 @@ def test_route_on_an_open_tray_is_the_straight_line():
         np.testing.assert_allclose(look_up(route.slope, at), (point - HOLE) / distance, atol=0.08)
 
 
-def test_measure_knows_the_length_of_a_game(two_games):
-    positions = [e.observations[:, :2].astype(np.float64) * REACH for e in two_games]
+def test_measure_knows_the_length_of_an_episode(two_episodes):
+    positions = [e.observations[:, :2].astype(np.float64) * REACH for e in two_episodes]
     by_hand = [sum(np.hypot(*(p[t] - p[t - 1])) for t in range(1, len(p))) for p in positions]
-    assert measure(two_games).length == pytest.approx(np.mean(by_hand))
+    assert measure(two_episodes).length == pytest.approx(np.mean(by_hand))
     assert set(TABLE_1) == {f"marble-maze/{s}-v1" for s in RECIPES}

@@ -184,7 +184,7 @@ def test_plain_blocks_and_joined_arrays_are_read_alike(tmp_path):
         assert (e.terminated, e.truncated) == ((True, False), (False, True))[i]
 
 
-def test_plain_arrays_of_unequal_games_and_without_rewards(tmp_path):
+def test_plain_arrays_of_unequal_episodes_and_without_rewards(tmp_path):
     np.savez(
         tmp_path / "p.npz",
         observations=np.arange(14.0).reshape(7, 2),

@@ -1,4 +1,4 @@
-"""Costs against plain geometry, the settings against the table of the rules, and a law made outside the package."""
+"""Costs against plain geometry, the settings against the table of the rules, and a rule made outside the package."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from scopil.studies.marble_maze import (
     Rectangle,
     VerticalLine,
 )
-from scopil.studies.marble_maze.constraints import Constraint, costs, kinds, lawful_margin
+from scopil.studies.marble_maze.constraints import Constraint, costs, min_margin, rule_names
 
 EDGE = 1e-3  # px; nearer to a border than this, float32 and float64 may disagree
 WALL = float(np.float32(LIMIT))
@@ -45,10 +45,10 @@ def check(constraint: Constraint, broken: np.ndarray) -> None:
 
 
 @given(place, side)
-def test_lines_are_broken_beyond_them(at, lawful):
+def test_lines_are_broken_beyond_them(at, allowed):
     points = POINTS.astype(np.float64)
-    check(HorizontalLine(at, lawful), breaks_line(points[:, 1], at, lawful > 0))
-    check(VerticalLine(at, lawful), breaks_line(points[:, 0], at, lawful > 0))
+    check(HorizontalLine(at, allowed), breaks_line(points[:, 1], at, allowed > 0))
+    check(VerticalLine(at, allowed), breaks_line(points[:, 0], at, allowed > 0))
 
 
 @given(place, place, size)
@@ -81,37 +81,39 @@ def test_margins_are_signed_distances(constraint, point, margin):
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
 def test_settings_have_the_geometry_of_the_rules(setting):
-    laws = SETTINGS[setting].constraints
+    constraints = SETTINGS[setting].constraints
     broken = breaks_setting(POINTS.astype(np.float64), setting)
-    assert set(kinds(laws)) == set(broken)
-    found = jax.vmap(lambda p: costs(laws, p))(POINTS)
-    sure = np.abs(jax.vmap(lambda p: jnp.stack([c.margin(p) for c in laws]))(POINTS)).min(axis=1) > EDGE
+    assert set(rule_names(constraints)) == set(broken)
+    found = jax.vmap(lambda p: costs(constraints, p))(POINTS)
+    sure = (
+        np.abs(jax.vmap(lambda p: jnp.stack([c.margin(p) for c in constraints]))(POINTS)).min(axis=1) > EDGE
+    )
     assert sure.mean() > 0.99
-    for kind, expected in broken.items():
-        np.testing.assert_array_equal(np.asarray(found[f"cost_{kind}"])[sure], expected[sure])
+    for rule, expected in broken.items():
+        np.testing.assert_array_equal(np.asarray(found[f"cost_{rule}"])[sure], expected[sure])
     np.testing.assert_array_equal(
         np.asarray(found["cost"])[sure], np.any(list(broken.values()), axis=0)[sure]
     )
 
 
-def test_a_tray_without_laws_costs_nothing():
+def test_a_tray_without_rules_costs_nothing():
     assert {k: float(v) for k, v in costs((), jnp.zeros(2)).items()} == {"cost": 0.0}
-    assert float(lawful_margin((), jnp.zeros(2))) == np.inf
+    assert float(min_margin((), jnp.zeros(2))) == np.inf
 
 
 class Diagonal(Constraint):
-    """A law of the reader's own: stay above the line y = x + offset."""
+    """A rule of the reader's own: stay above the line y = x + offset."""
 
-    kind: ClassVar[str] = "diagonal"
+    rule: ClassVar[str] = "diagonal"
     offset: float
 
     def margin(self, position):
         return (position[1] - position[0] - self.offset) / jnp.sqrt(2.0)
 
 
-def test_a_law_made_outside_the_package_works_everywhere():
-    laws = (Diagonal(5.0), Circle(100.0, 120.0, 10.0))
-    env = FunctionalEnv(CompiledEnv(MarbleMaze(MarbleParams(laws))))
+def test_a_rule_made_outside_the_package_works_everywhere():
+    constraints = (Diagonal(5.0), Circle(100.0, 120.0, 10.0))
+    env = FunctionalEnv(CompiledEnv(MarbleMaze(MarbleParams(constraints))))
     _, info = env.reset(seed=0, options={"start": (0.0, 0.0)})
     assert (info["cost"], info["cost_diagonal"], info["cost_circle"]) == (1.0, 1.0, 0.0)
     _, info = env.reset(options={"start": (0.0, 20.0)})
@@ -119,7 +121,7 @@ def test_a_law_made_outside_the_package_works_everywhere():
     *_, info = env.step(2)
     assert set(info) == {"raw_reward", "position", "cost", "cost_diagonal", "cost_circle"}
     starts = [env.reset()[1]["position"] for _ in range(50)]
-    assert all(y - x >= 5.0 - EDGE for x, y in starts), "games must start lawfully under the new law too"
+    assert all(y - x >= 5.0 - EDGE for x, y in starts), "episodes must start where the new rule allows it"
 
 
 def test_geometry_is_a_parameter():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.experimental.functional import FuncEnv
 
-import scopil
-from scopil.envs.functional import ENDLESS, RESETS_AT_ONCE, CompiledEnv, compile_env
+import scopil  # noqa: F401  (registers the ids)
+from scopil.envs.base import ENDLESS
+from scopil.envs.functional import RESETS_AT_ONCE, CompiledEnv, compile_env
 from scopil.envs.gym import FunctionalEnv
 from scopil.errors import EnvError
 from scopil.studies.marble_maze import MarbleMaze
@@ -154,8 +155,8 @@ def test_cartpole_steps_in_batches(getkey):
     assert ends > 8
 
 
-def test_a_box_of_one_whole_number_is_a_choice(getkey):
-    """CliffWalking, in Gymnasium's own words: 12 × 4 fields, up, right, down, left, −100 and back for a fall."""
+def test_a_box_of_one_integer_is_a_discrete_action(getkey):
+    """CliffWalking, as Gymnasium describes it: 12 × 4 fields, up, right, down, left, −100 and back for a fall."""
     env = compile_env("tabular/CliffWalking-v0")
     assert env.action_space == gym.spaces.Discrete(4)
     assert env.horizon == ENDLESS
@@ -169,10 +170,11 @@ def test_a_box_of_one_whole_number_is_a_choice(getkey):
     assert t.next_obs.dtype == jnp.float32
     state, t = env.advance(env.reset(getkey()), jnp.int32(1), getkey())  # over the edge
     assert (int(t.next_obs[0]), float(t.reward), bool(t.terminated)) == (36, -100.0, False)
-    env = gym.make("tabular/CliffWalking-v0", max_episode_steps=7)
-    agent = scopil.SAC(env, hidden=(8,), replay_size=100, batch_size=8, seed=0).learn(300)
-    assert agent.predict(np.array([36], np.int32))[0] in range(4)
-    assert agent.evaluate(games=2)["steps"] <= 7
+    env = compile_env(gym.make("tabular/CliffWalking-v0", max_episode_steps=7))
+    state, step = env.reset_batch(getkey(), 3), jax.jit(env.step_batch)
+    for i in range(8):
+        state, t, _ = step(state, jnp.zeros(3, jnp.int32), getkey())  # up, against the wall
+        np.testing.assert_array_equal(t.truncated, [i == 6] * 3)
 
 
 def test_every_form_of_an_env_compiles():
@@ -206,3 +208,49 @@ def test_a_wrapper_that_would_be_lost_is_refused():
     wrapped = gym.wrappers.TransformReward(gym.make("scopil/MarbleMaze-Simple-v0"), lambda r: 2 * r)
     with pytest.raises(EnvError, match="TransformReward"):
         compile_env(wrapped)
+
+
+# --- the true cost, and what an environment offers --------------------------------------------------------------------
+
+
+def test_the_true_cost_belongs_to_its_step(getkey):
+    env, num_envs = CompiledEnv(MarbleMaze()), 8
+    assert env.reports_cost()
+    state = env.reset_batch(getkey(), num_envs)
+    step = jax.jit(env.step_batch_with_cost)
+    info = jax.jit(jax.vmap(lambda s: env.env.state_info(s, env.params)))
+    plain = jax.jit(env.step_batch)
+    seen = 0.0
+    for t in range(60):
+        action, key = jnp.full(num_envs, (6, 7, 0, 0)[t % 4], jnp.int32), getkey()
+        later, transition, after, cost = step(state, action, key)
+        np.testing.assert_array_equal(cost, info(after.inner)["cost"])
+        assert (cost.shape, cost.dtype) == ((num_envs,), jnp.float32)
+        if t == 0:  # stepping is the same with and without the cost
+            for a, b in zip(
+                jax.tree.leaves((later, transition)),
+                jax.tree.leaves(plain(state, action, jax.random.clone(key))[:2]),
+            ):
+                np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+        state, seen = later, seen + float(cost.sum())
+    assert seen > 0
+
+
+def test_an_env_without_a_cost_is_refused(getkey):
+    class Silent(Countdown):
+        def transition_info(self, state, action, next_state, params=None):
+            return {"cost_left": state[0]}
+
+    env = CompiledEnv(Silent())
+    assert not env.reports_cost()
+    with pytest.raises(
+        EnvError, match=r"Silent reports no cost; want `cost` in .*, or an algorithm that needs"
+    ):
+        env.step_batch_with_cost(env.reset_batch(getkey(), 2), jnp.zeros(2, jnp.int32), getkey())
+
+
+def test_offers_are_methods_of_the_func_env():
+    maze = CompiledEnv(MarbleMaze())
+    for name in ("measures", "draw_episodes", "draw_cost", "initial_at"):
+        assert maze.offer(name) == getattr(maze.env, name)
+        assert CompiledEnv(Countdown()).offer(name) is None

@@ -1,4 +1,4 @@
-"""The Gymnasium faces: what a user of Gymnasium expects of an env and of a vector env."""
+"""Compiled environments behave as a user of Gymnasium expects of an env and of a vector env."""
 
 import warnings
 
@@ -17,8 +17,8 @@ from scopil.errors import EnvError
 from scopil.studies.marble_maze import MarbleMaze
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
-KINDS = {"simple": {"horizontal", "circle"}, "two-modes": {"horizontal", "circle"}}
-KINDS["multiple"] = {"horizontal", "vertical", "circle"}
+RULES = {"simple": {"horizontal", "circle"}, "two-modes": {"horizontal", "circle"}}
+RULES["multiple"] = {"horizontal", "vertical", "circle"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_gymnasium_finds_no_fault(env_id):
 @pytest.mark.parametrize(("setting", "env_id"), IDS.items())
 def test_info_carries_raw_reward_position_and_costs(setting, env_id):
     made = gym.make(env_id)
-    costs = {"cost"} | {f"cost_{kind}" for kind in KINDS[setting]}
+    costs = {"cost"} | {f"cost_{rule}" for rule in RULES[setting]}
     obs, info = made.reset(seed=1)
     assert set(info) == {"position"} | costs
     np.testing.assert_allclose(info["position"] / 174.463972, obs[:2], rtol=1e-5)
@@ -45,17 +45,19 @@ def test_info_carries_raw_reward_position_and_costs(setting, env_id):
     assert reward == pytest.approx((float(info["raw_reward"]) - 10) / 15, abs=1e-6)
 
 
-def test_a_seed_repeats_the_games_and_no_seed_goes_on(env):
-    def games(seed):
+def test_a_seed_repeats_the_episodes_and_no_seed_goes_on(env):
+    def episodes(seed):
         first = [env.reset(seed=seed)[0], *(env.step(a)[0] for a in (1, 4, 8))]
         return np.stack([*first, env.reset()[0], env.step(3)[0]])
 
-    np.testing.assert_array_equal(games(7), games(7))
-    assert not np.array_equal(games(7)[0], games(8)[0])
-    assert not np.array_equal(games(7)[0], games(7)[4]), "an unseeded reset must not replay the seeded one"
+    np.testing.assert_array_equal(episodes(7), episodes(7))
+    assert not np.array_equal(episodes(7)[0], episodes(8)[0])
+    assert not np.array_equal(episodes(7)[0], episodes(7)[4]), (
+        "an unseeded reset must not replay the seeded one"
+    )
 
 
-def test_a_game_starts_where_it_is_told(env):
+def test_an_episode_starts_where_it_is_asked_to(env):
     obs, info = env.reset(seed=0, options={"start": (30.0, -70.0)})
     np.testing.assert_allclose(info["position"], (30, -70), rtol=1e-6)
     np.testing.assert_allclose(obs, [30 / 174.463972, -70 / 174.463972, 0, 0, 0, 0, 0, 0], atol=1e-6)
@@ -118,7 +120,7 @@ def test_gymnasium_stepping_equals_compiled_stepping(env, getkey):
 
 
 class BigNumbers(MarbleMaze):
-    """Says a whole number that no float32 holds."""
+    """Reports an integer that no float32 can hold."""
 
     def state_info(self, state, params=None):
         return {
@@ -197,7 +199,7 @@ def check_ends(obs: np.ndarray, info: dict, ended: np.ndarray, terminated: np.nd
         final = info["final_info"]
         assert final["raw_reward"][i] == (10.0 if terminated[i] else -5.0)
         np.testing.assert_allclose(final["position"][i] / 174.463972, info["final_obs"][i][:2], rtol=1e-5)
-        np.testing.assert_array_equal(obs[i, 2:], np.zeros(6))  # at rest: the observation opens a new game
+        np.testing.assert_array_equal(obs[i, 2:], np.zeros(6))  # at rest: the observation opens a new episode
         np.testing.assert_allclose(info["position"][i] / 174.463972, obs[i, :2], rtol=1e-5)
     for i in np.flatnonzero(~ended):
         assert info["final_obs"][i] is None
@@ -242,7 +244,7 @@ def test_vector_envs_take_a_start_and_a_limit():
     assert not venv.step(np.zeros(3, int))[3].any()
     *_, truncated, info = venv.step(np.zeros(3, int))
     assert truncated.all()
-    assert len(np.unique(info["position"][:, 0])) == 3, "the next games start as they fall"
+    assert len(np.unique(info["position"][:, 0])) == 3, "the next episodes have random starts"
     with pytest.raises(EnvError, match="start"):
         venv.reset(options={"start": (999.0, 0.0)})
 

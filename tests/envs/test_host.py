@@ -1,4 +1,4 @@
-"""A foreign environment inside the compiled loop is the environment one would step by hand."""
+"""A Python environment inside the compiled loop behaves as when it is stepped by hand."""
 
 import gymnasium as gym
 import jax
@@ -8,7 +8,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from hosts import LIMIT, Walk, gives, raises, registered
-from scopil.envs.functional import ENDLESS, CompiledEnv
+from scopil.envs.base import ENDLESS
+from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
 from scopil.errors import EnvError
 
@@ -120,19 +121,19 @@ def test_a_vector_environment_says_how_it_begins_anew():
         roll(open_env(vector), 1, 1)
 
 
-class Told(Walk):
-    """Says what it is given, and observes whatever it is told to."""
+class Spy(Walk):
+    """Keeps the actions it gets, and observes what it was made with."""
 
     def __init__(self, observation_space, seen, action_space=Walk.action_space):
         super().__init__()
         self.observation_space, self.seen, self.action_space = observation_space, seen, action_space
-        self.told = []
+        self.taken = []
 
     def see(self):
         return self.seen
 
     def step(self, action):
-        self.told.append(action)
+        self.taken.append(action)
         return self.seen, 0.0, False, False, {}
 
 
@@ -150,7 +151,7 @@ SPACES = [
 
 @pytest.mark.parametrize(("space", "seen", "want"), SPACES, ids=lambda v: type(v).__name__)
 def test_observations_become_one_row(space, seen, want):
-    env = HostEnv(Told(space, seen))
+    env = HostEnv(Spy(space, seen))
     first, (later, t, _) = roll(env, 1, 2)
     for row in (first.obs[0], later.obs[1, 0], t.next_obs[0, 0], env.flatten(seen)):
         np.testing.assert_allclose(row, want, rtol=1e-6)
@@ -161,24 +162,24 @@ def test_observations_become_one_row(space, seen, want):
 
 def test_a_vector_of_nested_observations():
     space, seen, want = SPACES[-1]
-    first, (_, t, _) = roll(open_env(SyncVectorEnv([lambda: Told(space, seen)] * 2)), 2, 1)
+    first, (_, t, _) = roll(open_env(SyncVectorEnv([lambda: Spy(space, seen)] * 2)), 2, 1)
     np.testing.assert_array_equal(first.obs, [want] * 2)
     np.testing.assert_array_equal(t.next_obs[0], [want] * 2)
 
 
 def test_discrete_actions_are_counted_as_the_environment_counts():
-    told = Told(Walk.observation_space, np.zeros(2), S.Discrete(2, start=-1))
-    _, (_, t, _) = roll(HostEnv(told), 1, 20)
-    assert set(told.told) == {-1, 0}
-    np.testing.assert_array_equal(t.action[:, 0], np.array(told.told) + 1)
+    spy = Spy(Walk.observation_space, np.zeros(2), S.Discrete(2, start=-1))
+    _, (_, t, _) = roll(HostEnv(spy), 1, 20)
+    assert set(spy.taken) == {-1, 0}
+    np.testing.assert_array_equal(t.action[:, 0], np.array(spy.taken) + 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_real_actions_pass_as_they_are(dtype):
-    told = Told(Walk.observation_space, np.zeros(2), S.Box(-1, 1, (2,), dtype))
+    spy = Spy(Walk.observation_space, np.zeros(2), S.Box(-1, 1, (2,), dtype))
     values = jnp.array([[0.1, -7.5]])  # beyond the bounds: whoever wants them clipped clips them
-    roll(HostEnv(told), 1, 1, act=lambda obs, key: values)
-    (action,) = told.told
+    roll(HostEnv(spy), 1, 1, act=lambda obs, key: values)
+    (action,) = spy.taken
     assert action.dtype == dtype
     np.testing.assert_array_equal(action, np.float32([0.1, -7.5]).astype(dtype))
 
@@ -194,9 +195,9 @@ def test_real_actions_pass_as_they_are(dtype):
         ((Walk.observation_space, S.Box(0, 3, (2,), np.int32)), "action space Box.*want a Box of floats"),
     ],
 )
-def test_spaces_nobody_can_learn_in(spaces, match):
+def test_spaces_that_cannot_be_learned_in_are_refused(spaces, match):
     with pytest.raises(EnvError, match=match):
-        HostEnv(Told(spaces[0], None, spaces[1]))
+        HostEnv(Spy(spaces[0], None, spaces[1]))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_spaces_nobody_can_learn_in(spaces, match):
         (gives(3, obs=np.array([-np.inf, 0.0])), "component 0 of an observation is -inf"),
         (gives(3, reward=np.inf), "step 3 after .* a reward of inf"),
         (gives(3, reward=None), "TypeError"),
-        (gives(3, obs=np.zeros(3)), r"an observation of shape \(3,\); its space says \(2,\)"),
+        (gives(3, obs=np.zeros(3)), r"an observation of shape \(3,\); want its space's \(2,\)"),
         (gives(3, obs="left"), "ValueError: could not convert"),
     ],
     ids=["raises", "nan", "inf", "reward", "no-reward", "shape", "text"],
@@ -250,7 +251,7 @@ def test_wrappers_are_kept_and_copied(walk_id):
 
 
 class Unwritten(gym.Wrapper):
-    """A wrapper whose arguments nobody wrote down."""
+    """A wrapper whose arguments are not recorded."""
 
 
 @pytest.mark.parametrize("make", [Walk, lambda: Unwritten(gym.make("test/Walk-v0"))])
@@ -263,12 +264,14 @@ def test_what_cannot_be_copied_is_not(make, walk_id):
 
 def test_a_vector_environment_has_its_own_number():
     env = open_env(SyncVectorEnv([Walk] * 2))
-    with pytest.raises(EnvError, match=r"num_envs = 3, but .* is 2 and cannot be multiplied: set num_envs=2"):
+    with pytest.raises(
+        EnvError, match=r"num_envs = 3, but .* is 2 together and cannot be copied: set num_envs=2"
+    ):
         roll(env, 3, 1)
 
 
 def test_what_is_no_environment():
-    for nonsense, match in [(3, "int is no environment"), (lambda: 3, "made a int; want a gymnasium")]:
+    for nonsense, match in [(3, "int is not an environment"), (lambda: 3, "made a int; want a gymnasium")]:
         with pytest.raises(EnvError, match=match):
             open_env(nonsense)
     with pytest.raises(EnvError, match=r"'NoSuch-v0'"):
@@ -283,7 +286,7 @@ def test_what_is_written_in_jax_is_compiled():
     assert isinstance(open_env(wrapped), HostEnv)
 
 
-def test_a_state_is_stale_once_somebody_else_has_played():
+def test_a_state_is_stale_after_a_reset_from_outside():
     env = HostEnv(Walk())
     state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
     assert not env.stale(state)
@@ -291,15 +294,15 @@ def test_a_state_is_stale_once_somebody_else_has_played():
     again = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
     assert env.stale(state)
     assert not env.stale(again)
-    env.players(5)  # there is no other to play on
+    env.envs_to_play(5)  # there is no other to play on
     assert env.stale(again)
 
 
-def test_games_are_played_apart_from_training():
+def test_episodes_are_played_apart_from_training():
     walk = Walk()
     env = HostEnv(walk, Walk)
     state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
-    env.players(3).reset(np.arange(3))
+    env.envs_to_play(3).reset(np.arange(3))
     assert len(walk.log) == 1
     assert not env.stale(state)
 
@@ -323,3 +326,93 @@ def test_only_what_was_made_here_is_closed():
 def test_the_time_limit(walk_id):
     assert open_env(walk_id).horizon == LIMIT
     assert HostEnv(Walk()).horizon == ENDLESS
+
+
+# --- the true cost, and what an environment offers --------------------------------------------------------------------
+
+
+def roll_with_cost(env, num_envs: int, steps: int):
+    def step(state, key):
+        k_act, k_step = jax.random.split(key)
+        action = jax.random.randint(k_act, (num_envs,), 0, 2)
+        later, transition, after, cost = env.step_batch_with_cost(state, action, k_step)
+        return later, (later, transition, after, cost)
+
+    def run(key):
+        k_reset, k_run = jax.random.split(key)
+        first = env.reset_batch(k_reset, num_envs)
+        return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
+
+    out = jax.device_get(jax.jit(run)(jax.random.key(0)))
+    env.refuse_faults()
+    return out
+
+
+MADE = {
+    "copies": lambda: HostEnv(Walk(), Walk),
+    "the only one": lambda: HostEnv(Walk()),
+    **{
+        f"vector {mode.name}": lambda mode=mode: open_env(SyncVectorEnv([Walk] * 3, autoreset_mode=mode))
+        for mode in AutoresetMode
+    },
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_the_true_cost_belongs_to_its_step(made):
+    env = MADE[made]()
+    assert env.reports_cost()
+    first, (*rows, cost) = roll_with_cost(env, 1 if made == "the only one" else 3, 150)
+    check_ends(first, rows)  # stepping is the same with and without the cost
+    assert cost.dtype == np.float32
+    np.testing.assert_array_equal(cost, rows[1].next_obs[..., 0] > 1)
+    assert 0 < cost.mean() < 1
+    ended = rows[1].terminated | rows[1].truncated
+    assert cost[ended].any(), "the cost of an episode's last step too"
+
+
+class Silent(Walk):
+    def info(self):
+        return {"cost_left": 0.0}
+
+
+class Sometimes(Walk):
+    """Reports a cost at the beginning only."""
+
+    def info(self):
+        return {"cost": 1.0} if self.clock < 5 else {}
+
+
+def test_a_missing_cost_is_refused_and_an_absent_one_is_0():
+    silent = HostEnv(Silent(), Silent)
+    assert not silent.reports_cost()
+    with pytest.raises(
+        EnvError, match=r"reports no cost; want a number info\['cost'\] .*, or an algorithm that"
+    ):
+        roll_with_cost(silent, 2, 3)
+    _, (_, t, _, cost) = roll_with_cost(HostEnv(Sometimes(), Sometimes), 2, 30)
+    np.testing.assert_array_equal(cost, t.next_obs[..., 1] < 5)
+
+
+def test_asking_for_the_cost_does_not_disturb_training():
+    env = HostEnv(Walk(), Walk)
+    state = jax.jit(lambda key: env.reset_batch(key, 2))(jax.random.key(0))
+    assert env.reports_cost()
+    assert not env.stale(state)
+
+
+class Offering(gym.Wrapper):
+    def measures(self, episode):
+        return {"x": 1.0}
+
+
+def test_offers_are_found_through_wrappers_and_vectors():
+    wrapped = Offering(gym.wrappers.TimeLimit(Walk(), 5))
+    for env in (
+        HostEnv(wrapped),
+        HostEnv(gym.wrappers.OrderEnforcing(wrapped)),
+        open_env(SyncVectorEnv([lambda: wrapped])),
+    ):
+        assert env.offer("measures")(None) == {"x": 1.0}
+        assert env.offer("draw_episodes") is None
+        assert env.params is None

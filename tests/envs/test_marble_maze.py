@@ -1,4 +1,7 @@
-"""Properties of whole games, each driven through one compiled scan."""
+"""Properties of whole episodes, each driven through one compiled scan."""
+
+from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from reference.marble_numpy import CELL, HOLE, LIMIT, breaks_setting
+from scopil.demos.dataset import Episode
 from scopil.envs.functional import CompiledEnv
 from scopil.errors import EnvError
 from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
@@ -16,7 +20,7 @@ from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParam
 LENGTH = 210  # ten more than the limit
 WALL = float(np.float32(LIMIT))
 place = st.floats(-WALL, WALL, width=32)
-# Actions as (which, how long) runs, repeated to fill a game: they reach the walls and shrink well.
+# Actions as (which, how long) runs, repeated to fill an episode: they reach the walls and shrink well.
 runs = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 40)), min_size=1, max_size=30)
 
 
@@ -25,12 +29,15 @@ def actions_of(spells: list[tuple[int, int]]) -> jax.Array:
     return jnp.asarray(np.resize(sequence, LENGTH), jnp.int32)
 
 
-def make_play(params: MarbleParams):
+@cache
+def make_play(setting: str):
+    """Compiled on first use: one function per setting, and one for a tray without rules."""
+    params = SETTINGS.get(setting, MarbleParams())
     env = CompiledEnv(MarbleMaze(params))
 
     @jax.jit
     def play(inner, actions):
-        """States, transitions and infos of a game, played on after its end."""
+        """States, transitions and infos of an episode, played on after its end."""
 
         def body(state, row):
             after, t = env.advance(state, *row)
@@ -46,8 +53,7 @@ def make_play(params: MarbleParams):
     return lambda inner, actions: jax.device_get(play(inner, actions))
 
 
-PLAY = {name: make_play(params) for name, params in SETTINGS.items()} | {"lawless": make_play(MarbleParams())}
-INITIAL = jax.jit(MarbleMaze().initial)
+INITIAL = jax.jit(MarbleMaze().initial)  # compiled on first use
 
 
 def start_at(x: float, y: float):
@@ -57,7 +63,7 @@ def start_at(x: float, y: float):
 
 @given(place, place, runs)
 def test_ball_tilt_reward_and_observation_stay_in_range(x, y, spells):
-    states, t, _ = PLAY["simple"](start_at(x, y), actions_of(spells))
+    states, t, _ = make_play("simple")(start_at(x, y), actions_of(spells))
     assert np.abs(states.position).max() <= WALL
     assert np.abs(states.tilt).max() <= 5
     assert np.abs(states.tilt_velocity).max() <= 1
@@ -69,8 +75,8 @@ def test_ball_tilt_reward_and_observation_stay_in_range(x, y, spells):
 
 
 @given(place, place, runs)
-def test_a_game_ends_by_the_hole_or_by_the_clock(x, y, spells):
-    _, t, info = PLAY["simple"](start_at(x, y), actions_of(spells))
+def test_an_episode_ends_by_the_hole_or_by_the_clock(x, y, spells):
+    _, t, info = make_play("simple")(start_at(x, y), actions_of(spells))
     ended = t.terminated | t.truncated
     last = int(np.argmax(ended))
     assert ended.any()
@@ -87,33 +93,33 @@ def test_a_game_ends_by_the_hole_or_by_the_clock(x, y, spells):
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @given(place, place, runs)
 def test_costs_equal_plain_geometry(setting, x, y, spells):
-    states, _, info = PLAY[setting](start_at(x, y), actions_of(spells))
+    states, _, info = make_play(setting)(start_at(x, y), actions_of(spells))
     points = states.position.astype(np.float64)
     near = breaks_setting(points + 1e-3, setting), breaks_setting(points - 1e-3, setting)
-    for kind, broken in breaks_setting(points, setting).items():
-        sure = (near[0][kind] == broken) & (near[1][kind] == broken)  # not within float32 of a border
-        np.testing.assert_array_equal(info[f"cost_{kind}"][sure], broken[sure])
-    kinds = [v for k, v in info.items() if k.startswith("cost_")]
-    np.testing.assert_array_equal(info["cost"], np.max(kinds, axis=0))
+    for rule, broken in breaks_setting(points, setting).items():
+        sure = (near[0][rule] == broken) & (near[1][rule] == broken)  # not within float32 of a border
+        np.testing.assert_array_equal(info[f"cost_{rule}"][sure], broken[sure])
+    by_rule = [v for k, v in info.items() if k.startswith("cost_")]
+    np.testing.assert_array_equal(info["cost"], np.max(by_rule, axis=0))
 
 
 @given(place, place, runs)
-def test_laws_touch_neither_reward_nor_observation_nor_motion(x, y, spells):
+def test_rules_change_neither_reward_nor_observation_nor_motion(x, y, spells):
     start, actions = start_at(x, y), actions_of(spells)
-    lawless = PLAY["lawless"](start, actions)
+    without_rules = make_play("without rules")(start, actions)
     for setting in SETTINGS:
-        jax.tree.map(np.testing.assert_array_equal, PLAY[setting](start, actions)[:2], lawless[:2])
+        jax.tree.map(np.testing.assert_array_equal, make_play(setting)(start, actions)[:2], without_rules[:2])
 
 
 @given(st.integers(0, 2**32 - 1), runs)
-def test_the_same_seed_repeats_a_game_exactly(seed, spells):
+def test_the_same_seed_repeats_an_episode_exactly(seed, spells):
     actions = actions_of(spells)
-    first, second = (PLAY["simple"](INITIAL(jax.random.key(seed)), actions) for _ in range(2))
+    first, second = (make_play("simple")(INITIAL(jax.random.key(seed)), actions) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
 @pytest.mark.parametrize("setting", ["simple", "multiple"])
-def test_starts_are_lawful_far_from_the_hole_and_uniform(setting, getkey):
+def test_starts_are_allowed_far_from_the_hole_and_uniform(setting, getkey):
     count, cells = 20_000, 8
     env = MarbleMaze(SETTINGS[setting])
     starts = jax.jit(jax.vmap(env.initial))(jax.random.split(getkey(), count))
@@ -123,7 +129,7 @@ def test_starts_are_lawful_far_from_the_hole_and_uniform(setting, getkey):
     assert np.linalg.norm(points - HOLE, axis=1).min() >= 40 - 1e-4
     assert not np.any(list(breaks_setting(points + 0.0, setting).values()))
 
-    # Expected shares: how much of each cell of a coarse grid is lawful, by a fine one.
+    # Expected shares: how much of each cell of a coarse grid is allowed, by a fine one.
     axis = (np.arange(1600) + 0.5) / 1600 * 2 * LIMIT - LIMIT
     fine = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     fit = ~np.any(list(breaks_setting(fine, setting).values()), axis=0)
@@ -152,7 +158,17 @@ def test_any_start_on_the_tray_is_taken():
         np.testing.assert_allclose(MarbleMaze().initial_at(corner).position, corner, rtol=1e-6)
 
 
-def test_a_tray_without_a_lawful_start_is_refused():
+def test_a_tray_without_an_allowed_start_is_refused():
     MarbleMaze(MarbleParams((Circle(0.0, 0.0, 150.0),)))  # the corners are left
-    with pytest.raises(EnvError, match="no lawful start at least 40 px from the hole"):
+    with pytest.raises(EnvError, match="no allowed start at least 40 px from the hole"):
         MarbleMaze(MarbleParams((Circle(0.0, 0.0, 260.0),)))
+
+
+def test_measures_are_the_path_of_the_ball_and_whether_it_fell():
+    positions = np.array([(0.0, 0.0), (3.0, 4.0), (3.0, 16.0)])
+    obs = np.zeros((3, 8), np.float32)
+    obs[:, :2] = positions / LIMIT
+    seen = Episode(observations=obs, actions=np.zeros(2, int), terminated=False, truncated=True)
+    played = replace(seen, terminated=True, info={"position": positions.astype(np.float32)})
+    assert MarbleMaze().measures(seen) == {"length": pytest.approx(17.0, rel=1e-5), "reached": 0.0}
+    assert MarbleMaze().measures(played) == {"length": pytest.approx(17.0, rel=1e-6), "reached": 1.0}

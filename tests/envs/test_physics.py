@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from reference.marble_numpy import LIMIT, Games
+from reference.marble_numpy import LIMIT, Episodes
 from scopil.envs.functional import CompiledEnv, EnvState
 from scopil.studies.marble_maze import MarbleMaze, physics
 
-GAMES, STEPS = 1000, 200
+EPISODES, STEPS = 1000, 200
 PX = 0.01  # how far float32 may stray from float64, px
 ENV = MarbleMaze()
 COMPILED = CompiledEnv(ENV)
 
 
 class Played(NamedTuple):
-    """(T, games, …) arrays of what each step gave."""
+    """(T, episodes, …) arrays of what each step gave."""
 
     position: np.ndarray
     velocity: np.ndarray
@@ -32,32 +32,32 @@ class Played(NamedTuple):
     truncated: np.ndarray
 
 
-def random_games(seed: int, held: bool) -> tuple[np.ndarray, np.ndarray]:
+def random_episodes(seed: int, held: bool) -> tuple[np.ndarray, np.ndarray]:
     """Starts anywhere outside the hole, and actions: drawn anew every step, or held for one to thirty steps, which
     drives the ball into every wall."""
     rng = np.random.default_rng(seed)
-    starts = rng.uniform(-LIMIT, LIMIT, (GAMES, 2)).astype(np.float32)
-    starts[Games.at_rest(starts).in_hole()] = 0.0
-    actions = rng.integers(9, size=(STEPS, GAMES))
-    hold = held & (rng.random((STEPS, GAMES)) > 1 / rng.uniform(1, 30, GAMES))
+    starts = rng.uniform(-LIMIT, LIMIT, (EPISODES, 2)).astype(np.float32)
+    starts[Episodes.at_rest(starts).in_hole()] = 0.0
+    actions = rng.integers(9, size=(STEPS, EPISODES))
+    hold = held & (rng.random((STEPS, EPISODES)) > 1 / rng.uniform(1, 30, EPISODES))
     for t in range(1, STEPS):
         actions[t] = np.where(hold[t], actions[t - 1], actions[t])
     return starts, actions
 
 
 def play_numpy(starts: np.ndarray, actions: np.ndarray) -> Played:
-    games, rows = Games.at_rest(starts, np.float32), []
+    episodes, rows = Episodes.at_rest(starts, np.float32), []
     for action in actions:
-        games.play(action)
-        state = (games.ball.copy(), games.speed.copy(), games.ticks.copy(), games.turning.copy())
-        said = (
-            games.observation(),
-            games.reward(),
-            games.raw_reward(),
-            games.terminated(),
-            games.truncated(),
+        episodes.play(action)
+        state = (episodes.ball.copy(), episodes.speed.copy(), episodes.ticks.copy(), episodes.turning.copy())
+        results = (
+            episodes.observation(),
+            episodes.reward(),
+            episodes.raw_reward(),
+            episodes.terminated(),
+            episodes.truncated(),
         )
-        rows.append(state + said)
+        rows.append(state + results)
     return Played(*(np.stack(column) for column in zip(*rows)))
 
 
@@ -85,8 +85,8 @@ def play_batch(starts: jax.Array, actions: jax.Array) -> Played:
 
 @lru_cache
 def both(held: bool) -> tuple[Played, Played, np.ndarray]:
-    """The twin's games, ours, and (T, games) where the twin's game is still on or just ending."""
-    starts, actions = random_games(11, held)
+    """The twin's episodes, ours, and (T, episodes) where the twin's episode is still on or just ending."""
+    starts, actions = random_episodes(11, held)
     twin = play_numpy(starts, actions)
     ours = jax.tree.map(np.asarray, play_batch(starts, actions))
     over = twin.terminated | twin.truncated
@@ -95,7 +95,7 @@ def both(held: bool) -> tuple[Played, Played, np.ndarray]:
 
 
 def strayed() -> np.ndarray:
-    """Random games in which rounding put the ball on the other side of a wall's or the hole's threshold."""
+    """Random episodes in which rounding put the ball on the other side of a wall's or the hole's threshold."""
     twin, ours, live = both(held=False)
     apart = np.abs(twin.position - ours.position).max(axis=-1) > PX
     apart |= (twin.terminated != ours.terminated) | (twin.truncated != ours.truncated)
@@ -103,10 +103,10 @@ def strayed() -> np.ndarray:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_the_games_visit_everything(held):
+def test_the_episodes_visit_everything(held):
     twin, _, live = both(held)
     assert live.sum() > 100_000
-    assert twin.terminated.any(axis=0).mean() > 0.2, "some games must end in the hole"
+    assert twin.terminated.any(axis=0).mean() > 0.2, "some episodes must end in the hole"
     assert twin.truncated.any(axis=0).mean() > 0.2, "some must run out of time"
     for axis in (0, 1):
         for side in (-1, 1):
@@ -115,9 +115,9 @@ def test_the_games_visit_everything(held):
     assert (np.abs(twin.velocity) > 6).any(), "some balls must outrun the observation's range"
 
 
-def test_positions_agree_in_a_thousand_games():
+def test_positions_agree_in_a_thousand_episodes():
     stray = strayed()
-    assert stray.mean() < 0.005, f"{stray.sum()} of {GAMES} games fell on the other side of a threshold"
+    assert stray.mean() < 0.005, f"{stray.sum()} of {EPISODES} episodes fell on the other side of a threshold"
 
 
 def test_velocity_tilt_observation_reward_and_ends_agree():
@@ -136,20 +136,20 @@ def test_velocity_tilt_observation_reward_and_ends_agree():
 @pytest.mark.parametrize("held", [False, True])
 def test_every_step_agrees_from_the_same_state(held):
     """The twin steps from each of our states, so that no error adds up: all 200 000 steps, walls included."""
-    _, actions = random_games(11, held)
+    _, actions = random_episodes(11, held)
     _, ours, _ = both(held)
-    rows = (STEPS - 1) * GAMES
+    rows = (STEPS - 1) * EPISODES
     before = [
         getattr(ours, name)[:-1].reshape(rows, 2) for name in ("position", "velocity", "tilt", "turning")
     ]
-    games = Games(
+    episodes = Episodes(
         before[0].astype(np.float64), before[1].astype(np.float64), before[2].copy(), before[3].copy()
     )
-    games.play(actions[1:].reshape(-1))
-    np.testing.assert_array_equal(ours.tilt[1:].reshape(rows, 2), games.ticks)
-    np.testing.assert_array_equal(ours.turning[1:].reshape(rows, 2), games.turning)
-    moved = np.abs(ours.position[1:].reshape(rows, 2) - games.ball).max(axis=1)
-    speed = np.abs(ours.velocity[1:].reshape(rows, 2) - games.speed).max(axis=1)
+    episodes.play(actions[1:].reshape(-1))
+    np.testing.assert_array_equal(ours.tilt[1:].reshape(rows, 2), episodes.ticks)
+    np.testing.assert_array_equal(ours.turning[1:].reshape(rows, 2), episodes.turning)
+    moved = np.abs(ours.position[1:].reshape(rows, 2) - episodes.ball).max(axis=1)
+    speed = np.abs(ours.velocity[1:].reshape(rows, 2) - episodes.speed).max(axis=1)
     assert (
         np.mean((moved > 1e-3) | (speed > 1e-4)) < 1e-4
     )  # the rest: steps that rounding tips over a threshold
@@ -157,19 +157,19 @@ def test_every_step_agrees_from_the_same_state(held):
 
 def test_jitted_equals_eager_equals_vmapped():
     """The same operations in the same order; only fused multiply-adds may differ, in the last bits."""
-    starts, actions = random_games(12, held=True)
+    starts, actions = random_episodes(12, held=True)
     vmapped = play_batch(starts, actions)
     states = [
         physics.MarbleState(*(jnp.asarray(x) for x in row), jnp.int32(7))
         for row in zip(*(np.asarray(field)[39, :10] for field in vmapped[:4]))
     ]
     jitted = jax.jit(ENV.transition)
-    for game, state in enumerate(states):
-        action = jnp.int32(actions[40, game])
+    for episode, state in enumerate(states):
+        action = jnp.int32(actions[40, episode])
         eager_after, jitted_after = ENV.transition(state, action), jitted(state, action)
         for eager, compiled, batched in zip(eager_after[:4], jitted_after[:4], vmapped[:4]):
             np.testing.assert_allclose(eager, compiled, rtol=1e-6, atol=1e-5)
-            np.testing.assert_allclose(compiled, batched[40, game], rtol=1e-6, atol=1e-5)
+            np.testing.assert_allclose(compiled, batched[40, episode], rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Marble Maze in plain NumPy, many games at once: written from the rules, sharing no code with scopil.
+"""Marble Maze in plain NumPy, many episodes at once: written from the rules, sharing no code with scopil.
 
-In float64 unless told otherwise. Rounding alone puts one game in a hundred of 200 random steps on the other side of a
-wall threshold between float32 and float64, so whole games are compared in float32, single steps in float64.
+In float64 unless asked otherwise. Rounding alone puts one episode in a hundred of 200 random steps on the other side of
+a wall threshold between float32 and float64, so whole episodes are compared in float32, single steps in float64.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ MOVES = np.stack([REST, LEFT, RIGHT, UP, UP + LEFT, UP + RIGHT, DOWN, DOWN + LEF
 
 
 @dataclass
-class Games:
-    """One row a game."""
+class Episodes:
+    """One row an episode."""
 
     ball: np.ndarray
     speed: np.ndarray
@@ -30,7 +30,7 @@ class Games:
     step: int = 0
 
     @classmethod
-    def at_rest(cls, starts: np.ndarray, dtype: type = np.float64) -> "Games":
+    def at_rest(cls, starts: np.ndarray, dtype: type = np.float64) -> "Episodes":
         ball = np.array(starts, dtype=dtype)
         return cls(ball, np.zeros_like(ball), np.zeros(ball.shape, int), np.zeros(ball.shape, int))
 
@@ -41,7 +41,7 @@ class Games:
         return self.hole_distance() <= CELL / 3
 
     def play(self, actions: np.ndarray) -> None:
-        """One step of every game: five updates, each game standing still once its ball is in the hole."""
+        """One step of every episode: five updates, each episode standing still once its ball is in the hole."""
         move = MOVES[actions]
         for _ in range(5):
             rolling = ~self.in_hole()
@@ -85,8 +85,8 @@ class Games:
         return np.hstack([self.ball / LIMIT, speed, 0.1 * self.ticks / 0.5, 0.1 * self.turning / 0.1])
 
 
-def breaks_line(coordinate: np.ndarray, at: float, lawful_above: bool) -> np.ndarray:
-    return coordinate < at if lawful_above else coordinate > at
+def breaks_line(coordinate: np.ndarray, at: float, allowed_above: bool) -> np.ndarray:
+    return coordinate < at if allowed_above else coordinate > at
 
 
 def inside_circle(points: np.ndarray, x: float, y: float, radius: float) -> np.ndarray:
@@ -101,7 +101,7 @@ def inside_rectangle(
 
 
 def breaks_setting(points: np.ndarray, setting: str) -> dict[str, np.ndarray]:
-    """Which points break which kind of law, from the table of settings."""
+    """Which points violate which rule, from the table of settings."""
     circles = {
         "simple": [(-50, -60, 45)],
         "multiple": [
@@ -116,9 +116,9 @@ def breaks_setting(points: np.ndarray, setting: str) -> dict[str, np.ndarray]:
     }
     circles["two-modes"] = circles["simple"]
     broken = {
-        "horizontal": breaks_line(points[:, 1], -160.0, lawful_above=True),
+        "horizontal": breaks_line(points[:, 1], -160.0, allowed_above=True),
         "circle": np.any([inside_circle(points, *c) for c in circles[setting]], axis=0),
     }
     if setting == "multiple":
-        broken["vertical"] = breaks_line(points[:, 0], -160.0, lawful_above=True)
+        broken["vertical"] = breaks_line(points[:, 0], -160.0, allowed_above=True)
     return broken

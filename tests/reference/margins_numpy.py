@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 
 
-def margins(laws: Any, positions: np.ndarray) -> np.ndarray:
-    """(T, constraints), negative where a law is broken."""
+def margins(constraints: Any, positions: np.ndarray) -> np.ndarray:
+    """(T, constraints), negative where a rule is violated."""
     x, y = positions.T
     columns = []
-    for law in laws:
-        match law.kind:
+    for c in constraints:
+        match c.rule:
             case "circle":
-                columns.append(np.sqrt((x - law.x) ** 2 + (y - law.y) ** 2) - law.radius)
+                columns.append(np.sqrt((x - c.x) ** 2 + (y - c.y) ** 2) - c.radius)
             case "horizontal":
-                columns.append(law.above * (y - law.y))
+                columns.append(c.above * (y - c.y))
             case "vertical":
-                columns.append(law.right * (x - law.x))
+                columns.append(c.right * (x - c.x))
             case other:
                 raise NotImplementedError(other)
     return np.stack(columns, -1)

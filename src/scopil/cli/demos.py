@@ -1,6 +1,6 @@
 """`scopil demos`: list, show, generate, check, export and import sets of demonstrations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,19 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scopil.cli import sets
+from scopil.cli import demo_checks
 from scopil.cli.options import option
+from scopil.cli.play import setting_id
 from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.registration import IDS
-from scopil.errors import DatasetError, EnvError
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.errors import ConfigError, DatasetError, EnvError
 
 Source = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(help="a shipped set, a .npz, a folder of .csv or minari:ID", metavar="NAME"),
 ]
 Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
-LABELS = {"reward": "reward a game", "steps": "steps a game", "length": "length a game, px"}
 
 
 def main(argv: list[str]) -> int | None:
@@ -46,7 +45,7 @@ def main(argv: list[str]) -> int | None:
 def list_sets() -> None:
     """The sets that come with scopil."""
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "games", "pairs", "steps"):
+    for column in ("name", "episodes", "pairs", "steps"):
         table.add_column(column, justify="left" if column == "name" else "right", no_wrap=True)
     table.add_column("environment")
     for name, path in store.library().items():
@@ -54,81 +53,100 @@ def list_sets() -> None:
         steps = demos.statistics()["steps"]
         table.add_row(name, str(len(demos)), str(demos.pairs), f"{steps:.1f}", demos.env_id)
     _console().print(table)
-    print("\nscopil demos show NAME says more; scopil.load_demos(NAME) loads one.")
+    print("\nFor more about a set: scopil demos show NAME. To load one in Python: scopil.load_demos(NAME).")
 
 
 def show(
     name: Source,
     plot: Annotated[
-        Path | None, option(help="also draw all games on the tray (png, pdf, svg)", metavar="FILE")
+        Path | None, option(help="also draw all episodes from above (png, pdf, svg)", metavar="FILE")
     ] = None,
 ) -> None:
-    """A set's statistics, beside the paper's where there are any, and the laws it breaks."""
+    """A set's statistics, beside published ones where there are any, and its violations."""
     _show(store.load_demos(name), plot)
 
 
 def _show(demos: Demonstrations, plot: Path | None = None) -> None:
     from scopil.evaluate.games import replay
 
-    env = sets.replayable(demos)
+    env = demo_checks.replay_env(demos)
     draw = None if plot is None else _drawing(demos, env, plot)
-    games = None if env is None else replay(env, demos)
+    episodes = None if env is None else replay(env, demos)
     console = _console()
     console.print(f"{demos.name}  ({demos.env_id or 'no environment named'})", style="bold")
     for key, value in demos.about.items():
-        said = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        console.print(f"  {key}: {said}", soft_wrap=True)
+        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        console.print(f"  {key}: {text}", soft_wrap=True)
     console.print()
-    console.print(_statistics(demos, games))
-    if games is None:
-        console.print("not replayed: that needs starts and an environment that can be put at them")
+    console.print(_statistics(demos, None if env is None else env.offer("measures"), episodes))
+    terminated = 100 * np.mean([e.terminated for e in demos])
+    console.print(f"{terminated:.0f} % of the episodes were terminated by the task")
+    if episodes is None:
+        console.print("not replayed: that needs starts and an environment that can start at them")
     else:
-        console.print(f"unlawful states: {sets.unlawful(demos, games)}", soft_wrap=True)
+        console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
     if draw is not None:
-        draw(games)
+        draw(episodes)
         console.print(f"drawn: {plot}", soft_wrap=True)
 
 
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
-    """What draws the games into `plot`; refuses before anything is played."""
-    from scopil.report.paths import check_ending, save_paths
-    from scopil.studies.marble_maze import MarbleParams
+    """The function that draws episodes into `plot`. Refuses before anything is played."""
+    from scopil.report.episode_pictures import check_ending, save_panels
 
     check_ending(plot)
-    if env is None or not isinstance(env.params, MarbleParams):
-        raise EnvError(f"{demos.name} was not played on a Marble Maze tray: --plot cannot draw it.")
-    return lambda games: save_paths(plot, env.params, games, title=f"{demos.name}: {len(demos)} games")
+    draw = None if env is None else env.offer("draw_episodes")
+    if env is None or draw is None:
+        raise EnvError(
+            f"--plot cannot draw {demos.name}: that needs starts and an environment with a method draw_episodes, such "
+            f"as Marble Maze."
+        )
+    title = f"{demos.name}: {len(demos)} episodes"
+    return lambda episodes: save_panels(
+        plot, lambda axes, shown: draw(axes, shown, env.params), {title: episodes}
+    )
 
 
-def _statistics(demos: Demonstrations, games: list | None) -> Table:
-    paper = _paper_row(demos)
+def _statistics(
+    demos: Demonstrations,
+    further: Callable[[Episode], dict[str, float]] | None,
+    episodes: Sequence[Episode] | None,
+) -> Table:
+    from scopil.studies.marble_maze import table1  # imports JAX, which `list` does not need
+
+    published = table1.published(demos.env_id)
     table = Table(box=None, pad_edge=False, show_edge=False)
     table.add_column("")
-    for column in ("mean", "std", "least", "most", *(("paper's", "std") if paper else ())):
+    for column in ("mean", "std", "min", "max", *(("paper", "std") if published else ())):
         table.add_column(column, justify="right", no_wrap=True)
-    for what, ours, theirs in (("games", len(demos), 40), ("pairs", demos.pairs, paper and paper.pairs)):
-        table.add_row(what, str(ours), "", "", "", *((str(theirs), "") if paper else ()))
-    rows = sets.measures(demos, games)
-    for key, label in LABELS.items():
-        if key not in rows[0]:
-            continue
-        values = np.array([r[key] for r in rows])
+    counts = {
+        "episodes": (len(demos), table1.EPISODES),
+        "pairs": (demos.pairs, published and published.pairs),
+    }
+    for what, (ours, theirs) in counts.items():
+        table.add_row(what, str(ours), "", "", "", *((str(theirs), "") if published else ()))
+    for key, values in _measures(demos, further, episodes).items():
         row = [f"{v:.2f}" for v in (values.mean(), values.std(), values.min(), values.max())]
-        if paper:
-            mean, std = getattr(paper, key), getattr(paper, f"{key}_std")
-            row += [f"{mean:.2f}", "–" if std is None else f"{std:.2f}"]
-        table.add_row(label, *row)
-    reached = f"{100 * np.mean([r['reached'] for r in rows]):.0f} %"
-    table.add_row("ended by the task", reached)
+        mean, std = getattr(published, key, None), getattr(published, f"{key}_std", None)
+        row += [] if mean is None else [f"{mean:.2f}", "–" if std is None else f"{std:.2f}"]
+        table.add_row(f"{key} per episode", *row)
     return table
 
 
-def _paper_row(demos: Demonstrations):
-    """By environment, so that one's own games are set beside the paper's people too."""
-    from scopil.studies.marble_maze.table1 import TABLE_1  # brings JAX, which `list` can do without
-
-    setting = {env_id: setting for setting, env_id in IDS.items()}.get(demos.env_id or "")
-    return TABLE_1.get(f"marble-maze/{setting}-v1")
+def _measures(
+    demos: Demonstrations,
+    further: Callable[[Episode], dict[str, float]] | None,
+    episodes: Sequence[Episode] | None,
+) -> dict[str, np.ndarray]:
+    """Reward and steps, and what the environment measures beyond these, one number per episode."""
+    out: dict[str, np.ndarray] = {}
+    if demos.episodes[0].rewards is not None:
+        out["reward"] = np.array([e.total_reward for e in demos])
+    out["steps"] = np.array([float(len(e)) for e in demos])
+    if further is not None and episodes is not None:
+        rows = [further(e) for e in episodes]
+        out |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return out
 
 
 def generate(
@@ -136,41 +154,45 @@ def generate(
         tyro.conf.Positional[str], tyro.conf.arg(help="simple, multiple or two-modes", metavar="SETTING")
     ],
     out: Out,
-    seed: Annotated[int, tyro.conf.arg(help="the same seed makes the same games", metavar="S")] = 0,
-    games: Annotated[int, tyro.conf.arg(help="how many games", metavar="N")] = 40,
+    seed: Annotated[int, tyro.conf.arg(help="the same seed makes the same episodes", metavar="S")] = 0,
+    episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 40,
 ) -> None:
-    """Let the careful planner play a set of games (about a second each) and write them to a file."""
-    sets.env_id_of(setting)
+    """Let the planner play a Marble Maze set (about a second per episode) and write it to a file."""
+    setting_id(setting)
+    if episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
     _refuse_unwritable(out)
     from scopil.studies.marble_maze.generate import generate as make
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task(f"{setting} games", total=games)
-        demos = make(setting, seed, games, progress=lambda done, _: progress.update(task, completed=done))
+        task = progress.add_task(f"{setting} episodes", total=episodes)
+        demos = make(setting, seed, episodes, progress=lambda done, _: progress.update(task, completed=done))
     store.write(demos, out)
     _show(demos)
     print(f"written: {out}")
 
 
 def _refuse_unwritable(out: Path) -> None:
-    """Before the work, not after it."""
+    """Asked before the work, not after it."""
     if out.is_dir():
-        raise DatasetError(f"{out} is a folder; want a file name such as {out / 'mine.npz'}.")
+        raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
 
 
 def check(
     source: Source,
-    env: Annotated[str | None, option(help="also ask whether it fits an environment", metavar="ID")] = None,
+    env: Annotated[
+        str | None, option(help="also check whether it fits this environment", metavar="ID")
+    ] = None,
 ) -> int:
-    """Say in plain words what a set holds, what was assumed, and whether it is sound; exit code 2 when it is not."""
-    bad = []
-    for finding in sets.findings(source, env):
-        print(f"{finding.mark:<5}{finding.what:<13}{finding.said}", flush=True)
-        bad += [] if finding.good else [finding.what]
-    if bad:
-        raise DatasetError(f"{source}: not sound: {', '.join(bad)}.")
+    """What a set contains, what was assumed, and whether it is sound; exit code 2 when it is not."""
+    failed = []
+    for result in demo_checks.run_checks(source, env):
+        print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
+        failed += [] if result.ok else [result.what]
+    if failed:
+        raise DatasetError(f"{source}: failed: {', '.join(failed)}.")
     return 0
 
 
@@ -179,41 +201,43 @@ def export(
     minari: Annotated[str, tyro.conf.arg(help="(namespace/)name-v0", metavar="ID")],
     overwrite: Annotated[bool, option(help="replace a dataset of that id")] = False,
 ) -> None:
-    """Make a local Minari dataset of a set, without loss."""
+    """Write a set as a local Minari dataset, without loss."""
     from scopil.demos.minari import to_minari
 
     demos = store.load_demos(file)
     folder = to_minari(demos, minari, overwrite=overwrite)
-    print(f"{minari}: {len(demos)} games, {demos.pairs} pairs in {folder}")
+    print(f"{minari}: {len(demos)} episodes, {demos.pairs} pairs in {folder}")
 
 
 def import_(
     source: Source,
     out: Out,
     env: Annotated[
-        str | None, option(help="the environment it was played on; sets the spaces", metavar="ID")
+        str | None, option(help="the environment it was recorded on; sets the spaces", metavar="ID")
     ] = None,
     name: Annotated[str | None, option(help="another name for the set", metavar="NAME")] = None,
 ) -> None:
-    """Turn what others have written (tables, plain arrays, Minari's datasets) into our own sealed file."""
+    """Convert tables, plain arrays or a Minari dataset into our own sealed file."""
     _refuse_unwritable(out)
     demos = store.load_demos(source)
     if env is not None:
-        demos = _played_on(demos, env)
+        demos = _recorded_on(demos, env)
     if name is not None:
         demos = replace(demos, name=name)
     store.write(demos, out)
-    for said in demos.about.get("assumed", []):
-        print(f"assumed: {said}")
-    print(f"{out}: {len(demos)} games, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
+    for sentence in demos.about.get("assumed", []):
+        print(f"assumed: {sentence}")
+    print(
+        f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}"
+    )
 
 
-def _played_on(demos: Demonstrations, env_id: str) -> Demonstrations:
-    """The same games in the spaces of a named environment, checked anew."""
-    from scopil.demos.fit_to_env import fit  # these bring JAX
+def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
+    """The same episodes in the spaces of a named environment, checked again."""
+    from scopil.demos.fit_to_env import fit_to_env  # these import JAX
     from scopil.envs.functional import make_env
 
-    if (fitted := fit(demos, env_id)) is not demos:
+    if (fitted := fit_to_env(demos, env_id)) is not demos:
         return replace(fitted, env_id=env_id)
     env = make_env(env_id)
     observations, actions = env.observation_space, env.action_space

@@ -1,4 +1,4 @@
-"""`scopil play`: a person at the keyboard becomes the demonstrator."""
+"""`scopil play`: a person at the keyboard records demonstrations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,9 @@ from typing import Annotated
 import tyro
 
 from scopil.cli.options import option
-from scopil.cli.sets import env_id_of, make_drawn
-from scopil.demos import keyboard as record
-from scopil.demos.key_map import KeyMap, marble_maze_keys, parse_keys
+from scopil.demos import keyboard
+from scopil.demos.key_map import KeyMap, parse_keys
+from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 
 
@@ -23,38 +23,55 @@ def play(
     setting: Annotated[
         str | None, option(help="Marble Maze: simple (default), multiple or two-modes", metavar="SETTING")
     ] = None,
-    live: Annotated[bool, option(help="real time; without it the game waits for every key")] = False,
-    games: Annotated[int | None, option(help="stop after this many kept games", metavar="N")] = None,
-    seed: Annotated[int, tyro.conf.arg(help="where the games start", metavar="S")] = 0,
+    live: Annotated[bool, option(help="real time; without it the environment waits for every key")] = False,
+    episodes: Annotated[int | None, option(help="stop after this many kept episodes", metavar="N")] = None,
+    seed: Annotated[int, tyro.conf.arg(help="of the starts", metavar="S")] = 0,
     env: Annotated[
         str | None, option(help="another Gymnasium environment with Discrete actions", metavar="ID")
     ] = None,
     keys: Annotated[
-        str | None, option(help="its keys, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
+        str | None, option(help="the keys for --env, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
     ] = None,
 ) -> None:
-    """Play games by keyboard and keep the good ones. Every kept game is saved at once."""
-    if games is not None and games < 1:
-        raise ConfigError(f"--games {games}; want at least 1.")
+    """Play episodes by keyboard and keep the good ones. Every kept episode is saved at once."""
+    from scopil.envs.functional import make_env  # imports JAX
+
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
     if env is not None and setting is not None:
-        raise ConfigError("--setting is a Marble Maze and --env another environment: give one of them.")
-    environment = make_drawn(env or env_id_of(setting or "simple"))
+        raise ConfigError("--setting is for Marble Maze and --env for another environment; give one of them.")
+    environment = make_env(env or setting_id(setting or "simple"), render_mode="rgb_array")
     try:
-        key_map = _keys(keys, environment.action_space, own=env is None)
-        demos = record.play(environment, out, keys=key_map, live=live, games=games, seed=seed, name=out.stem)
+        key_map = (
+            _marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
+        )
+        demos = keyboard.play(
+            environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, name=out.stem
+        )
     finally:
         environment.close()
-    print("nothing kept" if demos is None else f"{out}: {len(demos)} games, {demos.pairs} steps")
+    print("nothing kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
 
 
-def _keys(text: str | None, actions: object, own: bool) -> KeyMap:
-    if text is None and own:
-        return marble_maze_keys()
+def setting_id(setting: str) -> str:
+    """The environment of a Marble Maze setting."""
+    if setting not in IDS:
+        raise ConfigError(f"unknown setting {setting!r}; want one of {', '.join(IDS)}.")
+    return IDS[setting]
+
+
+def _marble_maze_keys() -> KeyMap:
+    from scopil.studies.marble_maze.keys import marble_maze_keys  # imports JAX
+
+    return marble_maze_keys()
+
+
+def _keys(text: str | None, actions: object) -> KeyMap:
     number = getattr(actions, "n", None)
     if number is None:
-        raise ConfigError(f"keyboard play wants Discrete actions; this environment takes {actions}.")
+        raise ConfigError(f"--env takes {actions}; keyboard play wants Discrete actions.")
     if text is None:
         raise ConfigError(
-            f"--env needs --keys: which key plays which of the actions 0 … {number - 1} (--keys a=0,d=1)."
+            f"--env needs --keys: which key plays which of the actions 0 … {number - 1}, as in --keys a=0,d=1."
         )
     return parse_keys(text, int(number))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from scopil.demos.dataset import Demonstrations
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.functional import CompiledEnv, EnvState
 from scopil.envs.host import HostEnv
 from scopil.envs.host_vector import HostVector as Group
@@ -22,15 +22,9 @@ Cost = Callable[[np.ndarray, Any, np.ndarray], Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Game:
+class Game(Episode):
     """One finished game with what the environment says of every visited state, the initial one included."""
 
-    observations: np.ndarray  # (T+1, …)
-    actions: np.ndarray  # (T, …)
-    rewards: np.ndarray  # (T,)
-    terminated: bool
-    truncated: bool
-    info: dict[str, np.ndarray]  # (T+1, …) each: `cost`, `cost_<kind>`, `position`, …
     kinds_add_up: bool = (
         True  # violations are the sum over kinds, as the paper counts them; else those of `cost`
     )

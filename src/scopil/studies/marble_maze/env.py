@@ -135,7 +135,7 @@ class MarbleMaze(FuncEnv):
         """The tray from above with the paths of the episodes, on matplotlib axes."""
         from scopil.studies.marble_maze import paths
 
-        paths.draw_episodes(axes, self._of(params), episodes)
+        paths.draw_episodes(axes, episodes=episodes, params=self._of(params))
 
     def draw_cost(
         self, axes: Any, cost_fn: Callable[[Any, Any], Any], params: MarbleParams | None = None
@@ -143,7 +143,7 @@ class MarbleMaze(FuncEnv):
         """A map of `cost_fn(obs, action)` over the tray, on matplotlib axes; returns the image, for a colour bar."""
         from scopil.studies.marble_maze import constraint_map
 
-        return constraint_map.draw_cost(axes, self._of(params), cost_fn)
+        return constraint_map.draw_cost(axes, cost_fn, self._of(params))
 
     def render_init(
         self, params: MarbleParams | None = None, size: int = render.SIZE, **kwargs: Any

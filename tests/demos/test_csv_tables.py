@@ -1,4 +1,4 @@
-"""Games as tables: one .csv a game."""
+"""Episodes as tables: one .csv per episode."""
 
 import gymnasium as gym
 import numpy as np
@@ -15,19 +15,19 @@ def write(folder, files: dict[str, str]):
     return folder
 
 
-def test_a_folder_of_games(tmp_path):
+def test_a_folder_of_episodes(tmp_path):
     folder = write(
-        tmp_path / "games",
+        tmp_path / "episodes",
         {
-            "game_10.csv": "t,obs_x,obs_y,action,reward,terminated\n0,1,2,1,-1,0\n1,3,4,0,-0.5,True\n2,5,6,,,\n\n",
-            "game_2.csv": "t,obs_y,obs_x,action,reward,terminated\n0,8,7,2,0,false\n1,10,9,,,\n",
-            "notes.txt": "not a game",
+            "episode_10.csv": "t,obs_x,obs_y,action,reward,terminated\n0,1,2,1,-1,0\n1,3,4,0,-0.5,True\n2,5,6,,,\n\n",
+            "episode_2.csv": "t,obs_y,obs_x,action,reward,terminated\n0,8,7,2,0,false\n1,10,9,,,\n",
+            "notes.txt": "not an episode",
         },
     )
     demos = load_demos(folder)
-    assert demos.name == "games"
+    assert demos.name == "episodes"
     assert demos.action_space == gym.spaces.Discrete(3)
-    first, second = demos  # game_2 before game_10, its columns by name
+    first, second = demos  # episode_2 before episode_10, its columns by name
     np.testing.assert_array_equal(second.observations, [[2, 1], [4, 3], [6, 5]])
     np.testing.assert_array_equal(first.observations, [[8, 7], [10, 9]])
     assert (first.actions.tolist(), second.actions.tolist()) == ([2], [1, 0])
@@ -44,7 +44,7 @@ def test_columns_of_other_names_and_several_actions(tmp_path):
     assert demos.observation_space.shape == (2,)
     assert demos.action_space.shape == (2,)
     np.testing.assert_allclose(demos.observations, [[0.1, 0.2], [0.3, 0.4]])
-    assert "where 1 of 1 games ended is not recorded" in " ".join(demos.about["assumed"])
+    assert "the last observation of 1 of 1 episodes is not recorded" in " ".join(demos.about["assumed"])
     assert load_demos(folder / "a.csv").pairs == 2
 
 
@@ -74,14 +74,14 @@ def test_an_environment_decides_what_whole_numbers_are(tmp_path):
     ],
 )
 def test_bad_tables_are_refused_by_file_and_row(text, message, tmp_path):
-    folder = write(tmp_path / "games", {"bad.csv": text})
+    folder = write(tmp_path / "episodes", {"bad.csv": text})
     with pytest.raises(DatasetError, match=message) as refusal:
         load_demos(folder)
     assert "\n" not in str(refusal.value)
 
 
 def test_files_that_do_not_match_are_refused(tmp_path):
-    folder = write(tmp_path / "games", {"a.csv": "x,action\n1,1\n", "b.csv": "y,action\n1,1\n"})
+    folder = write(tmp_path / "episodes", {"a.csv": "x,action\n1,1\n", "b.csv": "y,action\n1,1\n"})
     with pytest.raises(DatasetError, match=r"b.csv: other columns than a.csv \(x, y\)"):
         load_demos(folder)
     (folder / "b.csv").write_bytes(b"\xff\xfe\x00")

@@ -1,4 +1,4 @@
-"""Other people's arrays and trajectories: the same games from every layout, and plain words for what is none."""
+"""Arrays and trajectories: the same episodes from every layout, and clear errors for what is none."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def at_ends(flags: tuple[bool, ...]) -> np.ndarray:
 
 
 def padded(arrays: list[np.ndarray], steps: int) -> np.ndarray:
-    """Padding is rubbish that nobody may look at."""
+    """Padding holds NaN, so that using it would show."""
     block = np.full((len(arrays), steps, *arrays[0].shape[1:]), np.nan, np.float32)
     for row, array in zip(block, arrays):
         row[: len(array)] = array
@@ -83,7 +83,7 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize("layout", COMPLETE)
-def test_every_layout_holds_the_same_games(layout):
+def test_every_layout_holds_the_same_episodes(layout):
     demos = load_demos(COMPLETE[layout])
     assert [len(e) for e in demos] == list(LENGTHS)
     for e, obs, actions, rewards in zip(demos, OBS, ACTIONS, REWARDS):
@@ -93,7 +93,7 @@ def test_every_layout_holds_the_same_games(layout):
     assert tuple(e.terminated for e in demos) == TERMINATED
     assert tuple(e.truncated for e in demos) == TRUNCATED
     assert demos.action_space == gym.spaces.Box(JOINED["actions"].min(0), JOINED["actions"].max(0))
-    assert "a second time" not in " ".join(demos.about["assumed"])
+    assert "is not recorded" not in " ".join(demos.about["assumed"])
 
 
 PARTIAL = {
@@ -112,9 +112,9 @@ def test_pairs_alone_are_enough_and_it_is_said_what_was_filled_in(layout):
     np.testing.assert_array_equal(demos.observations, PAIRS["observations"])
     np.testing.assert_array_equal(demos.actions, JOINED["actions"])
     np.testing.assert_array_equal(demos.episodes[0].observations[-1], BEFORE[0][-1])
-    said = " ".join(demos.about["assumed"])
-    assert "where 3 of 3 games ended is not recorded" in said
-    assert "counted as ended by the task" in said
+    assumed = " ".join(demos.about["assumed"])
+    assert "the last observation of 3 of 3 episodes is not recorded" in assumed
+    assert "counted as terminated by the task" in assumed
 
 
 def test_a_file_and_a_dict_are_read_alike(tmp_path):
@@ -124,17 +124,17 @@ def test_a_file_and_a_dict_are_read_alike(tmp_path):
     assert (demos.name, demos.about["source"]) == ("d4rl", "d4rl.npz")
 
 
-def test_observations_that_do_not_follow_tell_games_apart():
+def test_observations_that_do_not_follow_separate_episodes():
     demos = load_demos(JOINED | NEXT | PAIRS)
     assert [len(e) for e in demos] == list(LENGTHS)
-    assert "2 games are cut where next_observations is not the next observation" in demos.about["assumed"]
+    assert "2 episodes end where next_observations is not the next observation" in demos.about["assumed"]
 
 
-def test_rows_without_any_sign_of_an_end_are_one_game():
+def test_rows_without_any_sign_of_an_end_are_one_episode():
     demos = load_demos((PAIRS["observations"], JOINED["actions"]))
     assert [len(e) for e in demos] == [8]
-    assert "no lengths and no flags: taken for one single game" in demos.about["assumed"]
-    # a box of two and actions of one: rows, not games of one step
+    assert "no lengths and no flags: read as one single episode" in demos.about["assumed"]
+    # a box of two and actions of one: rows, not episodes of one step
     demos = load_demos((np.zeros((5, 2)), np.zeros((5, 1))))
     assert (len(demos), demos.observation_space.shape, demos.action_space.shape) == (1, (2,), (1,))
 
@@ -151,13 +151,13 @@ def test_imitations_rows():
 
 
 @pytest.mark.parametrize("actions", [np.array([0, 2, 1]), np.array([[0], [2], [1]]), [0, 2, 1]])
-def test_whole_numbers_are_numbered_actions(actions):
+def test_whole_numbers_are_discrete_actions(actions):
     demos = load_demos((np.zeros((4, 2)), actions))
     assert demos.action_space == gym.spaces.Discrete(3)
     assert demos.actions.tolist() == [0, 2, 1]
 
 
-def test_blocks_of_numbered_states():
+def test_blocks_of_discrete_states():
     demos = load_demos((np.array([[0, 1, 2], [2, 1, 0]]), np.array([[0, 1], [1, 0]])))
     assert (len(demos), demos.observation_space, demos.action_space) == (
         2,
@@ -184,7 +184,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "infinite action": ((np.zeros((2, 2)), np.array([[0.0], [np.inf]])), r"actions.*inf at index"),
     "words": ((np.full((2, 2), "a"), np.zeros(2)), "observations: <U1.*want rows of numbers"),
     "no rows": ({"observations": np.zeros(()), "actions": np.zeros(())}, "want rows of them"),
-    "too few": ((np.zeros((2, 2)), np.zeros(5)), r"observations of shape \(2, 2\); want 6 rows for 1 games"),
+    "too few": (
+        (np.zeros((2, 2)), np.zeros(5)),
+        r"observations of shape \(2, 2\); want 6 rows for 1 episodes",
+    ),
     "rewards": (
         {"observations": np.zeros((3, 2)), "actions": np.zeros(2), "rewards": np.zeros(3)},
         "rewards of shape .* want 2 rows",
@@ -199,7 +202,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "padded lengths": (
         {"observations": np.zeros((2, 3, 2)), "actions": np.zeros((2, 3, 1)), "lengths": [3, 4]},
-        "a game of 4 steps in arrays of 3",
+        "an episode of 4 steps in arrays of 3",
     ),
     "block rewards": (
         {"observations": np.zeros((2, 3, 2)), "actions": np.zeros((2, 3, 1)), "rewards": np.zeros((2, 4))},
@@ -207,11 +210,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "ends within": (
         {"observations": np.zeros((4, 2)), "actions": np.zeros(4), "terminals": [0, 1, 0, 0], "lengths": [4]},
-        "game 0: terminals set at step 1 of 4; want it at a game's last step only",
+        "episode 0: terminals set at step 1 of 4; want it at the last step of an episode only",
     ),
     "other counts": (
         ([np.zeros((2, 2)), np.zeros((3, 2))], [np.zeros((1, 1))]),
-        "2 observations for 1 games",
+        "2 observations for 1 episodes",
     ),
     "unequal": (
         ([np.zeros((2, 2)), np.zeros((4, 2))], [np.zeros((1, 1)), np.zeros((2, 1))]),
@@ -225,7 +228,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing": ([], "no episodes"),
     "an array": (np.zeros((2, 2)), "demonstrations of type ndarray; want a name"),
     "a number": (3, "demonstrations of type int; want a name"),
-    "list of arrays": ([np.zeros((2, 2)), np.zeros(2)], "given as a pair"),
+    "list of arrays": ([np.zeros((2, 2)), np.zeros(2)], "use a pair"),
 }
 
 
@@ -240,11 +243,11 @@ def test_what_is_no_set_is_refused_in_one_line(case):
 # --- with an environment ----------------------------------------------------------------------------------------------
 
 
-def games(actions: Any, obs: Any = None) -> Demonstrations:
+def episodes(actions: Any, obs: Any = None) -> Demonstrations:
     return load_demos((np.zeros((3, 3)) if obs is None else obs, np.asarray(actions)))
 
 
-def test_bare_numbers_take_the_spaces_of_their_environment():
+def test_plain_arrays_take_the_spaces_of_their_environment():
     env = gym.make("Pendulum-v1")  # Box(3,), Box(-2, 2, (1,))
     for actions in (np.array([[0.5], [-2.0]]), np.array([0.5, -2.0]), np.array([1, 0])):
         demos = load_demos((np.zeros((3, 3)), actions), env)
@@ -255,7 +258,7 @@ def test_bare_numbers_take_the_spaces_of_their_environment():
     for actions in (
         np.array([1.0, 0.0]),
         np.array([0, 0]),
-    ):  # numbered actions in floats, or not all of them used
+    ):  # discrete actions in floats, or not all of them used
         assert load_demos((obs, actions), "CartPole-v1").action_space == gym.spaces.Discrete(2)
 
 

@@ -1,4 +1,4 @@
-"""Recording: the book-keeping by itself, then the real window loop on SDL's dummy screen."""
+"""Recording: the recorder by itself, then the real window loop on SDL's dummy screen."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401  (registers the ids)
-from scopil.demos import keyboard as record
-from scopil.demos import store
-from scopil.demos.key_map import Held, marble_maze_keys, parse_keys
+from scopil.demos import keyboard, store
+from scopil.demos.key_map import Held, parse_keys
 from scopil.demos.recorder import Recorder
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.studies.marble_maze.keys import marble_maze_keys
 from scopil.studies.marble_maze.physics import ACTIONS
 
 CARTPOLE = parse_keys("a=0,d=1", 2)
@@ -53,7 +53,7 @@ class Corridor(gym.Env):
 # --- the recorder -----------------------------------------------------------------------------------------------------
 
 
-def test_a_kept_game_is_on_disk_as_it_was_played(tmp_path):
+def test_a_kept_episode_is_on_disk_as_it_was_played(tmp_path):
     recorder = Recorder(cartpole(), tmp_path / "a.npz", seed=7)
     actions = []
     while not recorder.over:
@@ -144,7 +144,7 @@ def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
         recorder.keep()
     demos = store.read(out)
     assert (len(demos), recorder.kept, recorder.kept_now) == (2, 2, 1)
-    assert [game["seed"] for game in demos.about["recorded"]] == [5, 6]
+    assert [episode["seed"] for episode in demos.about["recorded"]] == [5, 6]
     assert not np.array_equal(demos.episodes[0].observations[0], demos.episodes[1].observations[0])
 
 
@@ -154,14 +154,14 @@ def test_a_file_of_another_environment_is_left_alone(tmp_path):
     finish(recorder)
     recorder.keep()
     before = out.read_bytes()
-    with pytest.raises(DatasetError, match=r"holds games of CartPole-v1, not of Acrobot-v1"):
+    with pytest.raises(DatasetError, match=r"holds episodes of CartPole-v1, not of Acrobot-v1"):
         Recorder(gym.make("Acrobot-v1", render_mode="rgb_array"), out)
     assert out.read_bytes() == before
     with pytest.raises(DatasetError, match="not a file"):
         Recorder(cartpole(), tmp_path)
 
 
-def test_a_game_survives_a_failed_save(tmp_path, monkeypatch):
+def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
     recorder = Recorder(Corridor(), tmp_path / "a.npz")
     finish(recorder)
 
@@ -185,7 +185,7 @@ def test_unfit_environments_are_refused_at_once(tmp_path):
     with pytest.raises(EnvError, match="Box or Discrete observations"):
         Recorder(gym.make("Blackjack-v1", render_mode="rgb_array"), tmp_path / "a.npz")
     with pytest.raises(ConfigError, match="plays action 5"):
-        record.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
+        keyboard.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -284,15 +284,15 @@ def test_frozen_play_through_the_window(tmp_path, screen):
     first, second, third = (*"dauddd", "return"), (*"ddd", "backspace"), (*"dr", *"ddad", "return")
     post(screen, *first, *second, *third)
     env = Corridor()
-    demos = record.play(env, tmp_path / "a.npz", keys=keys, games=2)
+    demos = keyboard.play(env, tmp_path / "a.npz", keys=keys, episodes=2)
     assert [e.actions.tolist() for e in demos] == [[1, 1, 1], [1, 1, 0, 1]]
     assert [e.actions.tolist() for e in store.read(tmp_path / "a.npz")] == [[1, 1, 1], [1, 1, 0, 1]]
-    assert [game["violations"] for game in demos.about["recorded"]] == [1, 2]
+    assert [episode["violations"] for episode in demos.about["recorded"]] == [1, 2]
 
 
 def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path, screen, monkeypatch):
     shown = []
-    draw = record.Window.draw
+    draw = keyboard.Window.draw
 
     def spy(window, image, text):
         draw(window, image, text)
@@ -300,9 +300,9 @@ def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path
         if len(shown) == 20:
             post(screen, *"ddd", "escape")
 
-    monkeypatch.setattr(record.Window, "draw", spy)
+    monkeypatch.setattr(keyboard.Window, "draw", spy)
     env = Corridor()
-    assert record.play(env, tmp_path / "a.npz", keys=CARTPOLE) is None
+    assert keyboard.play(env, tmp_path / "a.npz", keys=CARTPOLE) is None
     assert len(shown) == 20
     assert all("step 0" in lines[0] and "violations 0" in lines[0] for lines in shown)
     assert env.played == [1, 1, 1]
@@ -311,7 +311,7 @@ def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path
 
 def test_live_play_idles_until_a_key_is_held(tmp_path, screen, monkeypatch):
     frames = []
-    draw = record.Window.draw
+    draw = keyboard.Window.draw
 
     def spy(window, image, text):
         draw(window, image, text)
@@ -324,32 +324,32 @@ def test_live_play_idles_until_a_key_is_held(tmp_path, screen, monkeypatch):
         if len(frames) == 15:
             post(screen, "return")
 
-    monkeypatch.setattr(record.Window, "draw", spy)
+    monkeypatch.setattr(keyboard.Window, "draw", spy)
     env = Corridor()
-    demos = record.play(env, tmp_path / "a.npz", keys=CARTPOLE, live=True, games=1)
+    demos = keyboard.play(env, tmp_path / "a.npz", keys=CARTPOLE, live=True, episodes=1)
     assert demos.episodes[0].actions.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_closing_the_window_ends_play(tmp_path, screen):
     screen.event.post(screen.event.Event(screen.QUIT))
-    assert record.play(Corridor(), tmp_path / "a.npz", keys=CARTPOLE) is None
+    assert keyboard.play(Corridor(), tmp_path / "a.npz", keys=CARTPOLE) is None
 
 
 CHILD = """
 import sys, gymnasium as gym, pygame
 from pathlib import Path
-from scopil.demos import keyboard as record
+from scopil.demos import keyboard
 from scopil.demos.key_map import parse_keys
 
 class Loud(gym.Wrapper):
-    games = steps = 0
+    episodes = steps = 0
     def reset(self, **kwargs):
-        self.games, self.steps = self.games + 1, 0
+        self.episodes, self.steps = self.episodes + 1, 0
         return super().reset(**kwargs)
     def step(self, action):
         self.steps += 1
-        if (self.games, self.steps) == (2, 3):
-            print("in the middle of the second game", flush=True)
+        if (self.episodes, self.steps) == (2, 3):
+            print("in the middle of the second episode", flush=True)
         return super().step(action)
 
 pygame.display.init()
@@ -357,18 +357,18 @@ for name in ["d"] * 30 + ["return"] + ["a"] * 3:
     for kind in (pygame.KEYDOWN, pygame.KEYUP):
         pygame.event.post(pygame.event.Event(kind, key=pygame.key.key_code(name)))
 env = Loud(gym.make("CartPole-v1", render_mode="rgb_array"))
-record.play(env, Path(sys.argv[1]), keys=parse_keys("a=0,d=1", 2))
+keyboard.play(env, Path(sys.argv[1]), keys=parse_keys("a=0,d=1", 2))
 """
 
 
-def test_a_crash_loses_the_current_game_alone(tmp_path):
+def test_a_crash_loses_the_current_episode_alone(tmp_path):
     pytest.importorskip("pygame")
     out = tmp_path / "a.npz"
     environment = os.environ | {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}
     command = [sys.executable, "-c", CHILD, str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         try:
-            assert child.stdout.readline() == "in the middle of the second game\n"
+            assert child.stdout.readline() == "in the middle of the second episode\n"
         finally:
             child.send_signal(signal.SIGKILL)
     (episode,) = store.read(out)

@@ -1,0 +1,224 @@
+"""What `scopil demos check` and `show` find out about a set of demonstrations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations, Episode, describe_space
+from scopil.errors import DatasetError, EnvError
+from scopil.files import unsealed
+
+SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
+JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
+MAX_NAMED = 8  # columns to name at most
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check."""
+
+    what: str
+    text: str
+    ok: bool = True
+    warning: bool = False  # worth a look, but no reason to refuse the set
+
+    @property
+    def mark(self) -> str:
+        return "FAIL" if not self.ok else "warn" if self.warning else "ok"
+
+
+def run_checks(source: str, env_id: str | None = None) -> Iterator[Check]:
+    """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
+    demos = store.load_demos(source)
+    yield Check("format", _format(source))
+    for sentence in demos.about.get("assumed", []):
+        yield Check("assumed", sentence, warning=True)
+    yield Check("name", f"{demos.name}, environment {demos.env_id or 'not named'}")
+    steps = [len(e) for e in demos]
+    yield Check("episodes", f"{len(demos)} with {demos.pairs} pairs, {min(steps)} to {max(steps)} steps each")
+    yield from check_numbers(demos)
+    yield Check("rewards", _rewards(demos))
+    yield Check("ends", _ends(demos))
+    if env_id is not None:
+        yield _check_fit(demos, env_id)
+    yield from _check_replay(demos)
+
+
+def _format(source: str) -> str:
+    if source.startswith("minari:"):
+        return "Minari dataset"
+    path = store.library().get(source, Path(source))
+    if path.is_dir() or path.suffix == ".csv":
+        return "tables, one file per episode, no checksum"
+    if unsealed(path.read_bytes()) is not None:
+        return f"{store.FORMAT} version {store.VERSION}, checksum matches"
+    return "plain .npz, no checksum"
+
+
+def _rewards(demos: Demonstrations) -> str:
+    rewards = demos.transitions().reward
+    return "none given" if rewards is None else f"{_range(rewards)}, all finite"
+
+
+def _ends(demos: Demonstrations) -> str:
+    terminated, truncated = sum(e.terminated for e in demos), sum(e.truncated for e in demos)
+    neither = sum(not e.terminated and not e.truncated for e in demos)
+    return f"{terminated} terminated by the task, {truncated} truncated by a time limit, {neither} cut off"
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def check_numbers(demos: Demonstrations) -> Iterator[Check]:
+    """Ranges, bounds, columns, copies, and odd jumps."""
+    obs, actions = describe_space(demos.observation_space), describe_space(demos.action_space)
+    yield Check("observations", f"{obs}, {_range(demos.observations)}, all finite and inside")
+    yield Check("actions", f"{actions}, {_actions(demos)}, all finite and inside")
+    yield from _constant_columns(demos)
+    yield _copies(demos)
+    yield from _jumps(demos)
+
+
+def _range(array: np.ndarray) -> str:
+    return f"from {array.min():.6g} to {array.max():.6g}"
+
+
+def _actions(demos: Demonstrations) -> str:
+    space, actions = demos.action_space, demos.actions
+    if isinstance(space, gym.spaces.Discrete):
+        return f"{_range(actions)}, {len(np.unique(actions))} of {space.n} used"
+    at_bound = (actions == space.low) | (actions == space.high)
+    return f"{_range(actions)}, {100 * at_bound.mean():.3g} % of components exactly at a bound"
+
+
+def _constant_columns(demos: Demonstrations) -> Iterator[Check]:
+    """Columns that carry no information, or are there by mistake."""
+    rows = demos.observations.reshape(demos.pairs, -1)
+    constant = np.flatnonzero((rows == rows[0]).all(axis=0))
+    if len(constant) and demos.pairs > 1:
+        which = ", ".join(map(str, constant[:MAX_NAMED])) + (", …" if len(constant) > MAX_NAMED else "")
+        yield Check("columns", f"{len(constant)} of {rows.shape[1]} never change: {which}", warning=True)
+
+
+def _copies(demos: Demonstrations) -> Check:
+    episodes = len(demos) - len({(e.observations.tobytes(), e.actions.tobytes()) for e in demos})
+    pairs = demos.pairs - len({(o.tobytes(), a.tobytes()) for o, a in zip(demos.observations, demos.actions)})
+    text = f"{episodes} episodes are copies of others" if episodes else "no two episodes are equal"
+    return Check("duplicates", f"{text}; {pairs} of {demos.pairs} pairs are repeated", warning=episodes > 0)
+
+
+def _jumps(demos: Demonstrations) -> Iterator[Check]:
+    """Recorders that reset too early store the next episode's first observation as this one's last. It shows in columns
+    that change slowly."""
+    factors = []
+    for e in demos:
+        rows = e.observations.reshape(len(e) + 1, -1).astype(np.float64)
+        if np.array_equal(rows[-1], rows[-2]):
+            rows = rows[:-1]  # repeated where the last observation was not recorded
+        moved = np.abs(np.diff(rows, axis=0))
+        if len(moved) > 2:
+            usual = moved[:-1].max(axis=0)
+            factors.append(np.max(moved[-1][usual > 0] / usual[usual > 0], initial=0.0))
+    far = sum(f > JUMP for f in factors)
+    if 2 * far > len(factors):
+        yield Check(
+            "last step",
+            f"in {far} of {len(demos)} episodes a number moves about {np.median(factors):.2g} times further on the "
+            f"last step than on any before: is the last observation the next episode's first?",
+            warning=True,
+        )
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def _check_fit(demos: Demonstrations, env_id: str) -> Check:
+    """Whether training would accept the set."""
+    from scopil.demos.fit_to_env import fit_to_env
+    from scopil.envs.host import open_env
+    from scopil.train.loops import as_seen
+    from scopil.train.offpolicy import demo_pairs
+
+    env = open_env(env_id)
+    try:
+        demo_pairs(as_seen(fit_to_env(demos, env), env), env)
+    except DatasetError as error:
+        return Check("environment", str(error), ok=False)
+    finally:
+        env.close()
+    return Check("environment", f"fits {env_id}")
+
+
+def replay_env(demos: Demonstrations):
+    """The compiled environment to replay `demos` on, or None where it cannot start at a given state."""
+    from scopil.envs.functional import compile_env
+
+    if demos.env_id is None or demos.starts is None:
+        return None
+    try:
+        env = compile_env(demos.env_id)
+    except EnvError:
+        return None
+    return None if env.offer("initial_at") is None else env
+
+
+def _check_replay(demos: Demonstrations) -> Iterator[Check]:
+    from scopil.evaluate.games import replay
+
+    env = replay_env(demos)
+    starts = (
+        "none given" if demos.starts is None else f"{len(np.unique(demos.starts, axis=0))} different ones"
+    )
+    yield Check("starts", starts)
+    if env is None:
+        yield Check("replay", "not possible: it needs starts and an environment that can start at them")
+        return
+    for what in ("observation_space", "action_space"):
+        found, wanted = getattr(demos, what), getattr(env, what)
+        if found != wanted:
+            yield Check("spaces", f"{what} {found}; the environment has {wanted}", ok=False)
+            return
+    try:
+        episodes = replay(env, demos)
+    except EnvError as error:
+        yield Check("replay", str(error), ok=False)
+        return
+    yield compare(demos, episodes)
+    yield Check("violations", count_violations(episodes))
+
+
+def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
+    """The same actions from the same starts must give the same states, rewards and ends."""
+    worst = 0.0
+    for i, (shown, played) in enumerate(zip(demos, episodes)):
+        steps = len(played.actions)
+        if steps != len(shown):
+            return Check(
+                "replay", f"episode {i} ends after {steps} steps; the set has {len(shown)}", ok=False
+            )
+        if (played.terminated, played.truncated) != (shown.terminated, shown.truncated):
+            return Check("replay", f"the end of episode {i} differs from what the set records", ok=False)
+        apart = float(np.abs(played.observations - shown.observations).max())
+        if shown.rewards is not None:
+            apart = max(apart, float(np.abs(np.asarray(played.rewards) - shown.rewards).max()))
+        if apart > SAME:
+            return Check("replay", f"episode {i} differs by {apart:.2g}; want at most {SAME:g}", ok=False)
+        worst = max(worst, apart)
+    return Check("replay", "equal, bit for bit" if worst == 0 else f"equal within {worst:.1g}")
+
+
+def count_violations(episodes: Sequence[Episode]) -> str:
+    """Violations per rule, and how many of them are in initial states."""
+    info = [e.info for e in episodes]
+    rules = [name for name in info[0] if name.startswith("cost_")] or [k for k in info[0] if k == "cost"]
+    if not rules:
+        return "the environment reports no costs"
+    counts = {name: sum(int((e[name] > 0).sum()) for e in info) for name in rules}
+    initial = sum(int(e[name][0] > 0) for e in info for name in rules)
+    each = ", ".join(f"{name.removeprefix('cost_')} {count}" for name, count in counts.items())
+    states = sum(len(e.observations) for e in episodes)
+    return f"{each}; {initial} in initial states, {sum(counts.values()) - initial} later; {states} states visited"
