@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint slow bench docs clean
+.PHONY: help demo test lint types unit slow bench docs clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -15,13 +15,17 @@ help:  ## print this list
 demo: $(STAMP)  ## train SCOPIL and SAC for two minutes, and compare them
 	$(BIN)/python examples/first_run.py
 
-test: lint  ## lint, types and the fast tests: what CI runs
-	$(BIN)/pytest -n 2 -q
+test: lint types unit  ## lint, types and the fast tests: what CI runs
 
-lint: $(STAMP)  ## ruff and pyright alone
+lint: $(STAMP)  ## ruff: mistakes and layout
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+
+types: $(STAMP)  ## pyright over src, tests and examples; a warning counts as an error
+	$(BIN)/pyright --warnings
+
+unit: $(STAMP)  ## the fast tests alone; a few of them: make unit TESTS="tests/envs -k gym"
+	$(BIN)/pytest -q -n 2 $(TESTS)
 
 slow: $(STAMP)  ## learning tests that take minutes
 	$(BIN)/pytest -q -m slow
@@ -29,7 +33,7 @@ slow: $(STAMP)  ## learning tests that take minutes
 bench: $(STAMP)  ## measure again what is under benchmarks/ (hours)
 	for name in environment speed host_speed cartpole pendulum lap_grid first_safe simple; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-docs: $(STAMP)  ## build these pages into site/
+docs: $(STAMP)  ## build docs/ into site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -c constraints.txt
 	$(BIN)/zensical build
 

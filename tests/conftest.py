@@ -1,13 +1,19 @@
-"""Strict JAX for every test: no silent broadcasting of ranks, no key spent twice, no GPU, no window."""
+"""Strict JAX for every test: no silent broadcasting of ranks, no key spent twice, no GPU, no window.
+
+A program is compiled once per test run: the first process of the run makes a compilation cache in a temporary folder,
+and the workers of pytest-xdist and the processes that tests start find it in their environment.
+"""
 
 import itertools
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 
-# One thread a process: pytest-xdist already fills the cores. Read when the first backend starts.
-# Tests compile much and compute little, so LLVM's optimiser stays out.
+# One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
+# Tests compile much and compute little, so LLVM optimises only a little.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0"
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=1"
 )
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -22,9 +28,24 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
+OWN_CACHE = None  # the cache's folder, in the process that made it
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    OWN_CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="scopil-tests-")
+# Set for this process and for those it starts: every program is kept, however small and quickly compiled.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("scopil")
+
+
+def pytest_unconfigure() -> None:
+    if OWN_CACHE is not None:
+        shutil.rmtree(OWN_CACHE, ignore_errors=True)
 
 
 @pytest.fixture

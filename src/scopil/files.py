@@ -1,9 +1,11 @@
-"""Writing so that a reader never sees half a file."""
+"""Files: written so that a reader never sees half of one, and locked so that two processes never write one folder."""
 
 import hashlib
 import os
 import tempfile
 from pathlib import Path
+
+import filelock
 
 _SEAL = b"scopil sha256 "
 SEAL_BYTES = len(_SEAL) + 64
@@ -48,3 +50,52 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+class Locked(OSError):
+    """Another process, or another lock of this one, holds the file."""
+
+
+class Lock:
+    """A held lock; `release()` or the end of a `with` block gives it up. Made by `lock`."""
+
+    def __init__(self, held: filelock.BaseFileLock):
+        self._held = held
+
+    def release(self) -> None:
+        """Give the lock up. A second call does nothing."""
+        self._held.release(force=True)
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def lock(path: Path) -> Lock:
+    """Take the lock of a file at once, or raise `Locked`. The operating system gives it up when the process dies.
+
+    The file is created when it is missing, left in place afterwards on Unix, and its content is never changed. A
+    symbolic link is refused, since following one could create a file anywhere.
+    """
+    if path.is_symlink():
+        raise OSError(f"{path} is a symbolic link; wanted a plain file to lock. Remove the link.")
+    # A file system without locks raises: filelock's own way out, a marker file, would outlive a killed process.
+    held = filelock.FileLock(path, blocking=False, thread_local=False, fallback_to_soft=False)
+    try:
+        held.acquire()
+    except filelock.Timeout as error:
+        raise Locked(f"{path} is locked by another process.") from error
+    return Lock(held)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock of a file now. Creates nothing."""
+    if not os.path.lexists(path):
+        return False
+    try:
+        lock(path).release()
+    except Locked:
+        return True
+    return False
