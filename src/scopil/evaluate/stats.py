@@ -36,11 +36,18 @@ def bootstrap_interval(
     if not varied:
         value = float(statistic(np.concatenate(single)))
         return value, value
+    def resampled(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        shape = samples[0].shape[:-1]
+        together = np.concatenate([*samples, *(np.broadcast_to(a, (*shape, 1)) for a in single)], axis=axis)
+        if statistic is iqm:  # at once for all resamples
+            return scipy_stats.trim_mean(together, 0.25, axis=axis)
+        return np.apply_along_axis(statistic, axis, together)
+
     found = scipy_stats.bootstrap(
         varied,
-        lambda *samples: statistic(np.concatenate([*samples, *single])),
+        resampled,
         n_resamples=resamples,
-        vectorized=False,
+        vectorized=True,
         paired=False,
         confidence_level=level,
         method="percentile",

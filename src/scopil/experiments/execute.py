@@ -16,7 +16,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from scopil.errors import ConfigError, ScopilError
 from scopil.evaluate.adapters import algorithm, algorithm_name, is_locked  # merge: see adapters.py
-)  # merge: spec.algorithm.name, scopil.files.is_locked
 from scopil.experiments.local import Local, last_line
 from scopil.train.run import Run, RunSpec
 
