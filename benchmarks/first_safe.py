@@ -1,5 +1,5 @@
-"""From nothing to lawful: SCOPIL on Simple, from the start of a process to its first evaluation without an avoidable
-violation to speak of (at most 0.025 a game, greedy, train starts), on one core. For a quiet machine.
+"""From nothing to safe: SCOPIL on Simple, from the start of a process to its first evaluation with at most 0.025
+avoidable violations per episode (greedy, demonstrated starts), on one core. Run it on an otherwise idle machine.
 
 .venv/bin/python benchmarks/first_safe.py [--seeds 10]
 """
@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scopil.experiments.results import SAFE, first_safe
+from scopil.evaluate.summaries import SAFE
+from scopil.experiments.results import first_safe
 from scopil.files import write_atomically
 from scopil.train.run import Run
 
 RESULT = Path(__file__).parent / "results" / "first_safe.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
-STEPS = 300_000  # by when every seed should have been
+STEPS = 300_000  # by when every seed should have reached it
 
 
 def main(seeds: int) -> None:

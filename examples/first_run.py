@@ -1,4 +1,4 @@
-"""Train SCOPIL and SAC on Marble Maze for about two minutes, and look at what they do with an unwritten law.
+"""Train SCOPIL and SAC on Marble Maze for about two minutes, and see which of them keeps an unwritten rule.
 
 python examples/first_run.py [--steps 100000] [--out out/first_run]
 """
@@ -6,49 +6,27 @@ python examples/first_run.py [--steps 100000] [--out out/first_run]
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 import scopil
-from scopil.envs.functional import compile_env
-from scopil.evaluate.games import replay
-from scopil.evaluate.metrics import average, measure
-from scopil.experiments.execute import execute_with_progress, prepare
-from scopil.report.paths import save_panels
-from scopil.report.tables import markdown_table, print_measures
-from scopil.train.run import RunSpec
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
 
-def main(steps: int, out: Path) -> None:
-    console = Console()
-    console.print(
-        f"Two trainings of {steps:,} steps, one a core. The law is drawn on the tray; neither is told it."
+def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
+    print(
+        f"Two trainings of {steps:,} steps, one per core. The rules are drawn on the tray; neither is given them."
     )
-    runs = {
-        name: prepare(
-            out / name, RunSpec(algorithm=name, env=ENV, demos=DEMOS, steps=steps, checkpoint_every=20_000)
-        )
-        for name in ("scopil", "sac")
-    }
-    failed = execute_with_progress(list(runs.values()), workers=2)
-    for folder, words in failed.items():
-        console.print(f"{folder} failed: {words}")
-    if failed:
-        raise SystemExit(1)
-
-    env, demos = compile_env(ENV), scopil.load_demos(DEMOS)
-    games = {"demonstrations": replay(env, demos)}
-    for run in runs.values():
+    runs = scopil.train_runs(out, ["scopil", "sac"], ENV, DEMOS, steps=steps, checkpoint_every=20_000)
+    env = scopil.open_env(ENV)
+    episodes = {"demonstrations": scopil.replay(env, scopil.load_demos(DEMOS))}
+    for run in runs:
         agent = scopil.load(run.folder)
-        games[agent.algorithm.title] = agent.play("train")
-    rows = {name: average([measure(g) for g in played]) for name, played in games.items()}
-    print_measures(console, rows, f"40 games from the demonstrated starts, greedy, {steps:,} steps")
-    (out / "table.md").write_text(markdown_table(rows))
-    save_panels(out / "games.png", env.params, games)
-    console.print(
-        f"H and C count states across the line and in the circle. Written: {out}/table.md, {out}/games.png"
-    )
+        episodes[agent.algorithm.title] = agent.play("demonstrated")
+    rows = {name: scopil.average(scopil.measure_all(played, env)) for name, played in episodes.items()}
+    scopil.print_measures(rows, f"40 episodes from the demonstrated starts, greedy, {steps:,} steps")
+    (out / "table.md").write_text(scopil.markdown_table(rows))
+    scopil.save_episodes(out / "episodes.png", env, episodes)
+    print(f"written: {out}/table.md, {out}/episodes.png")
+    return rows
 
 
 if __name__ == "__main__":

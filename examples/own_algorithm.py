@@ -1,4 +1,4 @@
-"""An algorithm of your own in one file outside the package: SAC with a discriminator (GAIL, Ho & Ermon 2016, off-policy).
+"""An algorithm of your own in one file: SAC with a discriminator (GAIL, Ho & Ermon 2016, off-policy).
 
     D:   minimise E_demos softplus(−D(s,a)) + E_replay softplus(D(s,a))        who did this, demonstrator or learner?
     r' = r + w log sigmoid D(s,a)                                              the reward that SAC learns from
@@ -47,9 +47,12 @@ def init(key: jax.Array, spaces: scopil.Spaces, cfg: Config) -> State:
     return State(sac.init(k_sac, spaces, cfg), trainable(MLP(sizes, k_discriminator)))
 
 
-def update(state: State, data: scopil.Data, cfg: Config, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+def update(
+    state: State, data: scopil.Data, cfg: Config, key: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
     batch, demo = data.replay, data.demo_batch
-    assert batch is not None and demo is not None
+    assert batch is not None
+    assert demo is not None
 
     def logit(network: MLP, obs: jax.Array, action: jax.Array) -> jax.Array:
         """D(s, a)"""
@@ -96,7 +99,9 @@ def main(steps: int, out: Path) -> scopil.Agent:
     agent = scopil.load(out, algorithm=ALGORITHM)
     for starts in ("demonstrated", "unseen"):
         found = agent.evaluate(starts)
-        print(f"{starts} starts: reward {found['reward']:.2f}, violations per episode {found['violations']:.3f}")
+        print(
+            f"{starts} starts: reward {found['reward']:.2f}, violations per episode {found['violations']:.3f}"
+        )
     print(f"written: {agent.policy.to_onnx(out / 'policy.onnx')}; `scopil report {out}` draws its curves")
     return agent
 

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 
 import scopil  # noqa: F401 (registers the environments)
-from scopil.algos import ALGORITHMS
+from scopil.algos.scopil import ALGORITHM, Config
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
-from scopil.train.offpolicy import OffPolicy, demo_pairs
+from scopil.train.loop import make_loop
 
 SEEDS = (0, 1)
 SLACKS = (0.0, 0.5, 1.5)  # nats of −log π(a|s) − αH that the policy may spend
@@ -25,9 +25,9 @@ SHOWN = {"dual/lambda": "lambda", "dual/constraint": "G", "demo/nll": "-log pi",
 
 def main(steps: int = 4_000) -> list[dict[str, float]]:
     """Train all six for `steps` steps each; the mean metrics of the last quarter."""
-    algorithm, env = ALGORITHMS["scopil"], compile_env("scopil/MarbleMaze-Simple-v0")
-    loop = OffPolicy(algorithm, env, demo_pairs(load_demos("marble-maze/simple-v1"), env))
-    base = algorithm.config(batch_size=64, demo_batch_size=64, replay_size=10_000)
+    env = compile_env("scopil/MarbleMaze-Simple-v0")
+    loop = make_loop(ALGORITHM, env, load_demos("marble-maze/simple-v1"))
+    base = Config(batch_size=64, demo_batch_size=64, replay_size=10_000)
 
     def start(seed, slack):
         state = loop.init(jax.random.key(seed), replace(base, slack=slack))

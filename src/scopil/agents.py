@@ -54,9 +54,7 @@ class Agent:
         **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any
-    ):
+    def __init__(self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
         self.algorithm = algorithm
         self.env = open_env(env)
         self.env_id = id_of(env)
@@ -371,7 +369,12 @@ class OraclePPOLagrangian(_Named):
     _algorithm = ppo_lagrangian.ORACLE
 
     def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoLagrangianSettings]
+        self,
+        env: AnyEnv,
+        demos: Any = None,
+        *,
+        seed: int = 0,
+        **config: Unpack[accepted.PpoLagrangianSettings],
     ):
         super().__init__(self._algorithm, env, demos, seed=seed, **config)
 
@@ -382,6 +385,11 @@ class OracleSACLagrangian(_Named):
     _algorithm = sac_lagrangian.ORACLE
 
     def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.SacLagrangianSettings]
+        self,
+        env: AnyEnv,
+        demos: Any = None,
+        *,
+        seed: int = 0,
+        **config: Unpack[accepted.SacLagrangianSettings],
     ):
         super().__init__(self._algorithm, env, demos, seed=seed, **config)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from reference.marble_numpy import LIMIT, Episodes
-from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.envs.base import EnvState
+from scopil.envs.functional import CompiledEnv
 from scopil.studies.marble_maze import MarbleMaze, physics
 
 EPISODES, STEPS = 1000, 200

@@ -2,9 +2,9 @@
 
     θ: minimise E_D [ −log π(a|s) ]
 
-π(a|s) is SCOPIL's: for continuous actions the probability of the interval a ± ε. One gradient step counts as one step of
-a budget, so that budgets compare; no environment is stepped. No regularisation: a reference for what demonstrations
-alone can do.
+π(a|s) is SCOPIL's: for continuous actions the probability of the interval a ± ε. One gradient step counts as one step
+of a budget, so that budgets compare; no environment is stepped. No regularisation: a reference for what
+demonstrations alone can do.
 """
 
 from typing import NamedTuple
@@ -29,9 +29,7 @@ class Config:
     """SCOPIL's defaults."""
 
     learning_rate: float = setting(3e-4, "η (Adam).", low=0)
-    hidden: tuple[int, ...] = setting(
-        (32, 32), "Widths of the hidden layers.", low=1, continuous=(64, 64)
-    )
+    hidden: tuple[int, ...] = setting((32, 32), "Widths of the hidden layers.", low=1, continuous=(64, 64))
     demo_batch_size: int = setting(256, "Demonstrated steps per gradient step.", low=1)
     normalise_obs: bool = setting(
         False,

@@ -9,7 +9,7 @@ Networks, multipliers and statistics are kept from one outer iteration to the ne
 the published code, which in places does not do what it describes: docs/algorithms/icrl.md.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,9 +76,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint
     )
     last = {f"constraint/{name}": jnp.float32(0) for name in (*LAST, *COUNTS)}
-    return State(
-        *ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, ADAM), jnp.int32(0), last
-    )
+    return State(*ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, ADAM), jnp.int32(0), last)
 
 
 def cost(state: State, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
@@ -108,7 +106,8 @@ def phase_steps(cfg: Config) -> int:
 
 def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """The end of a forward phase: sample episodes, learn the constraint from them and the demonstrated ones."""
-    assert data.play is not None and data.demo_episodes is not None
+    assert data.play is not None
+    assert data.demo_episodes is not None
     k_draw, k_play = jax.random.split(key)
     own = data.play(ppo.policy(state), k_play, cfg.rollouts)
     phase = state.forward_steps // phase_steps(cfg)

@@ -42,9 +42,7 @@ class Config:
     learning_rate: float = setting(3e-4, "η of all networks (one Adam, ε = 1e-5).", low=0)
     clip: float = setting(0.2, "ε of the clipped surrogate.", low=0)
     target_kl: float = setting(
-        0.02,
-        "No further pass once the policy has moved 1.5 times this far, in nats; inf never stops.",
-        low=0,
+        0.02, "No further pass once the policy has moved 1.5 times this far, in nats; inf never stops.", low=0
     )
     entropy_weight: float = setting(0.0, "c_H.", low=0)
     value_weight: float = setting(0.5, "c_V, of every critic.", low=0)

@@ -18,7 +18,7 @@ from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.algos.scopil import resolution_setting, slack, slack_setting
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
-from scopil.core.gaussian import Resolved
+from scopil.core.gaussian import Resolved, SquashedGaussian
 from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
 from scopil.types import PRNGKey
@@ -28,9 +28,7 @@ from scopil.types import PRNGKey
 class Config(ppo.Config):
     demo_batch_size: int = setting(64, "Demonstrated steps per minibatch.", low=1)
     multiplier_init: float = setting(1.05, "λ₀, as SCOPIL.", low=0)
-    multiplier_lr: float = setting(
-        3e-4, "η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0
-    )
+    multiplier_lr: float = setting(3e-4, "η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0)
     slack: float | None = slack_setting()
     action_resolution: float = resolution_setting()
 
@@ -87,7 +85,7 @@ def imitator(
 ) -> imitation.Distribution:
     """The distribution that is asked about demonstrated actions. Its entropy is not used."""
     pi = head(nets.actor(obs))
-    return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if head.continuous else pi
+    return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if isinstance(pi, SquashedGaussian) else pi
 
 
 ALGORITHM = Algorithm(

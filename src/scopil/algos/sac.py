@@ -65,7 +65,9 @@ class Config:
 
     def problem(self) -> str | None:
         if self.replay_size % self.num_envs:
-            return f"replay_size {self.replay_size} is not a multiple of num_envs {self.num_envs}; change one."
+            return (
+                f"replay_size {self.replay_size} is not a multiple of num_envs {self.num_envs}; change one."
+            )
         if self.replay_size < self.batch_size:
             return f"replay_size {self.replay_size} is smaller than batch_size {self.batch_size}."
         return None
@@ -112,7 +114,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
     log_alpha, m_alpha = temperature_step(state, actor.params, seen, cfg)
-    targets = optax.incremental_update(critics.params, state.targets, cfg.polyak)
+    targets = track(state.targets, critics, cfg)
     metrics = m_q | m_alpha | {"actor/objective": j_pi}
     return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head), metrics
 
@@ -195,6 +197,12 @@ def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any) -> tuple[Trai
     gap = entropy - target_entropy(cfg, state.head)
     log_alpha, _, _ = gradient_step(state.log_alpha, lambda x: (jnp.exp(x) * gap, None), cfg.alpha_lr)
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
+
+
+def track(targets: tuple[MLP, MLP], critics: Trainable, cfg: Any) -> tuple[MLP, MLP]:
+    """ψx ← ε φx + (1 − ε) ψx"""
+    moved: Any = optax.incremental_update(critics.params, targets, cfg.polyak)  # pyright: ignore[reportArgumentType]
+    return moved
 
 
 def target_entropy(cfg: Any, head: Head) -> Any:

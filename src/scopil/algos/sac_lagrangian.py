@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import sac
@@ -85,8 +84,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "dual/lambda": nu,
         "cost/mean": newest.mean(),
     }  # fmt: skip
-    targets = optax.incremental_update(critics.params, state.targets, cfg.polyak)
-    cost_targets = optax.incremental_update(cost_critics.params, state.cost_targets, cfg.polyak)
+    targets = sac.track(state.targets, critics, cfg)
+    cost_targets = sac.track(state.cost_targets, cost_critics, cfg)
     return State(
         actor, critics, targets, log_alpha, seen.obs_stats, state.head, cost_critics, cost_targets, nu
     ), metrics

@@ -6,8 +6,8 @@
     λ:        maximise λ G(θ) with the updated policy, then project to λ ≥ 0
 
 Critics, temperature and targets are SAC's. β = ½ gives the paper's lines. For continuous actions π(a|s) in G is the
-probability of the interval a ± ε, and H the entropy in cells of that size (docs/algorithms/continuous.md). The ablations
-plug in other parts: a constraint without entropy, a multiplier that stays where it is.
+probability of the interval a ± ε, and H the entropy in cells of that size (docs/algorithms/continuous.md). The
+ablations plug in other parts: a constraint without entropy, a multiplier that stays where it is.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import sac
@@ -88,13 +87,14 @@ def update(
     seen = sac.see(state, data, key)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
+    demo_action: Any = seen.demo_action
     delta = slack(cfg, state.head)
 
     def imitator(actor: MLP) -> imitation.Distribution:
         return seen.op.imitator(actor, seen.s_demo, seen.noise.demo, cfg.action_resolution)
 
     def g(pi: imitation.Distribution, alpha: Float[Array, ""]) -> Float[Array, ""]:
-        return parts.constraint(pi, seen.demo_action, demo_share * alpha, delta).mean()
+        return parts.constraint(pi, demo_action, demo_share * alpha, delta).mean()
 
     # φx: minimise J_Q(φx)
     critics, m_q = sac.critic_step(state, seen, alpha, cfg)
@@ -118,10 +118,10 @@ def update(
         "actor/objective": j_pi,
         "dual/lambda": lam,
         "dual/constraint": violation,
-        "demo/nll": -pi_demo.log_prob(seen.demo_action).mean(),
+        "demo/nll": -pi_demo.log_prob(demo_action).mean(),
         "demo/entropy": pi_demo.entropy().mean(),
     }  # fmt: skip
-    targets = optax.incremental_update(critics.params, state.targets, cfg.polyak)
+    targets = sac.track(state.targets, critics, cfg)
     return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam), metrics
 
 

@@ -140,12 +140,11 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
     """Whether training would accept the set."""
     from scopil.demos.fit_to_env import fit_to_env
     from scopil.envs.host import open_env
-    from scopil.train.loops import as_seen
-    from scopil.train.offpolicy import demo_pairs
+    from scopil.train.demo_data import demo_data
 
     env = open_env(env_id)
     try:
-        demo_pairs(as_seen(fit_to_env(demos, env), env), env)
+        demo_data(fit_to_env(demos, env), env)
     except DatasetError as error:
         return Check("environment", str(error), ok=False)
     finally:
@@ -167,7 +166,7 @@ def replay_env(demos: Demonstrations):
 
 
 def _check_replay(demos: Demonstrations) -> Iterator[Check]:
-    from scopil.evaluate.games import replay
+    from scopil.evaluate.episodes import replay
 
     env = replay_env(demos)
     starts = (

@@ -67,7 +67,7 @@ def show(
 
 
 def _show(demos: Demonstrations, plot: Path | None = None) -> None:
-    from scopil.evaluate.games import replay
+    from scopil.evaluate.episodes import replay
 
     env = demo_checks.replay_env(demos)
     draw = None if plot is None else _drawing(demos, env, plot)

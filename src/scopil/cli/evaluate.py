@@ -1,19 +1,21 @@
-"""`scopil evaluate RUN`: the paper's measures, a game and on average, as a table and as JSON."""
+"""`scopil evaluate RUN`: what a policy does, per episode and on average, as a table and as JSON."""
 
 import json
 from pathlib import Path
 from typing import Annotated, Literal
 
+import jax
 import tyro
 from rich.console import Console
 
 from scopil.agents import Agent, load
 from scopil.cli.options import named_function, option
-from scopil.evaluate import protocol
-from scopil.evaluate.games import with_cost
-from scopil.evaluate.metrics import average, measure
+from scopil.evaluate.adapters import agent_policy  # merge: agent.policy
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import average, measure_all
+from scopil.evaluate.starts import demos_for, starts_from
 from scopil.files import write_atomically
-from scopil.report.tables import per_game, print_measures
+from scopil.report.measure_tables import per_episode, print_measures
 
 
 def main(argv: list[str]) -> None:
@@ -22,38 +24,45 @@ def main(argv: list[str]) -> None:
 
 def evaluate(
     run: Annotated[
-        tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")
+        tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved agent", metavar="RUN")
     ],
-    starts: Annotated[
-        str | None, option("train, test or a file; default: train where that can be", "STARTS")
+    starts: Annotated[str, tyro.conf.arg(help="unseen, demonstrated or a file", metavar="STARTS")] = "unseen",
+    episodes: Annotated[
+        int | None, option("how many; default: 40 unseen starts, or one episode per given start", "N")
     ] = None,
-    games: Annotated[int | None, option("how many; default: one a start", "N")] = None,
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how actions are chosen")] = "greedy",
-    seed: Annotated[int, tyro.conf.arg(help="of the sampled actions")] = 0,
-    each: Annotated[bool, tyro.conf.arg(help="print every game")] = False,
-    cost: Annotated[
+    seed: Annotated[int, tyro.conf.arg(help="of the unseen starts and of the sampled actions")] = 0,
+    each: Annotated[bool, tyro.conf.arg(help="print every episode")] = False,
+    rules: Annotated[
         str | None,
         option(
-            "cost(obs, action, next_obs) to count violations by; default: the environment's", "MODULE:NAME"
+            "rules(obs, action, next_obs) to count violations by; default: the costs the environment reports",
+            "MODULE:NAME",
         ),
     ] = None,
     out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
 ) -> None:
-    """Play games and count what the demonstrator would not have done."""
+    """Play episodes and count violations."""
+    own_rules = None if rules is None else named_function(rules)
     agent: Agent = load(run)
-    starts = starts or protocol.usual_starts(agent.env, agent.demos or protocol.demos_for(agent.env_id))
-    law = None if cost is None else named_function(cost)
-    played = agent.play(starts, games, deterministic=policy == "greedy", seed=seed)
+    first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
+    played = player(agent.env, policy)(agent_policy(agent), first, jax.random.key(seed))
+    measures = measure_all(played, agent.env, own_rules)
     agent.env.close()
-    measures = [measure(game) for game in (played if law is None else with_cost(played, law))]
     mean = average(measures)
-    title = agent.algorithm.title
-    name = f"{title}, {policy}, {starts} starts"
-    rows = per_game(measures) if each else {}
+    name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
+    rows = per_episode(measures) if each else {}
     console = Console()
-    print_measures(console, rows | {f"{name} ({len(measures)} games)": mean})
-    where = Path(starts).stem if starts not in ("train", "test") else starts
+    print_measures(rows | {name: mean}, console=console)
+    where = starts if starts in ("unseen", "demonstrated") else Path(starts).stem
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{where}-{policy}.json"
-    result = {"policy": policy, "cost": cost, "starts": starts, "seed": seed, "mean": mean, "games": measures}
+    result = {
+        "policy": policy,
+        "rules": rules,
+        "starts": starts,
+        "seed": seed,
+        "mean": mean,
+        "episodes": measures,
+    }
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
     console.print(f"written: {target}")

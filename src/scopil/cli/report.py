@@ -1,23 +1,27 @@
-"""`scopil report RUN…`: training curves, trajectories and a table of what the policies do.
+"""`scopil report RUN…`: training curves, episodes and a table of what the policies do.
 
-Of a folder that `scopil reproduce` filled it writes the report card."""
+Of a folder that `scopil reproduce` filled it writes the study's report."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import option
-from scopil.cli.reproduce import is_reproduction, report_card
 from scopil.errors import ConfigError
+from scopil.evaluate.adapters import algorithm_name, learned_cost, load_state  # merge: see adapters.py
+from scopil.evaluate.offers import cost_drawing, drawing
+from scopil.experiments.planning import is_study_folder
+from scopil.experiments.results import Evaluator
 from scopil.files import write_atomically
-from scopil.report.curves import behaviour_panels, inner_panels, new_figure, save_curves
-from scopil.report.runs import Played, evaluation_rows, grouped, play_all, save_beliefs, save_trays
-from scopil.report.tables import markdown_table, print_measures
+from scopil.report.episode_pictures import save_costs, save_rows
+from scopil.report.measure_tables import markdown_table, print_measures
+from scopil.report.run_groups import IN_A_ROW, episode_rows, evaluation_rows, grouped
+from scopil.report.training_curves import behaviour_panels, inner_panels, new_figure, save_curves
 from scopil.train.run import Run
 
 
@@ -32,69 +36,92 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        option("where pictures and report.md go; default: the one run's folder, or ./report", "DIR"),
+        option(
+            "where pictures and report.md go; default: the run's folder for one run, else ./report", "DIR"
+        ),
     ] = None,
 ) -> None:
-    """Draw runs: seeds of one algorithm become a mean with a band, algorithms colours."""
+    """Report on runs. Seeds of one algorithm become a mean with a band; each algorithm has its colour."""
     if not runs:
         raise ConfigError("no run folders; want at least one: scopil report RUN…")
     new_figure()  # refuses before minutes of play when matplotlib is missing
-    if len(runs) == 1 and is_reproduction(runs[0]):
+    console = Console()
+    if len(runs) == 1 and is_study_folder(runs[0]):
         if out is not None:
-            raise ConfigError(f"the card of {runs[0]} is written there; leave --out away.")
-        return report_card(runs[0], Console())
+            raise ConfigError(f"the report of {runs[0]} is written into that folder; omit --out.")
+        from scopil.studies.running import report_study
+
+        report_study(runs[0], console)
+        return console.print(f"written: {runs[0] / 'report.html'} and report.md")
     opened = [Run.open(folder) for folder in dict.fromkeys(runs)]
     for run in opened:
-        run.newest_policy()
+        run.newest_policy()  # refuses a run without one
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))
-    console = Console()
-    played = _play(opened, console)
-    text = ["# Report\n"]
-    envs = list(dict.fromkeys(run.spec.env for run in opened))
-    for env in envs:
-        mine = [p for p in played if p.run.spec.env == env]
-        tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
-        text.append(_section(env, mine, out, tail, console))
+    evaluator = Evaluator()
+    try:
+        _evaluate(opened, evaluator, console)
+        text = ["# Report\n"]
+        envs = list(dict.fromkeys(run.spec.env for run in opened))
+        for env in envs:
+            mine = [run for run in opened if run.spec.env == env]
+            tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
+            text.append(_section(env, mine, out, tail, evaluator, console))
+    finally:
+        evaluator.close()
     write_atomically(out / "report.md", "\n".join(text).encode())
     console.print(f"written: {out / 'report.md'} and its pictures")
 
 
-def _play(runs: Sequence[Run], console: Console) -> list[Played]:
+def _evaluate(runs: Sequence[Run], evaluator: Evaluator, console: Console) -> None:
+    """Play what was not played yet: the report itself only reads folders."""
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("playing", total=len(runs))
-        return list(play_all(runs, lambda: bar.advance(task)))
+        task = bar.add_task("evaluating", total=len(runs))
+        for run in runs:
+            evaluator.evaluation(run)
+            bar.advance(task)
 
 
-def _section(env: str, played: Sequence[Played], out: Path, tail: str, console: Console) -> str:
+def _section(
+    env: str, runs: Sequence[Run], out: Path, tail: str, evaluator: Evaluator, console: Console
+) -> str:
     """Pictures and table of the runs on one environment; returns its part of report.md."""
-    groups = grouped([p.run for p in played])
-    of = {id(p.run): p for p in played}
-    together = {name: [of[id(run)] for run in runs] for name, runs in groups.items()}
-    metrics = {name: [run.metrics.rows() for run in runs] for name, runs in groups.items()}
-    pictures = [(f"curves{tail}.png", "Evaluations while training (greedy)")]
+    groups = grouped(runs)
+    metrics = {name: [run.metrics.rows() for run in group] for name, group in groups.items()}
+    pictures = [(f"curves{tail}.png", "Evaluations during training (greedy)")]
     save_curves(out / pictures[0][0], metrics, behaviour_panels(metrics), env)
     if inner := inner_panels(metrics):
         pictures.append((f"inner{tail}.png", "Inside the learner"))
         save_curves(out / pictures[1][0], metrics, inner, env)
-    for name, group in together.items():
-        file = f"games-{_slug(name)}{tail}.png"
-        if save_trays(out / file, name, group):
-            pictures.append((file, f"Games of {name} (greedy; unlawful states red)"))
-        file = f"constraint-{_slug(name)}{tail}.png"
-        if save_beliefs(out / file, group):
-            pictures.append(
-                (file, f"Where {name} believes the law runs (blue), and where it does (red outline)")
-            )
-    rows = evaluation_rows(together)
-    print_measures(console, rows, title=env)
+    opened = evaluator.env(runs[0])
+    for name, group in groups.items():
+        if (draw := drawing(opened)) is not None and (shown := episode_rows(group)):
+            file = f"episodes-{_slug(name)}{tail}.png"
+            save_rows(out / file, f"{name}, greedy", draw, shown)
+            pictures.append((file, f"Episodes of {name} (greedy)"))
+        if (draw := cost_drawing(opened)) is not None and (costs := _costs(group, opened)):
+            file = f"constraint-{_slug(name)}{tail}.png"
+            save_costs(out / file, draw, costs)
+            pictures.append((file, f"The cost that {name} has learned, with the true constraints outlined"))
+    rows = evaluation_rows(groups)
+    print_measures(rows, env, console)
     lines = [
         f"## {env}\n",
         markdown_table(rows),
-        "Mean over games, then mean ± standard deviation over seeds.\n",
+        "Mean over episodes, then mean ± standard deviation over seeds.\n",
     ]
     lines += [f"![{caption}]({file})\n" for file, caption in pictures]
-    runs = [p.run for p in played]
     return "\n".join([*lines, _list_of_runs(runs), *filter(None, map(_backward_steps, runs))])
+
+
+def _costs(group: Sequence[Run], env: Any) -> dict[str, Any]:
+    """The learned costs of the first seeds; empty for algorithms that learn none."""
+    found = {}
+    for run in group[:IN_A_ROW]:
+        cost = learned_cost(load_state(run.newest_policy(), env))
+        if cost is None:
+            return {}
+        found[f"seed {run.spec.seed}"] = cost
+    return found
 
 
 def _list_of_runs(runs: Sequence[Run]) -> str:
@@ -103,7 +130,7 @@ def _list_of_runs(runs: Sequence[Run]) -> str:
         rows = run.metrics.rows()
         done = rows[-1]["env_steps"] if rows else 0
         state = "finished" if run.finished else f"of {run.spec.steps:,}, unfinished"
-        lines.append(f"| {run.folder} | {run.spec.algorithm} | {run.spec.seed} | {done:,} | {state} |")
+        lines.append(f"| {run.folder} | {algorithm_name(run.spec)} | {run.spec.seed} | {done:,} | {state} |")
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +142,7 @@ def _backward_steps(run: Run) -> str | None:
         return None
     steps, phases = last["constraint/all_steps"], last["constraint/phases"]
     most = phases * run.note()["config"]["backward_iters"]
-    return f"{run.folder}: {steps:.0f} backward steps really made in {phases:.0f} phases, of at most {most:.0f}.\n"
+    return f"{run.folder}: {steps:.0f} backward steps made in {phases:.0f} phases, of at most {most:.0f}.\n"
 
 
 def _slug(name: str) -> str:

@@ -125,7 +125,7 @@ def _train(run: Run) -> int:
     if rows:
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
-        print_measures(console, {f"{title}, greedy, {starts} starts": last})
+        print_measures({f"{title}, greedy, {starts} starts": last}, console=console)
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
     return 0
 

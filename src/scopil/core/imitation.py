@@ -10,7 +10,9 @@ Actions = Int[Array, " B"] | Float[Array, "B A"]
 Scalar = float | Float[Array, ""]
 
 
-def nll_constraint(pi: Distribution, action: Actions, entropy_weight: Scalar, slack: Scalar) -> Float[Array, " B"]:
+def nll_constraint(
+    pi: Distribution, action: Actions, entropy_weight: Scalar, slack: Scalar
+) -> Float[Array, " B"]:
     """−log π(a|s) − δ: the demonstrator's KL up to a constant, no entropy (S-EiC, S-DGD-EiC)."""
     return -pi.log_prob(action) - slack
 

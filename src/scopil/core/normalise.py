@@ -20,23 +20,21 @@ class RunningStats(NamedTuple):
 
     mean: Float[Array, "*S"]
     var: Float[Array, "*S"]
-    count: Float[Array, ""]  # of observations
+    samples: Float[Array, ""]  # of observations
 
 
 def new_stats(shape: tuple[int, ...] = ()) -> RunningStats:
     return RunningStats(jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32), jnp.float32(1e-4))
 
 
-def update_stats(
-    stats: RunningStats | None, batch: Float[Array, "N *S"]
-) -> RunningStats | None:
+def update_stats(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> RunningStats | None:
     """The statistics of what was seen before and `batch` together (Chan et al. 1979)."""
     if stats is None:
         return None
     n = batch.shape[0]
-    total = stats.count + n
+    total = stats.samples + n
     delta = batch.mean(0) - stats.mean
-    spread = stats.var * stats.count + batch.var(0) * n + delta**2 * (stats.count * n / total)
+    spread = stats.var * stats.samples + batch.var(0) * n + delta**2 * (stats.samples * n / total)
     return RunningStats(stats.mean + delta * (n / total), spread / total, total)
 
 

@@ -1,10 +1,10 @@
-"""Statistics over independent runs. The unit is the seed: games of one policy share its faults, seeds do not."""
+"""Statistics over independent runs. The unit is the seed: episodes of one policy share its faults, seeds do not."""
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import combinations
 
 import numpy as np
+from scipy import stats as scipy_stats
 
 Values = Sequence[float] | np.ndarray
 Interval = tuple[float, float]
@@ -18,9 +18,7 @@ def mean_std(values: Values) -> tuple[float, float]:
 
 def iqm(values: Values) -> float:
     """Interquartile mean: the mean without the lowest and the highest ⌊n/4⌋ values (Agarwal et al. 2021)."""
-    ordered = np.sort(np.asarray(values, np.float64).ravel())
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    return float(scipy_stats.trim_mean(np.asarray(values, np.float64).ravel(), 0.25))
 
 
 def bootstrap_interval(
@@ -30,50 +28,44 @@ def bootstrap_interval(
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of a statistic of all values together. Each stratum (a setting: its values one a seed) is
+    """Percentile interval of a statistic of all values together. Each stratum (a setting: its values one per seed) is
     resampled by itself, so that every resample has as many seeds of each as there are."""
-    rng = np.random.default_rng(seed)
     arrays = [np.asarray(s, np.float64) for s in strata]
-    drawn = [a[rng.integers(len(a), size=(resamples, len(a)))] for a in arrays]
-    found = [statistic(row) for row in np.concatenate(drawn, axis=1)]
-    tail = 50.0 * (1.0 - level)
-    low, high = np.percentile(found, [tail, 100.0 - tail])
-    return float(low), float(high)
+    varied = [a for a in arrays if len(a) > 1]
+    single = [a for a in arrays if len(a) == 1]  # SciPy resamples two values or more
+    if not varied:
+        value = float(statistic(np.concatenate(single)))
+        return value, value
 
+    def resampled(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+        shape = samples[0].shape[:-1]
+        together = np.concatenate([*samples, *(np.broadcast_to(a, (*shape, 1)) for a in single)], axis=axis)
+        if statistic is iqm:  # at once for all resamples
+            return scipy_stats.trim_mean(together, 0.25, axis=axis)
+        return np.apply_along_axis(statistic, axis, together)
 
-def binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(X ≤ k) for X ~ Binomial(n, p), summed from logarithms: no term over- or underflows on the way."""
-    if p <= 0.0 or k >= n:
-        return 1.0
-    if p >= 1.0:
-        return 0.0
-    log_terms = [
-        math.lgamma(n + 1)
-        - math.lgamma(i + 1)
-        - math.lgamma(n - i + 1)
-        + i * math.log(p)
-        + (n - i) * math.log1p(-p)
-        for i in range(k + 1)
-    ]
-    top = max(log_terms)
-    return min(1.0, math.exp(top) * math.fsum(math.exp(t - top) for t in log_terms))
+    found = scipy_stats.bootstrap(
+        varied,
+        resampled,
+        n_resamples=resamples,
+        vectorized=True,
+        paired=False,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
     """Exact one-sided upper bound on a probability after k hits in n trials: the p with P(X ≤ k) = 1 − level.
 
-    The trials are taken to be independent. Games of one policy are not quite, so over few seeds read it with the
+    The trials are taken to be independent. Episodes of one policy are not quite, so over few seeds read it with the
     share of unsafe seeds beside it.
     """
     if not 0 <= k <= n or n < 1:
         raise ValueError(f"{k} hits in {n} trials")
-    if k == n:
-        return 1.0
-    low, high = k / n, 1.0
-    for _ in range(80):  # halves: beyond the precision of a double
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if binomial_cdf(k, n, middle) > 1.0 - level else (low, middle)
-    return high
+    return 1.0 if k == n else float(scipy_stats.beta.ppf(level, k + 1, n - k))
 
 
 def unsafe_share(avoidable: Values) -> float:
@@ -86,16 +78,15 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
 
     When drawn, the observed split counts as one of the draws, so that p is never 0.
     """
-    pooled = np.concatenate([np.asarray(a, np.float64), np.asarray(b, np.float64)])
-    n, total = len(a), len(pooled)
-    observed = abs(np.mean(a) - np.mean(b))
-    exact = math.comb(total, n) <= EXACT_UP_TO
-    if exact:
-        chosen = np.array(list(combinations(range(total), n)))
-    else:
-        rng = np.random.default_rng(seed)
-        chosen = np.argsort(rng.random((EXACT_UP_TO, total)), axis=1)[:, :n]
-    sums = pooled[chosen].sum(axis=1)
-    gaps = np.abs(sums / n - (pooled.sum() - sums) / (total - n))
-    as_far = int(np.sum(gaps >= observed - 1e-12 * max(1.0, observed)))
-    return as_far / len(gaps) if exact else (as_far + 1) / (len(gaps) + 1)
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    splits = math.comb(len(a) + len(b), len(a))
+    found = scipy_stats.permutation_test(
+        (a, b),
+        lambda a, b, axis: np.abs(np.mean(a, axis=axis) - np.mean(b, axis=axis)),
+        permutation_type="independent",
+        vectorized=True,
+        n_resamples=min(splits, EXACT_UP_TO),  # all of them when they are few
+        alternative="greater",  # of the absolute difference
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)

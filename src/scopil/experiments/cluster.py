@@ -1,10 +1,9 @@
-"""Runs on a Ray cluster. Nodes share nothing: a run's files travel to a node, and come back as it writes them.
+"""Runs on a Ray cluster. Nodes share no disk: a run's files are sent to a node, and come back as it writes them.
 
-A task is one run, trained by the same process a local engine starts. When its node dies, the run goes on from what had
-come back, on another node. scopil must be installed on every node.
+A task is one run, trained by the same process a local engine starts. When its node dies, the run continues on
+another node from what had come back. scopil must be installed on every node.
 """
 
-import fcntl
 import os
 import tempfile
 import time
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from scopil.errors import ConfigError
+from scopil.evaluate.adapters import lock  # merge: scopil.files.lock
 from scopil.experiments.local import LOG, Process
 from scopil.files import write_atomically
 
-LOOK = 1.0  # seconds between two looks at a run's files
+POLICY = "policy.safetensors"
+LOOK = 1.0  # seconds between two checks of a run's files
 LOSSES = 5  # of one run in a row with nothing new in between, before it counts as failed
 Files = dict[str, bytes]  # by path within the run's folder
 Stamps = dict[str, tuple[int, int]]  # time of the last change and size
@@ -30,7 +31,10 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False}
         if address is None:
-            options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # for nobody else
+            options |= {
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }  # not reachable from elsewhere
         try:
             ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -52,8 +56,7 @@ class Task:
 
     def __init__(self, folder: Path, train: Any):
         self._folder, self._train = folder, train
-        self._lock = (folder / ".lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = lock(folder / ".lock")
         self._losses = 0
         self._submit()
 
@@ -61,7 +64,7 @@ class Task:
         self._stream = self._train.remote(self._folder.name, _news(self._folder, {})[0])
 
     def poll(self) -> int | None:
-        """Take what has come back. The exit code of the run's process, or None while it is going."""
+        """Collect what has come back. Returns the exit code of the run's process, or None while it is running."""
         ray = _ray()
         while ray.wait([self._stream], timeout=0)[0]:
             try:
@@ -81,19 +84,19 @@ class Task:
                 return self._end(code)
         return None
 
-    def _end(self, code: int, words: str = "") -> int:
-        if words:
+    def _end(self, code: int, message: str = "") -> int:
+        if message:
             with (self._folder / LOG).open("a") as log:
-                print(words, file=log)
-        self._lock.close()
+                print(message, file=log)
+        self._lock.release()
         return code
 
     def stop(self) -> None:
-        """What has come back stays; the run goes on from its newest checkpoint another time."""
+        """What has come back stays; another time the run continues from its newest checkpoint."""
         _ray().cancel(self._stream, force=False, recursive=True)
 
     def wait(self) -> None:
-        self._lock.close()
+        self._lock.release()
 
 
 # --- on a node ----------------------------------------------------------------------------------------------------
@@ -123,13 +126,13 @@ def _train(name: str, files: Files) -> Iterator[tuple[Files, list[str], int | No
 
 
 def _rank(path: str) -> int:
-    """A checkpoint must never be without the lines before it, nor a policy without everything else."""
-    return 2 if path == "policy.ckpt" else 1 if path.startswith("checkpoints/") else 0
+    """A checkpoint must never exist without the log lines before it, nor a policy without everything else."""
+    return 2 if path == POLICY else 1 if path.startswith("checkpoints/") else 0
 
 
 def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
-    """The files that were not there or not so before, and the stamps of all. Claims are read first, so that what they
-    rest on is at least as new."""
+    """The files that are new or changed, and the stamps of all. Policies and checkpoints are read first, so that the
+    logs they depend on are at least as new."""
     news: Files = {}
     stamps: Stamps = {}
     paths = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
@@ -146,7 +149,7 @@ def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
 
 
 def _write(folder: Path, files: Files, there: list[str]) -> None:
-    """Claims last, and only then forget the checkpoints that are no longer there."""
+    """Policies and checkpoints last, and only then delete the checkpoints that no longer exist."""
     for path in sorted(files, key=_rank):
         write_atomically(folder / path, files[path])
     for old in (folder / "checkpoints").glob("*"):

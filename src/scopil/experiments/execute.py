@@ -1,10 +1,9 @@
 """A list of runs on an engine: local processes, or a Ray cluster.
 
-Stopping at any moment loses nothing: call again, finished runs are kept, unfinished ones go on, and a failed one does
-not take the others with it.
+It can be stopped at any moment. Called again, finished runs are kept and unfinished ones continue; a failed run does
+not stop the others.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -15,8 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from scopil.errors import ConfigError
-from scopil.experiments.local import Local, last_words
+from scopil.errors import ConfigError, ScopilError
+from scopil.evaluate.adapters import algorithm, algorithm_name, is_locked  # merge: see adapters.py
+from scopil.experiments.local import Local, last_line
 from scopil.train.run import Run, RunSpec
 
 POLL = 0.3  # seconds
@@ -25,7 +25,7 @@ LAST_LINE = 4_096  # bytes that hold it
 
 @runtime_checkable
 class Job(Protocol):
-    """One run under way."""
+    """One run in progress."""
 
     def poll(self) -> int | None: ...
     def stop(self) -> None: ...
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 
 def prepare(folder: Path, spec: RunSpec) -> Run:
-    """The run in `folder`: found again, or begun."""
+    """The run in `folder`: opened, or created."""
     if not (folder / "run.json").exists():
         return Run.create(folder, spec)
     found, wanted = Run.open(folder), Run(folder, spec)
@@ -49,7 +49,7 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
         f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)
     ]:
         raise ConfigError(
-            f"{folder} was begun with {', '.join(odd[:3])}: name another folder, or remove this one."
+            f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one."
         )
     return found
 
@@ -59,15 +59,52 @@ def _flat(note: dict[str, Any]) -> dict[str, Any]:
     return note | note.pop("config")
 
 
+def train_runs(
+    out: str | Path,
+    algorithms: Sequence[str],
+    env: str,
+    demos: str | None = None,
+    *,
+    steps: int,
+    seeds: int = 1,
+    workers: int = 2,
+    **options: Any,
+) -> list[Run]:
+    """Train several algorithms side by side, each in a process of its own. Called again it continues.
+
+    Args:
+        out: the runs go to `out/<algorithm>-<seed>`.
+        algorithms: names, as on the command line.
+        env: a Gymnasium id.
+        demos: a shipped set, a file or `minari:ID`.
+        steps: environment steps per run.
+        seeds: runs per algorithm.
+        workers: runs at a time, one core each.
+        options: further fields of `RunSpec`, such as `checkpoint_every`.
+    """
+    runs = [
+        prepare(
+            Path(out) / f"{name}-{seed}",
+            RunSpec(algorithm=algorithm(name), env=env, demos=demos, seed=seed, steps=steps, **options),
+        )
+        for seed in range(seeds)
+        for name in algorithms
+    ]
+    if failed := execute_with_progress(runs, workers):
+        raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
+    return runs
+
+
 def execute(
     runs: Sequence[Run],
     workers: int = 2,
     observe: Callable[[Collection[Path], dict[Path, str]], None] = lambda going, failed: None,
     engine: Engine | None = None,
 ) -> dict[Path, str]:
-    """Train every unfinished run, at most `workers` at a time. Returns the last words of those that failed.
+    """Train every unfinished run, at most `workers` at a time. Returns the last line of the log of those that
+    failed.
 
-    A run that another process is training (a worker outlives a killed parent) is left to it, and waited for.
+    A run that another process is training (a worker may outlive a killed parent) is not started; it is waited for.
     """
     engine = engine or Local()
     waiting = [run for run in runs if not run.finished]
@@ -76,7 +113,7 @@ def execute(
     try:
         while waiting or going:
             waiting = [run for run in waiting if not run.finished]
-            # Busy first: a run finishes before its lock is let go.
+            # The lock first: a run finishes before it is released.
             free = (run for run in list(waiting) if not _busy(run) and not run.finished)
             while len(going) < workers and (run := next(free, None)):
                 waiting.remove(run)
@@ -86,7 +123,7 @@ def execute(
                 if (code := job.poll()) is not None:
                     del going[folder]
                     if code:
-                        failed[folder] = last_words(folder)
+                        failed[folder] = last_line(folder)
             observe(going, failed)
     finally:
         for job in going.values():
@@ -99,7 +136,7 @@ def execute(
 def execute_with_progress(
     runs: Sequence[Run], workers: int = 2, console: Console | None = None, engine: Engine | None = None
 ) -> dict[Path, str]:
-    """`execute`, with a bar for everything together and one for each run under way, and a line for each that ends."""
+    """`execute`, with a bar for everything together and one for each run in progress, and a line for each that ends."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -110,17 +147,17 @@ def execute_with_progress(
         run.folder: bar.add_task(name(run), total=run.spec.steps, visible=False, left="") for run in runs
     }
     everything = bar.add_task("all runs", total=sum(run.spec.steps for run in runs), left="")
-    told = {run.folder for run in runs if run.finished}
+    reported = {run.folder for run in runs if run.finished}
 
     def look(going: Collection[Path], failed: dict[Path, str]) -> None:
         done = {run.folder: steps_done(run) for run in runs}
         left = remaining_seconds(runs, workers)
         for run in runs:
             bar.update(tasks[run.folder], completed=done[run.folder], visible=run.folder in going)
-            if run.folder not in told and (run.finished or run.folder in failed):
-                told.add(run.folder)
+            if run.folder not in reported and (run.finished or run.folder in failed):
+                reported.add(run.folder)
                 end = f"failed: {failed[run.folder]}" if run.folder in failed else "finished"
-                words = f"{name(run)} {end} ({len(told)} of {len(runs)}{_words(left)})"
+                words = f"{name(run)} {end} ({len(reported)} of {len(runs)}{_words(left)})"
                 bar.console.print(words, markup=False, highlight=False)
         bar.update(everything, completed=sum(done.values()), left=_words(left))
 
@@ -130,7 +167,7 @@ def execute_with_progress(
 
 
 def name(run: Run) -> str:
-    """Setting and method: `simple/scopil-3`."""
+    """Setting, method and seed: `simple/scopil-3`."""
     return "/".join(run.folder.parts[-2:])
 
 
@@ -140,21 +177,21 @@ def steps_done(run: Run) -> int:
 
 
 def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
-    """What is left over what each algorithm was last seen to do; one not seen yet is taken for the average."""
+    """Steps left divided by the last speed of each algorithm; one without a speed yet counts as the average."""
     rates: dict[str, list[float]] = {}
     for run in runs:
         if rate := _last_timing(run).get("steps_per_second"):
-            rates.setdefault(run.spec.algorithm, []).append(rate)
+            rates.setdefault(algorithm_name(run.spec), []).append(rate)
     if not rates:
         return None
     mean = {algorithm: sum(seen) / len(seen) for algorithm, seen in rates.items()}
     typical = sum(mean.values()) / len(mean)
-    left = [(r.spec.steps - steps_done(r)) / mean.get(r.spec.algorithm, typical) for r in runs]
+    left = [(r.spec.steps - steps_done(r)) / mean.get(algorithm_name(r.spec), typical) for r in runs]
     return max(sum(left) / workers, *left, 0.0)
 
 
 def _last_timing(run: Run) -> dict[str, Any]:
-    """The last whole line, without reading the rest: this is asked three times a second of every run."""
+    """The last complete line, without reading the rest: this is called three times a second for every run."""
     try:
         with run.timing.path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINE))
@@ -174,12 +211,4 @@ def _words(seconds: float | None) -> str:
 
 def _busy(run: Run) -> bool:
     """Whether a process is training the run now."""
-    lock = run.folder / ".lock"
-    if not lock.exists():
-        return False
-    with lock.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+    return is_locked(run.folder / ".lock")

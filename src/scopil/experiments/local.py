@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 LOG = "log.txt"
-# One thread a run: handing each small operation to another thread costs more than the operation.
+# One thread per run: handing each small operation to another thread costs more than the operation.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 PARENT = "SCOPIL_PARENT"
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -22,7 +22,7 @@ class Local:
 
 
 class Process:
-    """One run under way."""
+    """One run in progress."""
 
     def __init__(self, folder: Path):
         with (folder / LOG).open("ab") as log:
@@ -35,11 +35,11 @@ class Process:
             )
 
     def poll(self) -> int | None:
-        """The exit code, or None while it is going."""
+        """The exit code, or None while it is running."""
         return self._popen.poll()
 
     def stop(self) -> None:
-        """Ask for a checkpoint and an end; `wait` for it."""
+        """Ask it to save a checkpoint and stop; `wait` for that."""
         self._popen.terminate()
 
     def wait(self) -> None:
@@ -47,9 +47,9 @@ class Process:
 
 
 def stop_with_parent() -> None:
-    """In a child that `Process` made: when the parent dies, however it dies, save and stop (SIGTERM).
+    """In a child that `Process` started: when the parent dies, for whatever reason, save and stop (SIGTERM).
 
-    Linux alone offers it; elsewhere a run outlives a killed parent, and the next one waits for it.
+    Only Linux offers this. Elsewhere a run outlives a killed parent, and the next one waits for it.
     """
     if (parent := os.environ.get(PARENT)) and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -57,8 +57,8 @@ def stop_with_parent() -> None:
             sys.exit(1)
 
 
-def last_words(folder: Path) -> str:
-    """The last line a run's process wrote."""
+def last_line(folder: Path) -> str:
+    """The last line that a run's process wrote."""
     log = folder / LOG
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

@@ -1,115 +1,156 @@
-"""What runs came to: every finished run played once, and the figures of all of them in files that depend on the
-runs alone. Two sets of equal runs give equal bytes; what the clock says goes to another file."""
+"""What runs achieved: every finished run is played once into its folder, and the figures of all of them go to files
+that depend on the runs alone. Two sets of equal runs give equal bytes; wall-clock times go to a file of their own."""
 
 import csv
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from scopil.agents import Agent, load
-from scopil.algos import ALGORITHMS
-from scopil.envs.functional import BatchEnv, CompiledEnv
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
-from scopil.evaluate import protocol, stats
-from scopil.evaluate.metrics import Measures, average, measure
-from scopil.evaluate.modes import has_pairs, mode_coverage
+from scopil.errors import ConfigError, DatasetError
+from scopil.evaluate.adapters import (
+    Policy,
+    load_policy,
+    load_state,
+)  # merge: scopil.policy.Policy.load, scopil.load
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import Measures, average, measure_all
+from scopil.evaluate.offers import drawing
+from scopil.evaluate.rules import Rules
+from scopil.evaluate.starts import demos_for, starts_from
+from scopil.evaluate.stored import read_evaluation, write_evaluation
+from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
 from scopil.experiments.execute import name, steps_done
-from scopil.experiments.paper import Cell
 from scopil.files import write_atomically
+from scopil.studies.base import FinishedRun, Study
 from scopil.train.run import Run
 
-FORMAT = 1  # of evaluation.json; another number is played again
-EVALUATIONS = ("greedy/train", "sampled/train", "greedy/test", "sampled/test")
-SAFE = 0.025  # avoidable violations a game: one in forty games
-MODES_SEED = 1
+FORMAT = 2  # of results.json
 DUALS = ("dual/lambda", "alpha/value")
 
 
-class Result(NamedTuple):
-    """One finished run."""
-
-    cell: Cell
-    seed: int
-    steps: int  # of the environment, as made
-    # Steps at the first evaluation in training with at most SAFE avoidable violations a game.
-    first_safe: int | None
-    peaks: dict[str, float]  # of the duals, in the second half of training
-    means: dict[str, Measures]  # by evaluation, over its games
-    games: dict[str, int]
-    bad_games: dict[str, int]  # with an avoidable violation
-    modes: Measures | None  # of sampled play from the paired starts
-
-
 class Evaluator:
-    """Plays finished runs, each once: the games' measures are kept in the run's folder."""
+    """Plays runs, each once: what was played is kept in the run's folder (`scopil.evaluate.stored`).
 
-    def __init__(self) -> None:
+    Without a study a run is played under the four usual evaluations, as far as they are possible.
+    """
+
+    def __init__(self, study: Study | None = None) -> None:
+        self._study = study
         self._envs: dict[str, BatchEnv] = {}  # runs on one environment share compiled code
 
+    def env(self, run: Run) -> BatchEnv:
+        if run.spec.env not in self._envs:
+            self._envs[run.spec.env] = open_env(run.spec.env)
+        return self._envs[run.spec.env]
+
+    def close(self) -> None:
+        for env in self._envs.values():
+            env.close()
+
     def result(self, cell: Cell, run: Run) -> Result:
-        found = self.evaluation(run)
-        games: dict[str, list[Measures]] = found["games"]
+        found = self.evaluation(run, cell.setting)
+        measures: dict[str, list[Measures]] = found["measures"]
         return Result(
             cell=cell,
             seed=run.spec.seed,
             steps=found["env_steps"],
             first_safe=first_safe(run),
             peaks=peaks(run),
-            means={key: average(each) for key, each in games.items()},
-            games={key: len(each) for key, each in games.items()},
-            bad_games={key: sum(m["avoidable"] > 0 for m in each) for key, each in games.items()},
-            modes=found["modes"],
+            means={key: average(each) for key, each in measures.items()},
+            episodes={key: len(each) for key, each in measures.items()},
+            violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
+            extra=found["extra"],
         )
 
-    def agent(self, run: Run) -> Agent:
-        if run.spec.env not in self._envs:
-            self._envs[run.spec.env] = open_env(run.spec.env)
-        return load(run.folder, env=self._envs[run.spec.env])
-
-    def evaluation(self, run: Run) -> dict[str, Any]:
-        """evaluation.json of a finished run, written when it is missing, damaged or of another policy."""
-        file = run.folder / "evaluation.json"
-        digest = hashlib.sha256(run.policy_file.read_bytes()).hexdigest()
-        try:
-            kept = json.loads(file.read_text())
-            if (kept["format"], kept["policy"]) == (FORMAT, digest):
-                return kept
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        agent = self.agent(run)
-        made = {
-            "format": FORMAT,
-            "policy": digest,
-            "env_steps": agent.num_timesteps,
-            "games": {key: _play(agent, key) for key in EVALUATIONS},
-            "modes": _modes(agent),
+    def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
+        """The evaluation of a run's newest policy, made when it is missing, damaged or of another policy."""
+        file, study = run.newest_policy(), self._study
+        rules = None if study is None or setting is None else study.settings[setting].rules
+        made_from = {
+            "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "study": None if study is None else study.name,
+            "episodes": None if study is None else study.episodes,
         }
-        write_atomically(file, json.dumps(made).encode() + b"\n")
-        return made
+        kept = read_evaluation(run.folder, made_from)
+        if kept is None and study is None:  # an evaluation made for a study serves as well
+            kept = read_evaluation(run.folder)
+            kept = kept if kept is not None and kept["made_from"]["policy"] == made_from["policy"] else None
+        return kept or self._evaluate(run, file, made_from, rules)
+
+    def _evaluate(
+        self, run: Run, file: Path, made_from: Mapping[str, Any], rules: Rules | None
+    ) -> dict[str, Any]:
+        env, study = self.env(run), self._study
+        policy, env_steps = load_policy(file, env)
+        demos = run.demos() or demos_for(run.spec.env)
+        keys = EVALUATIONS if study is None else study.evaluations
+        measures, pictured = {}, {}
+        for key in keys:
+            episodes = _play(env, policy, key, demos, made_from["episodes"])
+            if episodes is None:
+                continue
+            measures[key] = measure_all(episodes, env, rules)
+            if key.startswith("greedy/") and drawing(env) is not None:
+                pictured[key] = episodes
+        extra: dict[str, Measures] = {}
+        if study is not None and study.extra is not None:
+            extra = study.extra(FinishedRun(run, env, demos, policy, lambda: load_state(file, env)))
+        found = {"env_steps": env_steps, "measures": measures, "extra": extra}
+        return write_evaluation(run.folder, made_from, found, pictured)
 
 
-def _play(agent: Agent, key: str) -> list[Measures]:
-    policy, _, starts = key.partition("/")
-    return [measure(game) for game in agent.play(starts, deterministic=policy == "greedy")]
-
-
-def _modes(agent: Agent) -> Measures | None:
-    demos = agent.demos
-    if demos is None or not has_pairs(demos) or not isinstance(agent.env, CompiledEnv):
+def _play(
+    env: BatchEnv, policy: Policy, key: str, demos: Demonstrations | None, episodes: int | None
+) -> list[Any] | None:
+    """None where there are no demonstrated starts."""
+    mode, _, which = key.partition("/")
+    try:
+        first = starts_from(which, env, demos, episodes)
+    except DatasetError:
         return None
-    play = protocol.player(agent.env, agent.algorithm, "sampled")
-    found = mode_coverage(
-        agent.env, demos, lambda first: play(agent.learner, first, jax.random.key(MODES_SEED))
-    )
-    return found.measures()
+    return player(env, "greedy" if mode == "greedy" else "sampled")(policy, first, jax.random.key(0))
+
+
+def evaluate_study(
+    study: Study, runs: Mapping[Cell, Sequence[Run]], advance: Callable[[], None] = lambda: None
+) -> dict[Cell, list[Result]]:
+    """The results of all finished runs."""
+    evaluator = Evaluator(study)
+    results: dict[Cell, list[Result]] = {}
+    try:
+        for cell, mine in runs.items():
+            for run in mine:
+                if run.finished:
+                    results.setdefault(cell, []).append(evaluator.result(cell, run))
+                    advance()
+    finally:
+        evaluator.close()
+    return results
+
+
+def reference_measures(study: Study, setting: str) -> dict[str, Measures]:
+    """Means of the study's reference episodes, a demonstrator's for example, counted by the same rules."""
+    if study.references is None:
+        return {}
+    kept = study.settings[setting]
+    env = open_env(kept.env)
+    try:
+        found = study.references(setting, study.episodes or 40)
+        return {name: average(measure_all(each, env, kept.rules)) for name, each in found.items()}
+    finally:
+        env.close()
 
 
 def first_safe(run: Run) -> int | None:
+    """Steps at the first evaluation in training with at most SAFE avoidable violations per episode."""
     for row in run.metrics.rows():
         if row.get("eval/avoidable") is not None and row["eval/avoidable"] <= SAFE:
             return row["env_steps"]
@@ -123,65 +164,35 @@ def peaks(run: Run) -> dict[str, float]:
 
 
 def state(run: Run) -> str:
-    """Where an unfinished run stands."""
+    """How far an unfinished run has come."""
     done = steps_done(run)
-    return f"{done:,} of {run.spec.steps:,} steps" if done else "not begun"
+    return f"{done:,} of {run.spec.steps:,} steps" if done else "not started"
 
 
-class Summary(NamedTuple):
-    """A cell's runs under one evaluation."""
-
-    seeds: int
-    steps: int  # a run
-    measures: dict[str, tuple[float, float]]  # mean ± deviation over seeds
-    iqm: float  # of violations a game
-    interval: stats.Interval  # 95 %, of the iqm
-    p_avoidable: float  # 95 % upper bound on the probability that a game has an avoidable violation
-    unsafe: float  # share of seeds with one
+# --- results.json and results.csv ---------------------------------------------------------------------------------
 
 
-def summarise(results: Sequence[Result], evaluation: str) -> Summary:
-    means = [r.means[evaluation] for r in results]
-    violations = [m["violations"] for m in means]
-    return Summary(
-        seeds=len(results),
-        steps=max(r.steps for r in results),
-        measures={key: stats.mean_std([m[key] for m in means]) for key in means[0]},
-        iqm=stats.iqm(violations),
-        interval=stats.bootstrap_interval([violations]),
-        p_avoidable=stats.clopper_pearson_upper(
-            sum(r.bad_games[evaluation] for r in results), sum(r.games[evaluation] for r in results)
-        ),
-        unsafe=stats.unsafe_share([m["avoidable"] for m in means]),
-    )
-
-
-def by_cell(results: Sequence[Result]) -> dict[Cell, list[Result]]:
-    groups: dict[Cell, list[Result]] = {}
-    for result in sorted(results, key=lambda r: (list(ALGORITHMS).index(r.cell.algorithm), r.seed)):
-        groups.setdefault(result.cell, []).append(result)
-    return groups
-
-
-def as_json(budget: str, results: Sequence[Result], missing: Mapping[str, str]) -> dict[str, Any]:
+def as_json(budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> dict[str, Any]:
     runs = []
     for r in results:
         row = r._asdict()
         runs.append(row.pop("cell")._asdict() | row)
-    order = lambda row: (row["setting"], row["algorithm"], row["seed"])  # noqa: E731
-    return {"budget": budget, "runs": sorted(runs, key=order), "missing": dict(sorted(missing.items()))}
+    order = lambda row: (row["setting"], row["method"], row["seed"])  # noqa: E731
+    body = {"format": FORMAT, "budget": budget, "runs": sorted(runs, key=order)}
+    return body | {"unfinished": dict(sorted(missing.items()))}
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """A line for each run and evaluation."""
+    """One line per run and evaluation."""
     names = sorted({key for r in results for means in r.means.values() for key in means})
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["setting", "algorithm", "seed", "env_steps", "policy", "starts", "games", "bad_games", *names])
+    write(["setting", "method", "seed", "env_steps", "policy", "starts", "episodes", "violating", *names])
     for r in sorted(results, key=lambda r: (*r.cell, r.seed)):
-        for key in EVALUATIONS:
-            means = [r.means[key].get(n, "") for n in names]
-            write([*r.cell, r.seed, r.steps, *key.split("/"), r.games[key], r.bad_games[key], *means])
+        for key, means in r.means.items():
+            policy, _, starts = key.partition("/")
+            values = [means.get(n, "") for n in names]
+            write([*r.cell, r.seed, r.steps, policy, starts, r.episodes[key], r.violating[key], *values])
     return text.getvalue()
 
 
@@ -191,12 +202,43 @@ def save(out: Path, budget: str, results: Sequence[Result], missing: Mapping[str
     write_atomically(out / "results.csv", as_csv(results).encode())
 
 
-# --- the clock: in a file of its own ------------------------------------------------------------------------------
+def load(out: Path) -> tuple[str, dict[Cell, list[Result]]]:
+    """Budget and results of a results.json; no run folder is needed."""
+    try:
+        body = json.loads((out / "results.json").read_text())
+        if "format" not in body:
+            body = _first_format(body)
+        rows = [Result(cell=Cell(r.pop("setting"), r.pop("method")), **r) for r in body["runs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{out / 'results.json'} cannot be read: {error}.") from error
+    results: dict[Cell, list[Result]] = {}
+    for result in rows:
+        results.setdefault(result.cell, []).append(result)
+    return body["budget"], results
 
 
-class Timing(NamedTuple):
-    seconds: float  # of training, compilation included, start-up of Python not
-    to_first_safe: float | None  # seconds until then
+def _first_format(body: dict[str, Any]) -> dict[str, Any]:
+    """The figures committed before format 2 say train and test starts, games, and modes."""
+
+    def renamed(by_key: dict[str, Any]) -> dict[str, Any]:
+        return {
+            k.replace("/train", "/demonstrated").replace("/test", "/unseen"): v for k, v in by_key.items()
+        }
+
+    runs = []
+    for r in body["runs"]:
+        counts = {"episodes": renamed(r["games"]), "violating": renamed(r["bad_games"])}
+        extra = {} if r["modes"] is None else {"modes": r["modes"]}
+        kept = {key: r[key] for key in ("setting", "seed", "steps", "first_safe", "peaks")}
+        runs.append(kept | counts | {"method": r["algorithm"], "means": renamed(r["means"]), "extra": extra})
+    return {"budget": body["budget"], "runs": runs}
+
+
+def all_of(results: Results) -> list[Result]:
+    return [result for each in results.values() for result in each]
+
+
+# --- wall-clock: in a file of its own -----------------------------------------------------------------------------
 
 
 def timing(run: Run) -> Timing:
@@ -208,10 +250,10 @@ def timing(run: Run) -> Timing:
     return Timing(spent[-1][1], until[0] if until else None)
 
 
+def timings(runs: Iterable[Run]) -> dict[str, Timing]:
+    return {name(run): timing(run) for run in runs if run.finished and run.timing.path.exists()}
+
+
 def save_timings(out: Path, timings: Mapping[str, Timing]) -> None:
     rows = {key: t._asdict() for key, t in sorted(timings.items())}
     write_atomically(out / "timing.json", json.dumps(rows, indent=1).encode() + b"\n")
-
-
-def timings(runs: Sequence[Run]) -> dict[str, Timing]:
-    return {name(run): timing(run) for run in runs if run.finished}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import export
 
 from scopil.core.gaussian import SquashedGaussian
+from scopil.core.heads import DiscreteHead
 from scopil.export.interface import checked_path, description, obs_dim, outputs
 from scopil.files import write_atomically
 from scopil.policy import Policy
@@ -45,6 +46,7 @@ def _program(policy: Policy) -> Any:
         if isinstance(pi, SquashedGaussian):
             actions = {"action": head.to_env(pi.mode()), "sampled_action": head.to_env(pi.at(noise)[0])}
             return actions | {"mean": pi.mean, "std": jnp.exp(pi.log_std)}
+        assert isinstance(head, DiscreteHead)
         sampled = jnp.argmax(pi.log_probs + noise, axis=-1)
         return {
             "action": pi.mode() + head.start,

@@ -21,7 +21,7 @@ class Items(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table of strings. The first cell of a row is its name; `quiet` rows (the paper's) are set apart."""
+    """A table of strings. The first cell of a row is its name; `quiet` rows (published ones) are set apart."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]

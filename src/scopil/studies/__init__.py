@@ -1,1 +1,48 @@
-"""Studies: everything about one task in one place (environment, rules, demonstrations, pictures, published figures)."""
+"""Studies: each owns everything about one task. `find` looks one up by name."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from scopil.errors import ConfigError
+
+if TYPE_CHECKING:
+    from scopil.studies.base import Study
+
+GROUP = "scopil.studies"  # entry points of other packages: name = "module:STUDY"
+_OURS = {
+    "paper": "scopil.studies.marble_maze.study:STUDY",
+    "half-cheetah-wall": "scopil.studies.half_cheetah_study:STUDY",
+    "lunar-lander": "scopil.studies.lunar_lander:STUDY",
+    "lap-grid-world": "scopil.studies.lap_grid_study:STUDY",
+}
+
+
+def names() -> list[str]:
+    """Every study that can be found, without importing any."""
+    return list(dict.fromkeys([*_OURS, *(point.name for point in entry_points(group=GROUP))]))
+
+
+def find(name: str) -> "Study":
+    """A study of ours, or of an installed package."""
+    if name in _OURS:
+        module, _, attribute = _OURS[name].partition(":")
+        return getattr(import_module(module), attribute)
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return _checked(point.load(), point.value)
+    raise ConfigError(f"no study {name!r}; there are {', '.join(names())}.")
+
+
+def registered() -> "dict[str, Study]":
+    return {name: find(name) for name in names()}
+
+
+def _checked(found: Any, source: str) -> "Study":
+    from scopil.studies.base import Study
+
+    if not isinstance(found, Study):
+        raise ConfigError(
+            f"entry point {source} is a {type(found).__name__}; want a scopil.studies.base.Study."
+        )
+    return found

@@ -142,7 +142,8 @@ class Loop:
 
     def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
         """One step of every environment, into the replay."""
-        assert state.env is not None and state.replay is not None
+        assert state.env is not None
+        assert state.replay is not None
         policy = self.algorithm.policy(state.learner)
         env, so_far, kept, sums = self._step(policy, state.env, state.episode_return, key)
         state = state._replace(
@@ -189,16 +190,15 @@ class Loop:
     def _data(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey) -> Data:
         data = Data()
         wanted: list[tuple[int, Any]] = []
-        if self._wants("replay"):
-            assert state.replay is not None
+        if state.replay is not None:
             wanted.append((cfg.batch_size, state.replay.size))
         if self._wants("demo_batch"):
             assert self.demos is not None
             wanted.append((cfg.demo_batch_size, len(self.demos.transitions.obs)))
         index = list(uniform_indices(key, *wanted)) if wanted else []
-        if self._wants("replay"):
-            collected_batch = ring.take(state.replay, index.pop(0), self._kept_shape())
-            data = _with_steps(data, "replay", collected_batch, collected)
+        if state.replay is not None:
+            batch = ring.take(state.replay, index.pop(0), self._kept_shape())
+            data = _with_steps(data, "replay", batch, collected)
         if self._wants("rollout"):
             data = _with_steps(data, "rollout", collected, collected)
         if self.demos is not None:

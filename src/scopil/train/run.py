@@ -223,8 +223,16 @@ class Run:
 
     def note(self, trainer: Trainer | None = None) -> dict[str, Any]:
         """What run.json, and every policy file, says of the run."""
-        spec = {f: getattr(self.spec, f) for f in ("env", "demos", "seed", "steps", "eval_every", "checkpoint_every")}
-        note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, "title": self.spec.algorithm.title, **spec}
+        spec = {
+            f: getattr(self.spec, f)
+            for f in ("env", "demos", "seed", "steps", "eval_every", "checkpoint_every")
+        }
+        note = {
+            "format": FORMAT,
+            "algorithm": self.spec.algorithm.name,
+            "title": self.spec.algorithm.title,
+            **spec,
+        }
         note["config"] = self.settings
         return note if trainer is None else note | {"env_steps": trainer.env_steps}
 

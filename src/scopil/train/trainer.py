@@ -58,7 +58,9 @@ class Trainer:
     def env_steps(self) -> int:
         return 0 if self._state is None else int(self._state.env_steps)
 
-    def advance(self, until: int, observe: Callable[[TrainStatus], bool | None] = lambda status: None) -> None:
+    def advance(
+        self, until: int, observe: Callable[[TrainStatus], bool | None] = lambda status: None
+    ) -> None:
         """Train until `until` environment steps have been made in all, or an observer returns True."""
         self._catch_up()
         done = int(self.state.env_steps)

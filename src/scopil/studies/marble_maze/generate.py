@@ -15,7 +15,8 @@ from jaxtyping import Array, Int
 
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.envs.functional import CompiledEnv, EnvState
+from scopil.envs.base import EnvState
+from scopil.envs.functional import CompiledEnv
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 from scopil.files import write_atomically

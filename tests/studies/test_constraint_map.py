@@ -1,4 +1,4 @@
-"""The learned constraint over the tray: asked at the right places, drawn in the right colours."""
+"""The learned cost over the tray: evaluated at the right places, drawn in the right colours."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +10,13 @@ import pytest
 
 from scopil.algos import icrl
 from scopil.algos.base import Spaces
-from scopil.errors import ScopilError
-from scopil.report.constraint_map import cost_grid, draw_constraint_map, save_constraint_map
+from scopil.envs.functional import CompiledEnv
 from scopil.studies.marble_maze import Circle, MarbleMaze, MarbleParams
 from scopil.studies.marble_maze.physics import REACH
+from scopil.evaluate.adapters import learned_cost  # merge: see adapters.py
+from scopil.evaluate.offers import cost_drawing
+from scopil.report.episode_pictures import save_costs
+from scopil.studies.marble_maze.constraint_map import cost_grid, draw_grid
 
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
 
@@ -24,8 +27,8 @@ def learner() -> Any:
     return jax.jit(icrl.init, static_argnums=1)(jax.random.key(0), Spaces(8, 9), cfg)
 
 
-def test_the_grid_is_what_the_constraint_says_of_a_ball_at_rest(learner):
-    grid = cost_grid(PARAMS, learner, points=5)
+def test_the_grid_is_the_cost_of_a_ball_at_rest(learner):
+    grid = cost_grid(learned_cost(learner), PARAMS, points=5)
     assert grid.shape == (5, 5, 9)
     env, ticks = MarbleMaze(PARAMS), np.linspace(-REACH, REACH, 5)
     for row, column, action in ((0, 0, 0), (1, 4, 3), (4, 2, 8)):
@@ -36,12 +39,12 @@ def test_the_grid_is_what_the_constraint_says_of_a_ball_at_rest(learner):
     assert np.ptp(grid[0, 0]) > 1e-4  # … and from action to action
 
 
-def test_costly_places_are_blue_and_the_law_is_outlined():
+def test_costly_places_are_blue_and_the_constraint_is_outlined():
     figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(4, 4), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
     costs = np.zeros((11, 11, 9))
-    costs[:, :5] = 1.0  # the left half, where no law runs
-    draw_constraint_map(axes, PARAMS, costs)
+    costs[:, :5] = 1.0  # the left half, where no constraint is
+    draw_grid(axes, costs, PARAMS)
     canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     canvas.draw()
     image = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
@@ -53,7 +56,7 @@ def test_costly_places_are_blue_and_the_law_is_outlined():
     left, right, inside = colour(-100, 50), colour(100, -50), colour(50, 60)
     assert left[2] > left[0] + 50  # blue
     assert right.min() > 230  # white
-    assert inside.min() > 230  # the map lies over the law's own colour
+    assert inside.min() > 230  # the map lies over the tint of the constraint
     reddest = max(
         (colour(50 + dx, 60 + 30) for dx in np.linspace(-1, 1, 9)), key=lambda c: int(c[0]) - int(c[2])
     )
@@ -63,10 +66,11 @@ def test_costly_places_are_blue_and_the_law_is_outlined():
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_pictures_are_written(ending, learner, tmp_path):
     pytest.importorskip("matplotlib")
-    save_constraint_map(tmp_path / f"law.{ending}", PARAMS, learner, "a title")
-    assert (tmp_path / f"law.{ending}").stat().st_size > 2000
+    draw = cost_drawing(CompiledEnv(MarbleMaze(PARAMS)))
+    assert draw is not None
+    save_costs(tmp_path / f"cost.{ending}", draw, {"a title": learned_cost(learner)})
+    assert (tmp_path / f"cost.{ending}").stat().st_size > 2000
 
 
-def test_a_learner_without_a_constraint_is_refused():
-    with pytest.raises(ScopilError, match="has no constraint to draw"):
-        cost_grid(PARAMS, SimpleNamespace(actor=None))
+def test_a_learner_without_a_constraint_has_no_learned_cost():
+    assert learned_cost(SimpleNamespace(actor=None)) is None

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from scopil.experiments.paper import BUDGETS, GROUPS, PRINTED, Cell, cells, number, plan
 
 from scopil.algos import ALGORITHMS
 from scopil.errors import ConfigError
-from scopil.experiments.paper import BUDGETS, GROUPS, PRINTED, Cell, cells, number, plan
 from scopil.train.trainer import check
 
 

@@ -1,8 +1,8 @@
 import pytest
-
-from made_results import cell_of
 from scopil.experiments.expected import Expectation, judge, load
 from scopil.experiments.paper import BUDGETS, GROUPS, PRINTED, Cell
+
+from made_results import cell_of
 
 RESULTS = cell_of("scopil", [0.025, 0.075]) | cell_of("sac", [2.0, 1.0])
 WANTED = {"setting": "simple", "algorithm": "scopil", "measure": "violations", "source": "test"}

@@ -1,14 +1,16 @@
-"""Games drawn on the tray: the right states in the right colours, and laws of any kind."""
+"""Episodes drawn on the tray: the right states in the right colours, and constraints of any kind."""
 
 import sys
 
 import numpy as np
 import pytest
 
+from scopil.envs.functional import CompiledEnv
+from scopil.studies.marble_maze import Circle, HorizontalLine, MarbleMaze, MarbleParams, Rectangle
 from scopil.errors import ScopilError
-from scopil.evaluate.games import Game
-from scopil.report.paths import GREEN, RED, draw_paths, save_paths
-from scopil.studies.marble_maze import Circle, HorizontalLine, MarbleParams, Rectangle
+from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
+from scopil.report.episode_pictures import save_episodes
+from scopil.studies.marble_maze.paths import GREEN, RED, draw_episodes
 
 colors = pytest.importorskip("matplotlib.colors")
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
@@ -22,9 +24,9 @@ def axes():
     return Figure(figsize=(4, 4), dpi=100).add_axes((0, 0, 1, 1))
 
 
-def game(position, cost) -> Game:
+def episode(position, cost) -> Episode:
     steps = len(position) - 1
-    return Game(
+    return Episode(
         observations=np.zeros((steps + 1, 8), np.float32),
         actions=np.zeros(steps, np.int32),
         rewards=np.zeros(steps, np.float32),
@@ -43,10 +45,9 @@ def drawn(axes, colour) -> np.ndarray:
     return np.concatenate([np.asarray(c.get_offsets()) for c in dots])
 
 
-def test_states_are_drawn_where_they_were_in_the_colour_of_their_law(axes):
-    draw_paths(
-        axes, PARAMS, [game([(50, 60), (90, 10), (100, 0)], [1, 0, 0]), game([(0, 0), (45, 60)], [0, 1])]
-    )
+def test_states_are_drawn_where_they_were_in_the_right_colour(axes):
+    episodes = [episode([(50, 60), (90, 10), (100, 0)], [1, 0, 0]), episode([(0, 0), (45, 60)], [0, 1])]
+    draw_episodes(axes, episodes, PARAMS)
     np.testing.assert_array_equal(drawn(axes, GREEN), [(90, 10), (100, 0), (0, 0)])
     np.testing.assert_array_equal(drawn(axes, RED), [(50, 60), (45, 60)])
 
@@ -62,34 +63,46 @@ def colour_at(axes, x, y) -> tuple:
 
 
 @pytest.mark.parametrize(
-    ("law", "inside", "outside"),
+    ("constraint", "inside", "outside"),
     [
         (Circle(50.0, 60.0, 30.0), (50, 60), (50, 100)),
         (HorizontalLine(-160.0), (0, -175), (0, -145)),
         (Rectangle(50.0, 60.0, 40.0, 10.0), (80, 60), (50, 80)),
     ],
 )
-def test_the_unlawful_region_is_tinted_whatever_its_kind(law, inside, outside, axes):
-    draw_paths(axes, MarbleParams((law,)), [])
+def test_the_forbidden_region_is_tinted_whatever_its_shape(constraint, inside, outside, axes):
+    draw_episodes(axes, [], MarbleParams((constraint,)))
     assert colour_at(axes, *inside) == pytest.approx(FORBIDDEN, abs=0.01)
     assert colour_at(axes, *outside) != pytest.approx(FORBIDDEN, abs=0.01)
 
 
-def test_a_tray_without_laws_is_drawn(axes):
-    draw_paths(axes, MarbleParams(), [])
+def test_a_tray_without_constraints_is_drawn(axes):
+    draw_episodes(axes, [], MarbleParams())
     assert colour_at(axes, 50, 60) != pytest.approx(FORBIDDEN, abs=0.01)
 
 
-def test_the_ending_chooses_the_format(tmp_path):
-    one = [game([(0, 0), (45, 60)], [0, 1])]
+@pytest.fixture(scope="module")
+def env() -> CompiledEnv:
+    return CompiledEnv(MarbleMaze(PARAMS))
+
+
+def test_the_ending_chooses_the_format(env, tmp_path):
+    one = {"one episode": [episode([(0, 0), (45, 60)], [0, 1])]}
     for name, magic in (("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.SVG", b"<?xml")):
-        save_paths(tmp_path / name, PARAMS, one, title="one game")
+        save_episodes(tmp_path / name, env, one)
         assert (tmp_path / name).read_bytes().startswith(magic)
     with pytest.raises(ScopilError, match=r"a\.bmp: pictures end in"):
-        save_paths(tmp_path / "a.bmp", PARAMS, one)
+        save_episodes(tmp_path / "a.bmp", env, one)
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+def test_an_environment_that_cannot_draw_is_refused(tmp_path):
+    from scopil.studies.lap_grid_world import LapGridWorld
+
+    with pytest.raises(ScopilError, match="has no method draw_episodes"):
+        save_episodes(tmp_path / "a.png", CompiledEnv(LapGridWorld()), {})
+
+
+def test_without_matplotlib_the_extra_is_named(env, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ScopilError, match=r'pip install "scopil\[plots\]"'):
-        save_paths(tmp_path / "a.png", PARAMS, [])
+        save_episodes(tmp_path / "a.png", env, {"": []})

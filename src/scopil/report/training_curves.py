@@ -10,23 +10,22 @@ import numpy as np
 
 from scopil.errors import ScopilError
 from scopil.files import write_atomically
-from scopil.report.tables import kind_order
 
 Rows = Sequence[Mapping[str, Any]]  # a run's metrics.jsonl
 Panel = tuple[str, str]  # metric, title
-# Okabe and Ito's colours: told apart by everyone, in the order algorithms are given.
+# Okabe and Ito's colours, which colour-blind readers can distinguish too, in the order methods are given.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INNER = (
-    ("episode/return", "Reward of training games"),
+    ("episode/return", "Reward of training episodes"),
     ("dual/lambda", "Multiplier λ"),
     ("dual/constraint", "Constraint G (nats)"),
     ("alpha/value", "Temperature α"),
     ("alpha/entropy", "Entropy of the policy (nats)"),
     ("demo/nll", "−log π of demonstrated actions (nats)"),
-    ("cost/mean", "Cost a step, believed or told"),
-    ("constraint/steps", "Backward steps really made, of each phase"),
-    ("constraint/expert_cost", "Believed cost of the experts' games"),
-    ("constraint/nominal_cost", "Believed cost of its own games"),
+    ("cost/mean", "Cost per step, learned or true"),
+    ("constraint/steps", "Backward steps made per phase"),
+    ("constraint/expert_cost", "Learned cost of demonstrated episodes"),
+    ("constraint/nominal_cost", "Learned cost of its own episodes"),
 )
 NEVER_NEGATIVE = ("eval/violations", "eval/frequency", "dual/lambda", "alpha/value")
 
@@ -58,21 +57,23 @@ def series(runs: Sequence[Rows], metric: str) -> Series | None:
 
 
 def behaviour_panels(groups: Mapping[str, Sequence[Rows]]) -> list[list[Panel]]:
-    """The paper's rows: reward, then frequency and number of each kind of violation."""
+    """Reward and steps, then frequency and number of violations: by rule, or in all where no rule is named."""
     seen = {name for runs in groups.values() for rows in runs for row in rows for name in row}
-    kinds = sorted({n.rpartition("/")[2] for n in seen if n.startswith("eval/violations/")}, key=kind_order)
-    top = [("eval/reward", "Reward"), ("eval/steps", "Steps")]
-    return [top] + [
-        [
-            (f"eval/frequency/{k}", f"Frequency of violations: {k}"),
-            (f"eval/violations/{k}", f"Violations: {k}"),
-        ]
-        for k in kinds
-    ]
+    rules = sorted({n.removeprefix("eval/violations/") for n in seen if n.startswith("eval/violations/")})
+    panels = [[("eval/reward", "Reward"), ("eval/steps", "Steps")]]
+    for rule in rules or [""] * ("eval/violations" in seen):
+        tail, name = (f"/{rule}", f": {rule}") if rule else ("", "")
+        panels.append(
+            [
+                (f"eval/frequency{tail}", f"Violations per step{name}"),
+                (f"eval/violations{tail}", f"Violations per episode{name}"),
+            ]
+        )
+    return panels
 
 
 def inner_panels(groups: Mapping[str, Sequence[Rows]]) -> list[list[Panel]]:
-    """What drives the learner, two a row; only what some run logged."""
+    """What drives the learner, two panels per row; only what some run logged."""
     seen = {name for runs in groups.values() for rows in runs for row in rows for name in row}
     panels = [panel for panel in INNER if panel[0] in seen]
     return [panels[i : i + 2] for i in range(0, len(panels), 2)]
@@ -81,7 +82,7 @@ def inner_panels(groups: Mapping[str, Sequence[Rows]]) -> list[list[Panel]]:
 def save_curves(
     path: Path, groups: Mapping[str, Sequence[Rows]], panels: Sequence[Sequence[Panel]], title: str = ""
 ) -> None:
-    """One picture: a colour an algorithm, a panel a metric."""
+    """One picture: a colour per method, a panel per metric."""
     figure = new_figure(figsize=(9.0, 0.7 + 2.3 * len(panels)))
     axes = figure.subplots(len(panels), 2, squeeze=False, sharex=True)
     for spare in (axes[i, j] for i in range(len(panels)) for j in range(len(panels[i]), 2)):

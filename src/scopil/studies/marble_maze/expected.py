@@ -1,21 +1,21 @@
 """Expected ranges, kept in expected.json, and whether results lie in them.
 
-A *range* is what `scopil reproduce --check` holds results to. A *target* is what we aim for; the report says whether
-it is met.
+`scopil reproduce --check` fails when a result lies outside its *range*. A *target* is what we aim for; the report
+shows whether it is met.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal
 
+from scopil.evaluate.adapters import title_of  # merge: scopil.algos.find(name).title
 from scopil.evaluate.stats import mean_std
-from scopil.experiments.paper import Cell
-from scopil.experiments.results import Result
+from scopil.evaluate.summaries import Cell, Result, Results, Verdict, in_words
 
 ROUNDING = 1e-9  # the mean of three times 0.025 is not 0.025
-Results = Mapping[Cell, Sequence[Result]]
+FILE = Path(__file__).with_name("expected.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,54 +23,51 @@ class Expectation:
     """low ≤ value ≤ high, the value being the mean or deviation over seeds of a measure."""
 
     setting: str
-    algorithm: str
+    method: str
     measure: str
     source: str  # where the bounds come from
-    tried: str = ""  # towards a target that is missed
-    evaluation: str = "greedy/train"  # or `modes`: sampled play from the paired starts
+    tried: str = ""  # what did not help to reach a target
+    evaluation: str = "greedy/demonstrated"  # or `modes`: sampled play from the paired starts
     statistic: Literal["mean", "std"] = "mean"
-    over: str | None = None  # the value is divided by this algorithm's in the same setting
+    over: str | None = None  # the value is divided by this method's in the same setting
     low: float | int | None = None
     high: float | int | None = None
 
     @property
     def cell(self) -> Cell:
-        return Cell(self.setting, self.algorithm)
+        return Cell(self.setting, self.method)
 
     def words(self) -> str:
-        """What is expected, in a line."""
-        over = f" / {Cell(self.setting, self.over).title}'s" if self.over else ""
-        where = "paired starts, sampled" if self.evaluation == "modes" else self.evaluation.replace("/", ", ")
+        """What is expected, in one line."""
+        over = f" / {title_of(self.over)}'s" if self.over else ""
+        where = "sampled, paired starts" if self.evaluation == "modes" else in_words(self.evaluation)
         ends = (("≥", self.low), ("≤", self.high))
         bounds = [f"{sign} {end:g}" for sign, end in ends if end is not None]
         what = f"{self.statistic} of {self.measure}{over}"
-        return f"{self.setting}, {self.cell.title}: {what} ({where}) {' and '.join(bounds)}"
-
-
-class Verdict(NamedTuple):
-    expectation: Expectation
-    value: float | None  # None: there is no finished run to tell
-    holds: bool
-
-    def words(self) -> str:
-        value = "no finished run" if self.value is None else f"{self.value:.4g}"
-        return f"{self.expectation.words()}: {value}"
+        return f"{self.setting}, {title_of(self.method)}: {what} ({where}) {' and '.join(bounds)}"
 
 
 def load(budget: str) -> tuple[list[Expectation], list[Expectation]]:
     """Ranges and targets for a budget."""
-    kept = json.loads((files("scopil.experiments") / "expected.json").read_text())[budget]
+    kept = json.loads(FILE.read_text())[budget]
     return [Expectation(**e) for e in kept["ranges"]], [Expectation(**e) for e in kept["targets"]]
 
 
+def verdicts(budget: str, results: Results) -> tuple[list[Verdict], list[Verdict]]:
+    ranges, targets = load(budget)
+    return judge(ranges, results), judge(targets, results)
+
+
 def judge(expectations: Sequence[Expectation], results: Results) -> list[Verdict]:
-    verdicts = []
+    found = []
     for wanted in expectations:
         value = _value(wanted, results)
         low = float("-inf") if wanted.low is None else wanted.low - ROUNDING
         high = float("inf") if wanted.high is None else wanted.high + ROUNDING
-        verdicts.append(Verdict(wanted, value, value is not None and low <= value <= high))
-    return verdicts
+        holds = value is not None and low <= value <= high
+        tried = f"; tried: {wanted.tried}" if wanted.tried and not holds else ""
+        found.append(Verdict(wanted.cell, wanted.words(), value, holds, wanted.source + tried))
+    return found
 
 
 def _value(wanted: Expectation, results: Results) -> float | None:
@@ -84,6 +81,6 @@ def _value(wanted: Expectation, results: Results) -> float | None:
 
 
 def _statistic(wanted: Expectation, runs: Sequence[Result]) -> float | None:
-    measured = [r.modes if wanted.evaluation == "modes" else r.means[wanted.evaluation] for r in runs]
+    measured = [(r.extra if wanted.evaluation in r.extra else r.means).get(wanted.evaluation) for r in runs]
     values = [m[wanted.measure] for m in measured if m is not None]
     return mean_std(values)[wanted.statistic == "std"] if values else None

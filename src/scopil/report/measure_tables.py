@@ -6,28 +6,24 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from scopil.evaluate.metrics import Measures, label
+from scopil.evaluate.measures import Measures, label
 
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
 
 
 def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
-    """Every measure that occurs, in the paper's order: reward, then kind by kind, sums, length, steps."""
+    """Every measure that occurs: reward, then rule by rule, their sums, and the rest."""
     seen = list(dict.fromkeys(name for row in rows.values() for name in row))
-    kinds = sorted({name.partition("/")[2] for name in seen if "/" in name}, key=kind_order)
+    rules = sorted({name.partition("/")[2] for name in seen if name.startswith("violations/")})
     wanted = ["reward"]
-    for kind in kinds:
-        wanted += [f"violations/{kind}", f"frequency/{kind}"]
-    if len(kinds) != 1:  # the sum of one kind is that kind
+    for rule in rules:
+        wanted += [f"violations/{rule}", f"frequency/{rule}"]
+    if len(rules) != 1:  # the sum over one rule is that rule
         wanted += ["violations", "frequency"]
-    wanted += ["avoidable", "length", "steps", "reached"]
-    return [name for name in wanted if name in seen]
-
-
-def kind_order(kind: str) -> tuple[int, str]:
-    order = ["horizontal", "vertical", "circle"]
-    return (order.index(kind) if kind in order else len(order), kind)
+    wanted += ["avoidable"]
+    hidden = {"violations", "frequency"}
+    return [n for n in wanted if n in seen] + [n for n in seen if n not in wanted and n not in hidden]
 
 
 def cell(name: str, value: Value | None) -> str:
@@ -39,18 +35,17 @@ def cell(name: str, value: Value | None) -> str:
     return f"{value:.{digits}f}"
 
 
-def heading(name: str, names: Sequence[str]) -> str:
-    """The paper's letters; the sum is called after its parts, H+C or H+V+C."""
-    kinds = "+".join(label(n) for n in names if n.startswith("violations/"))
-    if name == "violations" and kinds:
-        return kinds
-    return f"F({kinds})" if name == "frequency" and kinds else label(name)
-
-
 def print_measures(
-    console: Console, rows: Mapping[str, Mapping[str, Value]], title: str | None = None
+    rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
-    """A row a policy; where that is too wide for the terminal, a row a measure."""
+    """One row per policy; where that is too wide for the terminal, one row per measure.
+
+    Args:
+        rows: a name and its measures each, numbers or (mean, deviation).
+        title: printed above the table.
+        console: where to print; by default the terminal.
+    """
+    console = console or Console()
     wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
     needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
     if needs > console.width and needs_tall < needs:
@@ -63,7 +58,7 @@ def measures_table(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False
 ) -> Table:
     names = columns(rows)
-    cells = [["", *(heading(name, names) for name in names)]]
+    cells = [["", *(label(name) for name in names)]]
     cells += [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
     if tall:
         cells = [list(column) for column in zip(*cells)]
@@ -77,10 +72,10 @@ def measures_table(
 
 def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
     names = columns(rows)
-    lines = ["| | " + " | ".join(heading(n, names) for n in names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines = ["| | " + " | ".join(label(n) for n in names) + " |", "|---" * (len(names) + 1) + "|"]
     lines += [f"| {k} | " + " | ".join(cell(n, row.get(n)) for n in names) + " |" for k, row in rows.items()]
     return "\n".join(lines) + "\n"
 
 
-def per_game(measures: Sequence[Measures]) -> dict[str, Measures]:
-    return {f"game {i}": m for i, m in enumerate(measures)}
+def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:
+    return {f"episode {i}": m for i, m in enumerate(measures)}

@@ -1,0 +1,78 @@
+"""What is measured of an episode, and its averages.
+
+reward, steps             sum of rewards, number of actions
+violations                (visited state, rule) pairs with a cost above 0, the initial state included; where the
+                          environment names no rules, states with `cost` above 0
+violations/<rule>         the same for one rule
+frequency, frequency/…    violations / steps of that episode
+avoidable                 violations without those of the initial state, which no policy can avoid
+
+An environment that reports no cost has no violations, and one with a method `measures(episode)` adds its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scopil.envs.base import BatchEnv
+from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
+from scopil.evaluate.offers import Measuring, measuring
+from scopil.evaluate.rules import Rules, with_rules
+
+Measures = dict[str, float]
+
+
+def measure(episode: Episode, further: Measuring | None = None) -> Measures:
+    """`further` is what the environment measures beyond this."""
+    rules = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
+    broken = list(rules.values()) or [v > 0 for k, v in episode.info.items() if k == "cost"]
+    steps = len(episode)
+    rewards = np.zeros(0) if episode.rewards is None else episode.rewards
+    out = {"reward": float(np.sum(rewards, dtype=np.float64)), "steps": float(steps)}
+    if further is not None:
+        out |= {name: float(value) for name, value in further(episode).items()}
+    if broken:
+        out["violations"] = float(sum(np.sum(v) for v in broken))
+        out["frequency"] = out["violations"] / steps
+        out["avoidable"] = float(sum(np.sum(v[1:]) for v in broken))
+    for rule, v in rules.items():
+        out[f"violations/{rule}"] = float(np.sum(v))
+        out[f"frequency/{rule}"] = float(np.sum(v)) / steps
+    return out
+
+
+def measure_all(
+    episodes: Sequence[Any], env: BatchEnv | None = None, rules: Rules | None = None
+) -> list[Measures]:
+    """One row per episode, with the environment's own measures, and judged by `rules` where given."""
+    judged = episodes if rules is None else with_rules(episodes, rules)
+    further = None if env is None else measuring(env)
+    return [measure(episode, further) for episode in judged]
+
+
+def average(measures: Sequence[Measures]) -> Measures:
+    """The mean of each measure over episodes."""
+    return {name: mean for name, (mean, _) in mean_and_std(measures).items()}
+
+
+def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
+    """Mean and (population) standard deviation over independent runs. A rule that only some of them report was never
+    broken by the others."""
+    names = dict.fromkeys(name for run in runs for name in run)
+    values = {name: [run.get(name, 0.0) for run in runs] for name in names}
+    return {name: (float(np.mean(v)), float(np.std(v))) for name, v in values.items()}
+
+
+_LABELS = {
+    "violations": "Violations",
+    "frequency": "Violations per step",
+    "avoidable": "Avoidable violations",
+}
+
+
+def label(name: str) -> str:
+    """A table heading: `violations/circle` → Violations (circle)."""
+    what, _, rule = name.partition("/")
+    plain = _LABELS.get(what, what.replace("_", " ").capitalize())
+    return f"{plain} ({rule})" if rule else plain

@@ -1,0 +1,135 @@
+"""Where episodes start: at the demonstrated initial states, at unseen ones, or at those of a file."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.base import BatchEnv, EnvState
+from scopil.envs.functional import CompiledEnv
+from scopil.envs.host import PARALLEL_EPISODES, HostEnv
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.evaluate.offers import offer
+
+UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed alone: no run trains from it
+WATCH_SEED = (
+    20_250_710  # of the episodes evaluated during training on a host environment; never used to judge a run
+)
+EPISODES = 40
+
+
+class Seeds(NamedTuple):
+    """Starts of a host environment: the seeds that its episodes are reset with."""
+
+    seeds: np.ndarray
+
+
+Starts = EnvState | Seeds
+
+
+def states_at(env: BatchEnv, starts: Any) -> EnvState:
+    """A batch of initial states at given starts, for environments with an `initial_at`."""
+    place = offer(env, "initial_at")
+    if place is None or not isinstance(env, CompiledEnv):
+        raise EnvError(f"{_name(env)} cannot start at a given state; use unseen starts instead.")
+    states = [env.begin(place(s, env.params), jax.random.key(0)) for s in np.asarray(starts)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+def demonstrated_starts(env: BatchEnv, demos: Demonstrations) -> EnvState:
+    """The initial states of the demonstrations."""
+    if isinstance(env, HostEnv):
+        raise DatasetError(f"{env.name} cannot start at a demonstrated state; use unseen starts instead.")
+    if demos.starts is None:
+        raise DatasetError(f"{demos.name} does not record its starts; use unseen starts instead.")
+    return states_at(env, demos.starts)
+
+
+def unseen_starts(env: BatchEnv, episodes: int = EPISODES, seed: int = 0) -> Starts:
+    """Initial states that no run has trained from. They depend on `seed` alone, so every policy gets the same."""
+    if isinstance(env, HostEnv):
+        return _seeds([UNSEEN_SEED, seed] if seed else UNSEEN_SEED, episodes)
+    key = jax.random.key(UNSEEN_SEED)
+    return env.reset_batch(jax.random.fold_in(key, seed) if seed else key, episodes)
+
+
+def starts_from(
+    which: str, env: BatchEnv, demos: Demonstrations | None = None, episodes: int | None = None, seed: int = 0
+) -> Starts:
+    """The initial states to play from.
+
+    Args:
+        which: `unseen`, `demonstrated`, or a file: a demonstration set or a `.npy` array of starts.
+        env: the environment to play in.
+        demos: the demonstrations that `demonstrated` refers to.
+        episodes: how many; by default one per start, and 40 unseen ones. More episodes than starts cycle through them.
+        seed: other unseen starts for every number.
+    """
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"{episodes} episodes; want at least 1.")
+    if which == "unseen":
+        return unseen_starts(env, episodes or EPISODES, seed)
+    if isinstance(env, HostEnv) and which != "demonstrated":
+        raise EnvError(f"{env.name} cannot start at the states in {which}; use unseen starts instead.")
+    if which == "demonstrated":
+        if demos is None:
+            raise DatasetError(
+                "there are no demonstrations to take starts from; use unseen starts or a file."
+            )
+        first = demonstrated_starts(env, demos)
+    elif which.endswith(".npy"):
+        first = states_at(env, _read_starts(Path(which)))
+    else:
+        first = demonstrated_starts(env, store.load_demos(which))
+    if episodes is None:
+        return first
+    index = np.arange(episodes) % len(first.steps)
+    return jax.tree.map(lambda leaf: leaf[index], first)
+
+
+def watched_from(env: BatchEnv, demos: Demonstrations | None) -> str:
+    """The kind of starts that evaluations during training use: `demonstrated` where possible, else `unseen`."""
+    return "unseen" if isinstance(env, HostEnv) or demos is None or demos.starts is None else "demonstrated"
+
+
+def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
+    """The starts of evaluations during training. Host environments are slow, so there they are few."""
+    if isinstance(env, HostEnv):
+        return _seeds(WATCH_SEED, PARALLEL_EPISODES)
+    if demos is None or demos.starts is None:
+        return unseen_starts(env)
+    return demonstrated_starts(env, demos)
+
+
+@lru_cache(maxsize=16)
+def demos_for(env_id: str | None) -> Demonstrations | None:
+    """The shipped set for an environment: its starts are the demonstrated ones when a run used no demonstrations."""
+    if env_id is None:
+        return None
+    shipped = (store.read(path) for path in store.library().values())
+    return next((demos for demos in shipped if demos.env_id == env_id), None)
+
+
+def _seeds(seed: int | list[int], count: int) -> Seeds:
+    return Seeds(np.random.default_rng(seed).integers(2**31, size=count))
+
+
+def _name(env: BatchEnv) -> str:
+    return env.name if isinstance(env, HostEnv) else type(getattr(env, "env", env)).__name__
+
+
+def _read_starts(path: Path) -> np.ndarray:
+    try:
+        starts = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise EnvError(f"cannot read starts from {path}: {error}.") from error
+    if not isinstance(starts, np.ndarray) or starts.dtype.kind not in "iuf":
+        raise EnvError(f"{path}: not an array of numbers; want one of shape (episodes, coordinates).")
+    if starts.ndim != 2 or not len(starts):
+        raise EnvError(f"{path}: array of shape {starts.shape}; want (episodes, coordinates).")
+    return starts

@@ -1,0 +1,92 @@
+"""The runs of a study in a folder: planned, created, and found again.
+
+<out>/study.json                         which study and budget the folder holds
+<out>/demos/<setting>.npz                demonstrations that the study makes itself
+<out>/runs/<setting>/<method>-<seed>/    run folders
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from scopil.demos import store
+from scopil.errors import ConfigError
+from scopil.evaluate.summaries import Cell
+from scopil.experiments.execute import prepare
+from scopil.files import write_atomically
+from scopil.studies.base import Study, run_folder
+from scopil.train.run import Run, RunSpec
+
+NOTE = "study.json"
+
+
+class Note(NamedTuple):
+    """What a folder holds."""
+
+    study: str
+    budget: str
+    steps: int | None = None  # per run, where they are not the budget's
+
+    def words(self) -> str:
+        steps = "" if self.steps is None else f" and {self.steps:,} steps"
+        return f"study {self.study} with budget {self.budget}{steps}"
+
+
+def plan(
+    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
+) -> list[tuple[Path, RunSpec]]:
+    """Every run. The first seed of all methods comes first, so that a study stopped early has something in each row."""
+    made: list[tuple[Path, RunSpec]] = []
+    for seed in range(seeds):
+        for cell in wanted:
+            spec = study.spec(budget, cell, seed, demos_name(study, out, cell.setting))
+            made.append((run_folder(out, cell, seed), spec if steps is None else replace(spec, steps=steps)))
+    return made
+
+
+def create(
+    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
+) -> list[Run]:
+    """The planned runs, opened or created; refuses a folder that holds another study or budget."""
+    note = Note(study.name, budget, steps)
+    if is_study_folder(out) and (kept := read_note(out)) != note:
+        raise ConfigError(f"{out} holds {kept.words()}, not {note.words()}: name another folder.")
+    for setting in dict.fromkeys(cell.setting for cell in wanted):
+        demos = study.settings[setting].demos
+        if callable(demos) and not (file := _demos_file(out, setting)).exists():
+            store.write(demos(), file)
+    write_atomically(out / NOTE, json.dumps(note._asdict(), indent=1).encode() + b"\n")
+    return [prepare(folder, spec) for folder, spec in plan(study, out, budget, wanted, seeds, steps)]
+
+
+def demos_name(study: Study, out: Path, setting: str) -> str | None:
+    demos = study.settings[setting].demos
+    return str(_demos_file(out, setting)) if callable(demos) else demos
+
+
+def _demos_file(out: Path, setting: str) -> Path:
+    return out / "demos" / f"{setting}.npz"
+
+
+def read_note(out: Path) -> Note:
+    try:
+        return Note(**json.loads((out / NOTE).read_text()))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{out / NOTE} is damaged: {error}.") from error
+
+
+def is_study_folder(out: Path) -> bool:
+    return (out / NOTE).exists()
+
+
+def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
+    """Every run in the folder, whichever call created it: cells in the study's order, then others."""
+    runs: dict[Cell, list[Run]] = {cell: [] for cell in study.cells()}
+    for setting in study.settings:
+        for file in sorted((out / "runs" / setting).glob("*-*/run.json")):
+            method, _, seed = file.parent.name.rpartition("-")
+            if seed.isdigit():
+                runs.setdefault(Cell(setting, method), []).append(Run.open(file.parent))
+    return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

@@ -1,0 +1,140 @@
+"""What a study is: everything about one task, so that any study runs through the same executor, statistics and report.
+
+A study is a value. `scopil.studies.find(name)` looks one up among ours and those that other packages register in the
+entry-point group `scopil.studies`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.base import BatchEnv
+from scopil.errors import ConfigError
+from scopil.evaluate.adapters import (  # merge: scopil.algos.find, scopil.policy.Policy
+    Policy,
+    algorithm,
+    budget_of,
+    title_of,
+)
+from scopil.evaluate.measures import Measures
+from scopil.evaluate.rules import Rules
+from scopil.evaluate.summaries import EVALUATIONS, Cell, Results, Table, Verdict
+from scopil.train.run import Run, RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A task: an environment, demonstrations of it, and rules to count violations by."""
+
+    title: str
+    env: str  # a Gymnasium id; "module:id" imports a module that registers it
+    demos: str | Callable[[], Demonstrations] | None = (
+        None  # anything that `load_demos` takes, or what makes a set
+    )
+    rules: Rules | None = None  # None: the costs that the environment reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """An algorithm with settings other than its defaults."""
+
+    algorithm: str
+    title: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long, how often, and with which settings."""
+
+    seeds: int
+    steps: int | None = None  # None: what each algorithm has as its budget
+    eval_every: int = 10_000
+    checkpoint_every: int = 50_000
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, over the method's own
+
+
+class FinishedRun(NamedTuple):
+    """What a study's extra measures are made from."""
+
+    run: Run
+    env: BatchEnv
+    demos: Demonstrations | None
+    policy: Policy
+    load_state: Callable[[], Any]  # the learner's whole state, for what a policy does not hold
+
+
+class Published(NamedTuple):
+    """Printed figures to compare with: setting → method → measure → as printed."""
+
+    source: str  # what the rows are called: "paper"
+    printed: Mapping[str, Mapping[str, Mapping[str, str]]]
+    heading: Callable[[str, Sequence[str]], str] | None = None  # the source's own column headings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Settings, methods and tables, with whatever a study wants shown besides.
+
+    Only the first five fields are needed; the others are for what no other study has.
+    """
+
+    name: str  # as on the command line
+    title: str
+    settings: Mapping[str, Setting]
+    tables: Mapping[str, Table]  # by the name that `--only` takes
+    budgets: Mapping[str, Budget]  # the first is the default
+    about: str = ""  # a paragraph for readers who know nothing of it
+    methods: Mapping[str, Method] = field(
+        default_factory=dict
+    )  # those not listed are algorithms with their defaults
+    evaluations: tuple[str, ...] = EVALUATIONS
+    episodes: int | None = None  # per evaluation; None: one per demonstrated start, 40 unseen ones
+    extra: Callable[[FinishedRun], dict[str, Measures]] | None = None
+    references: Callable[[str, int], Mapping[str, Sequence[Any]]] | None = (
+        None  # (setting, episodes) → episodes by name
+    )
+    glossary: Sequence[str] = ()  # how to read its tables
+    method_notes: Sequence[str] = ()
+    published: Published | None = None
+    expectations: Callable[[str, Results], tuple[list[Verdict], list[Verdict]]] | None = (
+        None  # budget → ranges, targets
+    )
+    answers: Callable[[Results], list[Any]] | None = None  # blocks of `scopil.report.page`
+    extra_tables: Callable[[str, Results], list[Any]] | None = None  # the same, after a setting's tables
+
+    def cells(self, only: Sequence[str] = ()) -> list[Cell]:
+        """The cells to train for some tables, or for all."""
+        if unknown := [name for name in only if name not in self.tables]:
+            raise ConfigError(
+                f"no table {', '.join(unknown)} in {self.name}; there are {', '.join(self.tables)}."
+            )
+        wanted = [table for name, table in self.tables.items() if name in only or not only]
+        return [Cell(table.setting, method) for table in wanted for method in table.trained]
+
+    def method(self, name: str) -> Method:
+        return self.methods.get(name) or Method(algorithm=name)
+
+    def title_of(self, method: str) -> str:
+        found = self.method(method)
+        return found.title or title_of(found.algorithm)
+
+    def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
+        """One run. Methods that want no demonstrations get them too: their evaluation starts where these do."""
+        chosen, method = self.budgets[budget], self.method(cell.method)
+        return RunSpec(
+            algorithm=algorithm(method.algorithm),
+            env=self.settings[cell.setting].env,
+            demos=demos,
+            seed=seed,
+            steps=chosen.steps or budget_of(method.algorithm),
+            eval_every=chosen.eval_every,
+            checkpoint_every=chosen.checkpoint_every,
+            config={**method.config, **chosen.config.get(cell.method, {})},
+        )
+
+
+def run_folder(out: Path, cell: Cell, seed: int) -> Path:
+    return out / "runs" / cell.setting / f"{cell.method}-{seed}"

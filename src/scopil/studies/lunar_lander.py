@@ -1,0 +1,123 @@
+"""LunarLander with unwritten rules: SCOPIL and SAC beside Gymnasium's own controller.
+
+The controller that comes with the environment has habits that no reward asks for: it rests the engines once a leg is
+on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, and neither is given the rules. Needs
+`pip install "scopil[box2d]"`.
+"""
+
+from collections.abc import Sequence
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.envs.host import open_env
+from scopil.errors import EnvError
+from scopil.evaluate.starts import Seeds, unseen_starts
+from scopil.evaluate.summaries import Table
+from scopil.studies.base import Budget, Method, Setting, Study
+
+ENV = "LunarLander-v3"
+TILT = 0.4  # radians, 23 degrees
+LANDED = 200.0  # the return from which the task counts as solved; only such landings are demonstrated
+DEMONSTRATIONS, EPISODES = 1000, 100
+# A lander that acts at random tips over: less entropy than the default, which is the paper's for its tray.
+CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
+# An episode earns hundreds here, on the tray some −14: the multiplier starts higher and moves faster by as much.
+SCOPIL_CONFIG = CONFIG | {"multiplier_init": 10.0, "multiplier_lr": 3e-3}
+
+
+def rules(obs: np.ndarray, action: int, next_obs: np.ndarray) -> dict[str, bool]:
+    """What nobody wrote down. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 rests the
+    engines."""
+    return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}
+
+
+def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
+    """The controller's first landings."""
+    env, landed, seed = gym.make(ENV), [], 0
+    while len(landed) < episodes:
+        episode = _controlled(env, seed)
+        seed += 1
+        if episode.total_reward >= LANDED:
+            landed.append(episode)
+    env.close()
+    return Demonstrations(
+        episodes=tuple(landed),
+        observation_space=gym.spaces.Box(
+            -np.inf, np.inf, (8,), np.float32
+        ),  # the environment leaves its own bounds
+        action_space=gym.spaces.Discrete(4),
+        name="lunar-lander/controller",
+        env_id=ENV,
+        about={
+            "by": "gymnasium.envs.box2d.lunar_lander.heuristic",
+            "seeds": [0, seed],
+            "return": f">= {LANDED:g}",
+        },
+    )
+
+
+def controller(episodes: int = EPISODES) -> list[Episode]:
+    """The demonstrator from the unseen starts that policies are evaluated from, crashes included."""
+    env = gym.make(ENV)
+    first = unseen_starts(open_env(env), episodes)
+    assert isinstance(first, Seeds)
+    played = [_controlled(env, int(seed)) for seed in first.seeds]
+    env.close()
+    return played
+
+
+def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
+    return {"Controller, unseen starts": controller(episodes)}
+
+
+def _controlled(env: gym.Env, seed: int) -> Episode:
+    try:
+        from gymnasium.envs.box2d.lunar_lander import heuristic
+    except gym.error.DependencyNotInstalled as error:
+        raise EnvError(f'{error}; pip install "scopil[box2d]".') from error
+    obs, _ = env.reset(seed=seed)
+    observations, actions, rewards = [obs], [], []
+    terminated = truncated = False
+    while not (terminated or truncated):
+        actions.append(int(heuristic(env, obs)))
+        obs, reward, terminated, truncated, _ = env.step(actions[-1])
+        observations.append(obs)
+        rewards.append(float(reward))
+    return Episode(
+        observations=np.stack(observations),
+        actions=np.array(actions),
+        rewards=np.array(rewards),
+        terminated=terminated,
+        truncated=not terminated,
+    )
+
+
+STUDY = Study(
+    name="lunar-lander",
+    title="LunarLander with two unwritten rules",
+    about=(
+        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, rests its engines once a "
+        f"leg is on the ground and stays within {TILT:g} rad of upright; the reward asks for neither, and no learner "
+        "is given these rules."
+    ),
+    settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, rules=rules)},
+    tables={"lander": Table("LunarLander", "controller", ("scopil", "sac", "bc"), ("scopil", "sac"))},
+    budgets={
+        "full": Budget(seeds=3, steps=300_000),
+        "short": Budget(seeds=1, steps=10_000, eval_every=5_000, checkpoint_every=5_000),
+    },
+    methods={
+        "scopil": Method(algorithm="scopil", config=SCOPIL_CONFIG),
+        "sac": Method(algorithm="sac", config=CONFIG),
+        "bc": Method(algorithm="bc", config={"hidden": [64, 64]}),
+    },
+    evaluations=("greedy/unseen", "sampled/unseen"),
+    episodes=EPISODES,
+    references=references,
+    glossary=(
+        "Violations (engine): steps with an engine on while a leg touches the ground. Violations (tilt): states tilted "
+        f"by more than {TILT:g} rad. Both are counted per episode.",
+    ),
+)

@@ -1,0 +1,154 @@
+"""The paper's three questions, answered from results. Each answer states its criterion, so that readers can
+judge it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scopil.evaluate.adapters import title_of  # merge: scopil.algos.find(name).title
+from scopil.evaluate.stats import permutation_test
+from scopil.evaluate.summaries import EVALUATIONS, Cell, Result, Results, in_words, summarise
+from scopil.report.measure_tables import cell
+from scopil.report.page import Block, Heading, Items, Text
+from scopil.report.study_tables import Layout, extra_grid, unavoidable
+from scopil.studies.marble_maze.paper_tables import PRINTED
+
+KEY = EVALUATIONS[0]  # greedy, demonstrated starts
+FEWER = 10  # times
+BOTH = 0.9  # share of paired starts passed on both sides, and of lawful episodes, that counts as yes
+SIGNIFICANT = 0.05
+
+
+def answers(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    for question, answer in (
+        ("Does it keep constraints that nobody models?", _keeps),
+        ("Does it keep both modes of the demonstrations?", _modes),
+        ("What does the entropy inside the constraint do?", _entropy),
+    ):
+        verdict, lines = answer(results)
+        blocks += [Heading(question, 3), Text(verdict), Items(lines)]
+    return [b for b in blocks if not (isinstance(b, Items) and not b.lines)]
+
+
+def mode_tables(setting: str, results: Results) -> list[Block]:
+    """Mode coverage of every method that has one, for the page's Two-modes section."""
+    headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
+    grid = extra_grid(Layout({}, title_of), results, setting, "modes", headings)
+    if grid is None:
+        return []
+    return [Text("Sampled play from the starts where both ways round the circle were demonstrated."), grid]
+
+
+def _each(runs: Sequence[Result], key: str = KEY) -> list[float]:
+    return [r.means[key]["violations"] for r in runs]
+
+
+def _figure(runs: Sequence[Result], measure: str = "violations", key: str = KEY) -> str:
+    values = summarise(runs, key).measures[measure]
+    return cell(measure, values[0] if len(runs) == 1 else values)
+
+
+def _keeps(results: Results) -> tuple[str, list[str]]:
+    lines = []
+    for where, runs in results.items():
+        if where.method == "scopil":
+            found = summarise(runs, KEY)
+            printed = PRINTED[where.setting]["scopil"]["violations"]
+            lines.append(
+                f"{where.setting}, {in_words(KEY)}: {_figure(runs)} violations per episode (paper: {printed}; "
+                f"unavoidable, because an episode starts in one: {unavoidable(found):.3g}). With 95 % confidence at "
+                f"most {found.p_avoidable:.2%} of episodes contain an avoidable one; {found.unsafe:.0%} of seeds have "
+                f"any."
+            )
+    ours = results.get(Cell("simple", "scopil"))
+    rivals = {a: results[Cell("simple", a)] for a in ("sac", "icrl", "bc") if Cell("simple", a) in results}
+    judged = [a for a in rivals if a != "bc"]
+    if ours is None or not judged:
+        return "Not answered: this needs finished runs of SCOPIL and of SAC or ICRL on Simple.", lines
+    base = float(np.mean(_each(ours)))
+    fewer = True
+    for method, runs in rivals.items():
+        theirs = float(np.mean(_each(runs)))
+        ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
+        p = permutation_test(_each(ours), _each(runs))
+        fewer &= method not in judged or base * FEWER <= theirs
+        lines.append(
+            f"simple, {in_words(KEY)}, {title_of(method)}: {_figure(runs)}, {ratio} "
+            f"(permutation test over seeds, p = {p:.2g})."
+        )
+    for key in EVALUATIONS[1:]:
+        others = ", ".join(f"{_figure(runs, key=key)} ({title_of(a)})" for a, runs in rivals.items())
+        lines.append(f"simple, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
+    names = " and ".join(title_of(a) for a in judged)
+    claim = (
+        f"on Simple, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from the "
+        f"demonstrated starts"
+    )
+    if fewer:
+        return f"Yes: {claim}. For unseen starts see below.", lines
+    return f"No. The criterion, that {claim}, is not met.", lines
+
+
+def _modes(results: Results) -> tuple[str, list[str]]:
+    runs = results.get(Cell("two-modes", "scopil"), ())
+    seen = [r.extra["modes"] for r in runs if "modes" in r.extra]
+    if not seen:
+        return "Not answered: this needs finished runs of SCOPIL on Two-modes.", []
+    both, apart, lawful = (float(np.mean([m[k] for m in seen])) for k in ("both", "divergence", "lawful"))
+    lines = [
+        f"The split between the sides differs from the demonstrated half and half by {apart:.3f} in total variation "
+        f"(0: the same; 0.5: one side only).",
+        "An episode counts for a side when it reaches the hole without an avoidable violation.",
+        f"two-modes, greedy: {_figure(runs)} violations per episode (paper: "
+        f"{PRINTED['two-modes']['scopil']['violations']}).",
+    ]
+    found = (
+        f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated, and "
+        f"{lawful:.1%} of its episodes are lawful"
+    )
+    verdict = "No" if both < BOTH or lawful < 0.5 else "Yes" if lawful >= BOTH else "Mostly"
+    return f"{verdict}: {found} (the criterion is {BOTH:.0%} for each).", lines
+
+
+def _entropy(results: Results) -> tuple[str, list[str]]:
+    lines, verdict = [], ""
+    for with_it, without in (("scopil", "s-eic"), ("s-dgd", "s-dgd-eic")):
+        a, b = results.get(Cell("simple", with_it)), results.get(Cell("simple", without))
+        if not a or not b:
+            continue
+        p = permutation_test(_each(a), _each(b))
+        gap = float(np.mean(_each(a)) - np.mean(_each(b)))
+        names = title_of(with_it), title_of(without)
+        lines += [
+            f"{names[0]} (with) against {names[1]} (without), {in_words(key)}: {_figure(a, key=key)} against "
+            f"{_figure(b, key=key)} violations per episode (p = {permutation_test(_each(a, key), _each(b, key)):.2g}); "
+            f"steps {_figure(a, 'steps', key)} against {_figure(b, 'steps', key)}."
+            for key in EVALUATIONS
+        ]
+        if with_it == "scopil":
+            lines += _duals(*names, a, b)
+            effect = "fewer" if gap < 0 else "more"
+            verdict = f"With it there are {effect} violations, {in_words(KEY)} (p = {p:.2g})."
+            if p >= SIGNIFICANT:
+                verdict = (
+                    f"No significant difference in violations between these seeds, {in_words(KEY)} (p = {p:.2g}; "
+                    f"significant is below {SIGNIFICANT:g})."
+                )
+    return verdict or "Not answered: this needs finished runs of SCOPIL and S-EiC on Simple.", lines
+
+
+def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
+    """Without entropy in the constraint, λ asks for a policy without any, where α asks for some: they can race."""
+    share = [summarise(runs, KEY).unsafe for runs in (a, b)]
+    lines = [
+        f"Seeds with an avoidable violation, {in_words(KEY)}: {share[0]:.0%} ({with_it}), {share[1]:.0%} ({without})."
+    ]
+    for key, sign in (("dual/lambda", "λ"), ("alpha/value", "α")):
+        high = [max(r.peaks.get(key, np.nan) for r in runs) for runs in (a, b)]
+        if np.isfinite(high).all():
+            lines.append(
+                f"The largest {sign} of any seed in the second half of training: {high[0]:.3g} ({with_it}), "
+                f"{high[1]:.3g} ({without})."
+            )
+    return lines

@@ -1,0 +1,198 @@
+"""A study from training to its report. Stop it at any time; called again it continues."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.functional import CompiledEnv
+from scopil.envs.host import open_env
+from scopil.errors import ConfigError
+from scopil.evaluate.episodes import replay
+from scopil.evaluate.measures import Measures
+from scopil.evaluate.offers import drawing
+from scopil.evaluate.summaries import Cell, Results
+from scopil.experiments import planning, results
+from scopil.experiments.execute import Engine, execute_with_progress, name
+from scopil.files import write_atomically
+from scopil.report import study_figures, study_page
+from scopil.report.page import Picture
+from scopil.report.study_page import StudyReport
+from scopil.report.study_tables import Layout, shown_tables
+from scopil.report.training_curves import new_figure
+from scopil.studies import find
+from scopil.studies.base import Study
+from scopil.train.run import Run
+
+
+def run_study(
+    study: str | Study,
+    out: str | Path,
+    *,
+    budget: str | None = None,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    workers: int = 2,
+    engine: Engine | None = None,
+    console: Console | None = None,
+) -> StudyReport:
+    """Train, evaluate and report a study.
+
+    Args:
+        study: its name, or a `Study` of your own.
+        out: where runs, results and the report go.
+        budget: one of the study's; by default its first.
+        only: some of its tables; by default all.
+        seeds: runs per method; by default the budget's.
+        steps: environment steps per run, instead of the budget's.
+        workers: runs at a time, one core each.
+        engine: where runs are trained; by default processes on this machine.
+    """
+    study = find(study) if isinstance(study, str) else study
+    budget, out, console = check_budget(study, budget), Path(out), console or Console()
+    seeds = study.budgets[budget].seeds if seeds is None else seeds
+    for what, value in (("seeds", seeds), ("workers", workers)):
+        if value < 1:
+            raise ConfigError(f"{what} = {value}; want at least 1.")
+    wanted = study.cells(only)
+    new_figure()  # refuses before hours of training when matplotlib is missing
+    todo = planning.create(study, out, budget, wanted, seeds, steps)
+    failed = execute_with_progress(todo, workers, console, engine)
+    lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
+    options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
+    options |= {} if steps is None else {"--steps": str(steps)}
+    words = ["scopil", "reproduce", *(["--study", study.name] if study.name != "paper" else [])]
+    command = shlex.join([*words, *(w for k, v in options.items() if v for w in (k, v))])
+    return write_report(study, out, command, lines, console)
+
+
+def report_study(out: Path, console: Console) -> StudyReport:
+    """The report of what is finished in a study's folder; nothing is trained."""
+    note = planning.read_note(out)
+    study = find(note.study)
+    options = ["--study", study.name] if study.name != "paper" else []
+    command = shlex.join(["scopil", "reproduce", *options, "--budget", note.budget, "--out", str(out)])
+    return write_report(study, out, command, {}, console)
+
+
+def check_budget(study: Study, budget: str | None) -> str:
+    if budget is None:
+        return next(iter(study.budgets))
+    if budget not in study.budgets:
+        raise ConfigError(f"{study.name} has no budget {budget!r}; it has {', '.join(study.budgets)}.")
+    return budget
+
+
+def write_report(
+    study: Study, out: Path, command: str, failed: Mapping[str, str], console: Console
+) -> StudyReport:
+    """Evaluate what is not yet evaluated, and write results, tables, pictures and the page."""
+    note = planning.read_note(out)
+    budget = check_budget(study, note.budget)
+    runs = planning.found(study, out)
+    finished = {c: done for c, rs in runs.items() if (done := [r for r in rs if r.finished])}
+    missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
+        played = results.evaluate_study(study, finished, lambda: bar.advance(task))
+        layout = layout_of(study, _references(study, out, played))
+        bar.add_task("drawing", total=None)
+        pictures = list(_pictures(study, layout, out, played, finished))
+    results.save(out, budget, results.all_of(played), missing)
+    timings = results.timings(r for rs in finished.values() for r in rs)
+    results.save_timings(out, timings)
+    ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
+    report = StudyReport(
+        title=study.title,
+        about=study.about,
+        layout=layout,
+        budget=budget if note.steps is None else f"{budget}, {note.steps:,} steps",
+        full_budget=next(iter(study.budgets)),
+        seeds=study.budgets[budget].seeds,
+        command=command,
+        results=played,
+        missing=missing,
+        failed=failed,
+        answers=study.answers(played) if study.answers else [],
+        glossary=study.glossary,
+        method_notes=study.method_notes,
+        ranges=[v for v in ranges if v.cell in runs],
+        targets=[v for v in targets if v.cell in runs],
+        timings=timings,
+        versions=_versions([r for rs in finished.values() for r in rs]),
+        pictures=pictures,
+    )
+    study_page.write(out, report)
+    return report
+
+
+def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | None = None) -> Layout:
+    published = study.published
+    return Layout(
+        tables=study.tables,
+        title_of=study.title_of,
+        source=published.source if published else "",
+        printed=published.printed if published else {},
+        heading=published.heading if published else None,
+        references=references or {},
+        extra=study.extra_tables,
+    )
+
+
+def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str, Measures]]:
+    """Measured once per folder, and kept there."""
+    file = out / "references.json"
+    try:
+        kept: dict[str, dict[str, Measures]] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        kept = {}
+    if study.references is None:
+        return {}
+    settings = dict.fromkeys(cell.setting for cell in played)
+    for setting in settings:
+        if setting not in kept:
+            kept[setting] = results.reference_measures(study, setting)
+            write_atomically(file, json.dumps(kept, indent=1, sort_keys=True).encode() + b"\n")
+    return {setting: kept[setting] for setting in settings}
+
+
+def _pictures(
+    study: Study, layout: Layout, out: Path, played: Results, finished: Mapping[Cell, Sequence[Run]]
+) -> Iterator[Picture]:
+    gallery = study_figures.Gallery(out / "figures")
+    draws = {}
+    for setting in dict.fromkeys(cell.setting for cell in finished):
+        env = open_env(study.settings[setting].env)
+        if (draw := drawing(env)) is not None:
+            draws[setting] = draw
+            run = next(mine[0] for cell, mine in finished.items() if cell.setting == setting)
+            demos = run.demos()
+            if demos is not None and demos.starts is not None and isinstance(env, CompiledEnv):
+                shown = lambda env=env, demos=demos: _replayed(env, demos)  # noqa: E731
+                yield study_figures.demonstrations(gallery, setting, run.demos_file, draw, shown)
+        env.close()
+    for table in shown_tables(layout, played):
+        yield from study_figures.curves(gallery, layout, table, finished)
+    for cell, mine in finished.items():
+        if cell.setting in draws:
+            picture = study_figures.episodes(gallery, layout, cell, mine, draws[cell.setting])
+            if picture is not None:
+                yield picture
+
+
+def _replayed(env: CompiledEnv, demos: Demonstrations) -> list:
+    return replay(env, demos)
+
+
+def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Of every package, all versions that runs were created with."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        for package, version in json.loads((run.folder / "versions.json").read_text()).items():
+            seen.setdefault(package, set()).add(version)
+    return {package: sorted(versions) for package, versions in seen.items()}

@@ -1,0 +1,173 @@
+"""Episodes on the host are those one would play by hand, and their costs what the environment reported."""
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from hosts import LIMIT, Walk, registered
+from scopil.algos import ALGORITHMS
+from scopil.algos.base import spaces_of
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.host import HostEnv, open_env
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.evaluate.adapters import Policy  # merge: scopil.policy.Policy
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import average, measure, measure_all
+from scopil.evaluate.rules import with_rules
+from scopil.evaluate.starts import Seeds, starts_from, unseen_starts, watched_from, watched_starts
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    # merge: Policy(normaliser, network, head) of an untrained SAC
+    sac, spaces = ALGORITHMS["sac"], spaces_of(Walk.observation_space, Walk.action_space)
+    return Policy(sac.init(jax.random.key(3), spaces, sac.config(hidden=(8,))), sac)
+
+
+@pytest.fixture(scope="module")
+def seeds() -> Seeds:
+    return Seeds(np.arange(100, 117))
+
+
+@pytest.fixture(scope="module")
+def sampled(policy, seeds):
+    """Sampled episodes of one environment."""
+    return player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(5))
+
+
+def by_hand(policy, seed: int):
+    net, walk = policy.algorithm.numpy_logits(policy.learner), Walk()  # merge: the policy's logits in NumPy
+    obs, info = walk.reset(seed=seed)
+    seen, actions, rewards, costs, left = [obs], [], [], [info["cost"]], [info["cost_left"]]
+    while True:
+        actions.append(int(net(obs).argmax()))
+        obs, reward, terminated, truncated, info = walk.step(actions[-1])
+        seen.append(obs), rewards.append(reward), costs.append(info["cost"]), left.append(info["cost_left"])
+        if terminated or truncated:
+            return seen, actions, rewards, costs, left, terminated
+
+
+def makers():
+    yield pytest.param(lambda: HostEnv(Walk(), Walk), id="copies")
+    yield pytest.param(lambda: HostEnv(Walk()), id="one")
+    for mode in AutoresetMode:
+        yield pytest.param(
+            lambda mode=mode: open_env(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)), id=mode.value
+        )
+
+
+@pytest.mark.parametrize("make", list(makers()))
+def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
+    episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+    assert len(episodes) == len(seeds.seeds)
+    for seed, episode in zip(seeds.seeds, episodes):
+        seen, actions, rewards, costs, left, terminated = by_hand(policy, int(seed))
+        np.testing.assert_array_equal(episode.observations, seen)
+        np.testing.assert_array_equal(episode.actions, actions)
+        np.testing.assert_allclose(episode.rewards, rewards, rtol=1e-6)
+        assert (episode.terminated, episode.truncated) == (terminated, not terminated)
+        assert set(episode.info) == {"cost", "cost_left"}
+        np.testing.assert_array_equal(episode.info["cost"], costs)
+        np.testing.assert_array_equal(episode.info["cost_left"], left)
+
+
+def test_a_sampled_episode_depends_on_its_seed_and_number_alone(policy, seeds, sampled):
+    many = player(HostEnv(Walk(), Walk), "sampled")(policy, seeds, jax.random.key(5))
+    assert [e.actions.tolist() for e in many] == [e.actions.tolist() for e in sampled]
+    other = player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(6))
+    assert [e.actions.tolist() for e in many] != [e.actions.tolist() for e in other]
+
+
+def test_what_is_measured_of_them(sampled):
+    for episode in sampled:
+        found = measure(episode)
+        assert found["reward"] == pytest.approx(-np.abs(episode.observations[1:, 0]).sum(), rel=1e-5)
+        left = (episode.observations[:, 0] < -1).sum()
+        assert (
+            found["violations"] == found["violations/left"] == left
+        )  # named rules add up; `cost` is one of them
+        assert found["frequency"] == found["violations"] / len(episode)
+        assert {"length", "reached"}.isdisjoint(found)
+
+
+def test_an_environment_on_the_host_may_offer_measures_of_its_own(policy, seeds):
+    class Measured(Walk):
+        def measures(self, episode):
+            return {"furthest": float(np.abs(episode.observations[:, 0]).max())}
+
+    env = HostEnv(Measured(), Measured)
+    episodes = player(env, "greedy")(policy, seeds, jax.random.key(0))
+    for episode, found in zip(episodes, measure_all(episodes, env)):
+        assert found["furthest"] == pytest.approx(np.abs(episode.observations[:, 0]).max())
+
+
+def test_rules_of_ones_own(sampled):
+    judged = with_rules(sampled, lambda obs, action, next_obs: action == 1 and next_obs[0] < obs[0] + 0.5)
+    for episode, same in zip(sampled, judged):
+        step = np.diff(episode.observations[:, 0])
+        want = ((episode.actions == 1) & (step < np.float32(0.5))).sum()
+        assert set(same.info) == {"cost"}
+        assert measure(same)["violations"] == pytest.approx(
+            want, abs=1
+        )  # the bound itself is a matter of rounding
+    assert average([measure(e) for e in judged])["violations"] > 0
+    with pytest.raises(ConfigError, match="the rules failed: IndexError"):
+        with_rules(sampled, lambda obs, action, next_obs: obs[7])
+
+
+def test_several_named_rules(sampled):
+    rules = lambda obs, action, next_obs: {"high": next_obs[0] > 1, "right": action == 1}  # noqa: E731
+    for episode, found in zip(sampled, measure_all(sampled, rules=rules)):
+        assert found["violations/high"] == (episode.observations[1:, 0] > 1).sum()
+        assert found["violations/right"] == (episode.actions == 1).sum()
+        assert found["violations"] == found["violations/high"] + found["violations/right"]
+
+
+def test_a_cost_that_is_reported_only_where_it_is_incurred(policy, seeds):
+    class Quiet(Walk):
+        def info(self):
+            return {"cost": 1} if self.x > 2.5 else {}
+
+    episodes = player(HostEnv(Quiet()), "sampled")(policy, seeds, jax.random.key(5))
+    counted = [(e.observations[:, 0] > 2.5).sum() for e in episodes]
+    assert 0 in counted
+    assert average(measure_all(episodes))["violations"] == np.mean(counted) > 0
+
+
+def test_an_endless_episode_is_stopped(monkeypatch, policy):
+    class Endless(Walk):
+        def step(self, action):
+            return self.see(), 0.0, False, False, {}
+
+    monkeypatch.setattr("scopil.envs.functional.ENDLESS", 30)  # merge: wherever it is now
+    (episode,) = player(HostEnv(Endless()), "greedy")(policy, Seeds(np.array([1])), jax.random.key(0))
+    assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
+
+
+def test_starts():
+    env = HostEnv(Walk())
+    unseen = starts_from("unseen", env, None, 8).seeds
+    np.testing.assert_array_equal(unseen_starts(env, 5).seeds, unseen[:5])
+    moved = starts_from("unseen", env, None, 8, seed=1).seeds
+    assert not np.intersect1d(unseen, moved).size
+    assert not np.intersect1d(watched_starts(env, None).seeds, np.concatenate([unseen, moved])).size
+    demos = Demonstrations.from_arrays([np.zeros((3, 2))], [np.array([0, 1])])
+    assert watched_from(env, demos) == "unseen"
+    with pytest.raises(DatasetError, match="cannot start at a demonstrated state"):
+        starts_from("demonstrated", env, demos)
+    with pytest.raises(EnvError, match=r"cannot start at the states in starts\.npy"):
+        starts_from("starts.npy", env, None)
+
+
+def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
+    class Endless(Walk):
+        def step(self, action):
+            obs, reward, *_ = super().step(action)
+            return obs, reward, False, False, {}
+
+    with registered(Endless, max_episode_steps=7) as name:
+        episodes = player(open_env(gym.make(name)), "greedy")(policy, seeds, jax.random.key(0))
+    assert all((len(e), e.truncated) == (7, True) for e in episodes)
+    assert LIMIT != 7
