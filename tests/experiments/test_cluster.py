@@ -1,4 +1,4 @@
-"""Runs on a cluster: the files that travel, and (slow) two real Ray nodes of which one is killed."""
+"""Runs on a cluster: the files that are sent, and (slow) two real Ray nodes of which one is killed."""
 
 import json
 import subprocess
@@ -61,7 +61,7 @@ def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
     assert not (folder / ".lock").exists()
 
 
-def test_a_failing_run_brings_its_last_words(pretend, tmp_path):
+def test_a_failing_run_brings_its_log(pretend, tmp_path):
     pretend("import sys; print('error: out of luck'); sys.exit(2)")
     folder = begun(tmp_path / "scopil-0")
     codes = []
@@ -69,7 +69,7 @@ def test_a_failing_run_brings_its_last_words(pretend, tmp_path):
         cluster._write(folder, files, there)
         codes.append(code)
     assert codes[-1] == 2
-    assert local.last_words(folder) == "error: out of luck"
+    assert local.last_line(folder) == "error: out of luck"
 
 
 def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):
