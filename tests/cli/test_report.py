@@ -184,6 +184,19 @@ def test_environments_have_sections_and_only_some_draw_episodes(runs, tmp_path):
     assert "## scopil/MarbleMaze-Simple-v0" in text
 
 
+def test_committed_results_are_reported_without_their_runs(tmp_path):
+    committed = Path(__file__).parents[2] / "results"
+    (tmp_path / "results.json").write_bytes((committed / "results.json").read_bytes())
+    (tmp_path / "figures").mkdir()
+    figure = next((committed / "figures").glob("*.png"))
+    (tmp_path / "figures" / figure.name).write_bytes(figure.read_bytes())
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.md").read_text()
+    assert "| SCOPIL, ours, greedy, 5 seeds × 1,000,000 steps | -14.35±0.00 |" in page
+    assert f"(figures/{figure.name})" in page
+    assert "Yes: on Simple, SCOPIL's greedy policy" in page
+
+
 def refused(argv: list[str], capsys) -> str:
     assert main(["report", *argv]) == 2
     err = capsys.readouterr().err

@@ -116,10 +116,10 @@ def test_stopping_waits_until_the_children_have_saved(runs, pretend):
 def test_progress_reports_every_end(runs, pretend, capsys):
     pretend["scopil-3"] = FAIL
     execute.execute_with_progress(runs, 2, Console(width=100))
-    said = capsys.readouterr().out
-    assert "simple/scopil-0 finished (" in said
-    assert "simple/scopil-3 failed: error: out of luck (" in said
-    assert " 3,000/4,000 steps" in said
+    printed = capsys.readouterr().out
+    assert "simple/scopil-0 finished (" in printed
+    assert "simple/scopil-3 failed: error: out of luck (" in printed
+    assert " 3,000/4,000 steps" in printed
 
 
 def test_another_spec_in_the_same_folder_is_refused(runs, tmp_path):

@@ -82,7 +82,7 @@ def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
     runs = [*cell_of("scopil", [0.025, 0.1])[Cell("simple", "scopil")], result("sac", 0, 2.0)]
     for folder, order in (("a", runs), ("b", runs[::-1])):
         missing = dict([("z", "not started"), ("y", "3 of 5 steps")][:: 1 if folder == "a" else -1])
-        results.save(tmp_path / folder, "paper", order, missing)
+        results.save(tmp_path / folder, "paper", "short", order, missing)
     for name in ("results.json", "results.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     kept = json.loads((tmp_path / "a" / "results.json").read_text())
@@ -91,14 +91,16 @@ def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
     assert head.startswith("setting,method,seed,env_steps,policy,starts,episodes,violating,avoidable,")
     assert len(lines) == 3 * 4
     assert len(set(head.split(","))) == len(head.split(","))
-    budget, found = results.load(tmp_path / "a")
-    assert budget == "paper"
-    assert sorted(results.all_of(found)) == sorted(runs)
+    loaded = results.load(tmp_path / "a")
+    assert (loaded.study, loaded.budget) == ("paper", "short")
+    assert loaded.missing == {"y": "3 of 5 steps", "z": "not started"}
+    order = lambda r: (r.cell, r.seed)  # noqa: E731
+    assert sorted(results.all_of(loaded.results), key=order) == sorted(runs, key=order)
 
 
 def test_committed_results_can_be_read_without_their_runs():
-    budget, found = results.load(COMMITTED)
-    assert budget == "paper"
+    study, budget, found, _ = results.load(COMMITTED)
+    assert (study, budget) == ("paper", "paper")
     summary = summarise(found[Cell("simple", "scopil")], "greedy/demonstrated")
     assert summary.measures["violations"][0] == pytest.approx(0.025)
     assert set(found) <= set(STUDY.cells())

@@ -49,8 +49,8 @@ def test_entropy_needs_a_significant_difference():
         "No significant difference"
     )
     raced = cell_of("s-eic", [0.5, 0.6], peaks={"dual/lambda": 700.0, "alpha/value": 1e5})
-    said = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
-    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in said)
+    lines = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
+    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in lines)
 
 
 def simple(results, starts="demonstrated", beside=True, layout=None):

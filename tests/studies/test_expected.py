@@ -45,9 +45,9 @@ def test_without_a_run_nothing_holds(changes):
 
 
 def test_a_verdict_in_words():
-    said = verdict(method="sac", over="scopil", low=10, high=20).words()
+    text = verdict(method="sac", over="scopil", low=10, high=20).words()
     assert (
-        said == "simple, SAC: mean of violations / SCOPIL's (greedy, demonstrated starts) ≥ 10 and ≤ 20: 30"
+        text == "simple, SAC: mean of violations / SCOPIL's (greedy, demonstrated starts) ≥ 10 and ≤ 20: 30"
     )
 
 
@@ -62,7 +62,7 @@ def test_modes_are_looked_up():
 
 @pytest.mark.parametrize("budget", STUDY.budgets)
 def test_shipped_expectations_are_of_things_that_exist(budget):
-    for wanted in (e for kind in load(budget) for e in kind):
+    for wanted in (e for each in load(budget) for e in each):
         assert wanted.cell in STUDY.cells()
         known = {*PRINTED[wanted.setting]["scopil"], "reached"}
         assert wanted.measure in known or wanted.evaluation == "modes"

@@ -36,6 +36,7 @@ def bootstrap_interval(
     if not varied:
         value = float(statistic(np.concatenate(single)))
         return value, value
+
     def resampled(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
         shape = samples[0].shape[:-1]
         together = np.concatenate([*samples, *(np.broadcast_to(a, (*shape, 1)) for a in single)], axis=axis)
