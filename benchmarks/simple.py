@@ -7,7 +7,7 @@ those three are read off on the way. Run folders go to runs/simple/, figures to 
 import json
 from pathlib import Path
 
-from scopil.evaluate.adapters import algorithm  # merge: scopil.algos.find
+from scopil.algos import find
 from scopil.evaluate.measures import average, mean_and_std
 from scopil.evaluate.summaries import in_words
 from scopil.experiments.execute import execute_with_progress, prepare
@@ -27,7 +27,7 @@ def runs(name: str) -> list[Run]:
     return [
         prepare(
             FOLDER / f"{name}-{seed}",
-            RunSpec(algorithm=algorithm(name), env=ENV, demos=DEMOS, seed=seed, steps=steps),
+            RunSpec(algorithm=find(name), env=ENV, demos=DEMOS, seed=seed, steps=steps),
         )
         for seed, steps in specs.items()
     ]

@@ -29,9 +29,9 @@ ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
 @config
 class Config(sac.Config):
-    demo_batch_size: int = setting(256, "Demonstrated steps per gradient step.", low=1)
-    imitation: float = setting(0.1, "w: the discriminator's share of the reward.", low=0)
-    discriminator_lr: float = setting(3e-4, "Rate of the discriminator (Adam).", low=0)
+    demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
+    imitation: float = setting(default=0.1, about="w: the discriminator's share of the reward.", low=0)
+    discriminator_lr: float = setting(default=3e-4, about="Rate of the discriminator (Adam).", low=0)
 
 
 class State(NamedTuple):

@@ -60,7 +60,9 @@ class Agent:
         self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
         self.seed = seed
-        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has its size
+        fixed = (
+            self.env.num_envs if isinstance(self.env, HostEnv) else None
+        )  # a vector environment has its size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)

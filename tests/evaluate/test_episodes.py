@@ -13,9 +13,9 @@ from scopil.algos.base import discrete_spaces
 from scopil.demos import store
 from scopil.envs.functional import CompiledEnv, compile_env
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.evaluate.adapters import Policy  # merge: scopil.policy.Policy
 from scopil.evaluate.episodes import player, replay
 from scopil.evaluate.starts import demonstrated_starts, demos_for, starts_from, states_at, unseen_starts
+from scopil.policy import Policy
 
 ENV_ID = "scopil/MarbleMaze-Simple-v0"
 

@@ -12,11 +12,11 @@ from scopil.algos.base import spaces_of
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.host import HostEnv, open_env
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.evaluate.adapters import Policy  # merge: scopil.policy.Policy
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure, measure_all
 from scopil.evaluate.rules import with_rules
 from scopil.evaluate.starts import Seeds, starts_from, unseen_starts, watched_from, watched_starts
+from scopil.policy import Policy
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
+from scopil.demos.dataset import Episode
 from scopil.evaluate.measures import average, label, mean_and_std, measure
 from scopil.studies.marble_maze.paths import measures as of_marble_maze  # merge: MarbleMaze().measures
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from samples import marble_games
 from scopil.demos import store
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import lock  # merge: scopil.files.lock
 from scopil.experiments import execute, local
+from scopil.files import lock
 from scopil.train.run import Run, RunSpec
 
 ENV = "scopil/MarbleMaze-Simple-v0"

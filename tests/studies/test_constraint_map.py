@@ -1,6 +1,6 @@
 """The learned cost over the tray: evaluated at the right places, drawn in the right colours."""
 
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,12 +11,11 @@ import pytest
 from scopil.algos import icrl
 from scopil.algos.base import Spaces
 from scopil.envs.functional import CompiledEnv
-from scopil.studies.marble_maze import Circle, MarbleMaze, MarbleParams
-from scopil.studies.marble_maze.physics import REACH
-from scopil.evaluate.adapters import learned_cost  # merge: see adapters.py
 from scopil.evaluate.offers import cost_drawing
 from scopil.report.episode_pictures import save_costs
+from scopil.studies.marble_maze import Circle, MarbleMaze, MarbleParams
 from scopil.studies.marble_maze.constraint_map import cost_grid, draw_grid
+from scopil.studies.marble_maze.physics import REACH
 
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
 
@@ -24,11 +23,11 @@ PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
 @pytest.fixture(scope="module")
 def learner() -> Any:
     cfg = icrl.Config(hidden=(4,), constraint_hidden=(5,))
-    return jax.jit(icrl.init, static_argnums=1)(jax.random.key(0), Spaces(8, 9), cfg)
+    return jax.jit(icrl.init, static_argnums=1)(jax.random.key(0), Spaces(8, DiscreteHead(9)), cfg)
 
 
 def test_the_grid_is_the_cost_of_a_ball_at_rest(learner):
-    grid = cost_grid(learned_cost(learner), PARAMS, points=5)
+    grid = cost_grid(partial(icrl.cost, learner), PARAMS, points=5)
     assert grid.shape == (5, 5, 9)
     env, ticks = MarbleMaze(PARAMS), np.linspace(-REACH, REACH, 5)
     for row, column, action in ((0, 0, 0), (1, 4, 3), (4, 2, 8)):
@@ -68,9 +67,5 @@ def test_pictures_are_written(ending, learner, tmp_path):
     pytest.importorskip("matplotlib")
     draw = cost_drawing(CompiledEnv(MarbleMaze(PARAMS)))
     assert draw is not None
-    save_costs(tmp_path / f"cost.{ending}", draw, {"a title": learned_cost(learner)})
+    save_costs(tmp_path / f"cost.{ending}", draw, {"a title": partial(icrl.cost, learner)})
     assert (tmp_path / f"cost.{ending}").stat().st_size > 2000
-
-
-def test_a_learner_without_a_constraint_has_no_learned_cost():
-    assert learned_cost(SimpleNamespace(actor=None)) is None

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from scopil import studies
-from scopil.algos import ALGORITHMS
+from scopil.algos import ALGORITHMS, registered
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import known_algorithms  # merge: scopil.algos.registered
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.planning import plan
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading, number
@@ -45,7 +44,7 @@ def test_every_cell_has_a_printed_row_and_an_algorithm():
         *(Cell("simple", a) for a in ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")),
     ]
     for name, table in STUDY.tables.items():
-        assert set(table.trained) <= set(table.shown) <= set(known_algorithms())
+        assert set(table.trained) <= set(table.shown) <= set(registered())
         assert name == "yardsticks" or set(table.trained) <= set(PRINTED[table.setting])
 
 

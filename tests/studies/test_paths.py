@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pytest
 
+from scopil.demos.dataset import Episode
 from scopil.envs.functional import CompiledEnv
-from scopil.studies.marble_maze import Circle, HorizontalLine, MarbleMaze, MarbleParams, Rectangle
 from scopil.errors import ScopilError
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
 from scopil.report.episode_pictures import save_episodes
+from scopil.studies.marble_maze import Circle, HorizontalLine, MarbleMaze, MarbleParams, Rectangle
 from scopil.studies.marble_maze.paths import GREEN, RED, draw_episodes
 
 colors = pytest.importorskip("matplotlib.colors")

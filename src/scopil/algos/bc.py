@@ -28,12 +28,14 @@ from scopil.types import PRNGKey
 class Config:
     """SCOPIL's defaults."""
 
-    learning_rate: float = setting(3e-4, "η (Adam).", low=0)
-    hidden: tuple[int, ...] = setting((32, 32), "Widths of the hidden layers.", low=1, continuous=(64, 64))
-    demo_batch_size: int = setting(256, "Demonstrated steps per gradient step.", low=1)
+    learning_rate: float = setting(default=3e-4, about="η (Adam).", low=0)
+    hidden: tuple[int, ...] = setting(
+        default=(32, 32), about="Widths of the hidden layers.", low=1, continuous=(64, 64)
+    )
+    demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
     normalise_obs: bool = setting(
-        False,
-        "Whether the network sees observations with zero mean and unit variance, clipped at ±10.",
+        default=False,
+        about="Whether the network sees observations with zero mean and unit variance, clipped at ±10.",
         continuous=True,
     )
     action_resolution: float = resolution_setting()

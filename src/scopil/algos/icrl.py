@@ -30,27 +30,31 @@ ADAM = optax.scale_by_adam(eps=1e-5)
 @config
 class Config(ppo_lagrangian.Config):
     forward_steps: int = setting(
-        200_000, "Environment steps of a forward phase, rounded up to whole updates: 204 800.", low=1
+        default=200_000,
+        about="Environment steps of a forward phase, rounded up to whole updates: 204 800.",
+        low=1,
     )
     rollouts: int = setting(
-        100,
-        "Episodes drawn from the demonstrations, and played by the policy, for each backward phase.",
+        default=100,
+        about="Episodes drawn from the demonstrations, and played by the policy, for each backward phase.",
         low=1,
     )
     constraint_hidden: tuple[int, ...] = setting(
-        (40, 40), "Widths of the constraint network's hidden layers (ReLU).", low=1
+        default=(40, 40), about="Widths of the constraint network's hidden layers (ReLU).", low=1
     )
-    constraint_lr: float = setting(0.01, "Rate of the constraint network (Adam, ε = 1e-5).", low=0)
+    constraint_lr: float = setting(
+        default=0.01, about="Rate of the constraint network (Adam, ε = 1e-5).", low=0
+    )
     constraint_lr_decay: float = setting(
-        1.0, "The rate is multiplied by this after each outer iteration.", low=0, high=1
+        default=1.0, about="The rate is multiplied by this after each outer iteration.", low=0, high=1
     )
-    backward_iters: int = setting(20, "Steps of a backward phase, at most.", low=1)
-    regulariser: float = setting(0.5, "ρ: how strongly costs are drawn towards 0.", low=0)
+    backward_iters: int = setting(default=20, about="Steps of a backward phase, at most.", low=1)
+    regulariser: float = setting(default=0.5, about="ρ: how strongly costs are drawn towards 0.", low=0)
     max_forward_kl: float = setting(
-        10.0, "Bound on KL(old ‖ new) of trajectories; inf switches it off.", low=0
+        default=10.0, about="Bound on KL(old ‖ new) of trajectories; inf switches it off.", low=0
     )
     max_reverse_kl: float = setting(
-        2.5, "Bound on KL(new ‖ old) of trajectories; inf switches it off.", low=0
+        default=2.5, about="Bound on KL(new ‖ old) of trajectories; inf switches it off.", low=0
     )
 
 

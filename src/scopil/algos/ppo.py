@@ -37,30 +37,37 @@ Scalar = float | Float[Array, ""]
 class Config:
     """Defaults of ICRL's published code and the SCOPIL paper's table."""
 
-    discount: float = setting(0.99, "γ per environment step.", low=0, high=1)
-    gae_lambda: float = setting(0.95, "λ of the advantage estimator.", low=0, high=1)
-    learning_rate: float = setting(3e-4, "η of all networks (one Adam, ε = 1e-5).", low=0)
-    clip: float = setting(0.2, "ε of the clipped surrogate.", low=0)
+    discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
+    gae_lambda: float = setting(default=0.95, about="λ of the advantage estimator.", low=0, high=1)
+    learning_rate: float = setting(default=3e-4, about="η of all networks (one Adam, ε = 1e-5).", low=0)
+    clip: float = setting(default=0.2, about="ε of the clipped surrogate.", low=0)
     target_kl: float = setting(
-        0.02, "No further pass once the policy has moved 1.5 times this far, in nats; inf never stops.", low=0
+        default=0.02,
+        about="No further pass once the policy has moved 1.5 times this far, in nats; inf never stops.",
+        low=0,
     )
-    entropy_weight: float = setting(0.0, "c_H.", low=0)
-    value_weight: float = setting(0.5, "c_V, of every critic.", low=0)
+    entropy_weight: float = setting(default=0.0, about="c_H.", low=0)
+    value_weight: float = setting(default=0.5, about="c_V, of every critic.", low=0)
     max_grad_norm: float = setting(
-        0.5, "The gradient of all parameters together is shortened to this length.", low=0
+        default=0.5, about="The gradient of all parameters together is shortened to this length.", low=0
     )
     hidden: tuple[int, ...] = setting(
-        (64, 64), "Widths of the hidden layers of policy and critics (tanh, separate).", low=1
+        default=(64, 64), about="Widths of the hidden layers of policy and critics (tanh, separate).", low=1
     )
-    batch_size: int = setting(64, "Steps per minibatch; divides num_envs × rollout_steps.", low=1)
-    num_envs: int = setting(5, "N, environments stepped together.", low=1)
-    rollout_steps: int = setting(2048, "T, steps of each environment between two updates.", low=1)
-    epochs: int = setting(10, "Passes over a rollout, at most.", low=1)
+    batch_size: int = setting(
+        default=64, about="Steps per minibatch; divides num_envs × rollout_steps.", low=1
+    )
+    num_envs: int = setting(default=5, about="N, environments stepped together.", low=1)
+    rollout_steps: int = setting(
+        default=2048, about="T, steps of each environment between two updates.", low=1
+    )
+    epochs: int = setting(default=10, about="Passes over a rollout, at most.", low=1)
     normalise_obs: bool = setting(
-        True, "Whether networks see observations with zero mean and unit variance, by running statistics."
+        default=True,
+        about="Whether networks see observations with zero mean and unit variance, by running statistics.",
     )
     normalise_reward: bool = setting(
-        True, "Whether rewards are divided by the deviation of their running discounted return."
+        default=True, about="Whether rewards are divided by the deviation of their running discounted return."
     )
 
     def problem(self) -> str | None:

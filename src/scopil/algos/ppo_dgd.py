@@ -26,9 +26,11 @@ from scopil.types import PRNGKey
 
 @config
 class Config(ppo.Config):
-    demo_batch_size: int = setting(64, "Demonstrated steps per minibatch.", low=1)
-    multiplier_init: float = setting(1.05, "λ₀, as SCOPIL.", low=0)
-    multiplier_lr: float = setting(3e-4, "η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0)
+    demo_batch_size: int = setting(default=64, about="Demonstrated steps per minibatch.", low=1)
+    multiplier_init: float = setting(default=1.05, about="λ₀, as SCOPIL.", low=0)
+    multiplier_lr: float = setting(
+        default=3e-4, about="η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0
+    )
     slack: float | None = slack_setting()
     action_resolution: float = resolution_setting()
 

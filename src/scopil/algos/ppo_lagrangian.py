@@ -29,13 +29,17 @@ CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (o
 
 @config
 class Config(ppo.Config):
-    cost_discount: float = setting(0.99, "γ of costs.", low=0, high=1)
-    cost_gae_lambda: float = setting(0.95, "λ of the costs' advantages.", low=0, high=1)
-    multiplier_init: float = setting(1.0, "ν₀; its softplus is inverted in float32.", low=1e-6, high=80)
-    multiplier_lr: float = setting(0.1, "Rate of the multiplier before its softplus (Adam).", low=0)
-    budget: float = setting(0.0, "Cost per step that is allowed.", low=0)
+    cost_discount: float = setting(default=0.99, about="γ of costs.", low=0, high=1)
+    cost_gae_lambda: float = setting(default=0.95, about="λ of the costs' advantages.", low=0, high=1)
+    multiplier_init: float = setting(
+        default=1.0, about="ν₀; its softplus is inverted in float32.", low=1e-6, high=80
+    )
+    multiplier_lr: float = setting(
+        default=0.1, about="Rate of the multiplier before its softplus (Adam).", low=0
+    )
+    budget: float = setting(default=0.0, about="Cost per step that is allowed.", low=0)
     normalise_cost: bool = setting(
-        True, "Whether costs are divided by the deviation of their running discounted sum."
+        default=True, about="Whether costs are divided by the deviation of their running discounted sum."
     )
 
 

@@ -37,29 +37,32 @@ LOG_2 = math.log(2.0)  # the entropy of the uniform density on [−1, 1]
 class Config:
     """The paper's defaults; what the paper leaves open is marked ours."""
 
-    discount: float = setting(0.99, "γ per environment step.", low=0, high=1)
-    learning_rate: float = setting(3e-4, "η of policy and critics (Adam).", low=0)
-    alpha_lr: float = setting(2e-3, "κ, rate of log α (Adam).", low=0, continuous=3e-4)
+    discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
+    learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
+    alpha_lr: float = setting(default=2e-3, about="κ, rate of log α (Adam).", low=0, continuous=3e-4)
     polyak: float = setting(
-        5e-3, "ε, share of the critics that enters their targets each gradient step.", low=0, high=1
+        default=5e-3,
+        about="ε, share of the critics that enters their targets each gradient step.",
+        low=0,
+        high=1,
     )
     target_entropy: float | None = setting(
-        None,
-        "H̄ in nats, of the whole action. None: 0.4 log|A| for |A| numbered actions, −1 for each component of a "
+        default=None,
+        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| numbered actions, −1 for each component of a "
         "continuous one (a density on [−1, 1]).",
         low=-1000,
     )
-    log_alpha_init: float = setting(0.0, "log α₀ (ours).")
+    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).")
     hidden: tuple[int, ...] = setting(
-        (32, 32), "Widths of the hidden layers of every network.", low=1, continuous=(64, 64)
+        default=(32, 32), about="Widths of the hidden layers of every network.", low=1, continuous=(64, 64)
     )
-    batch_size: int = setting(256, "Transitions from the replay per gradient step.", low=1)
-    replay_size: int = setting(1_000_000, "Transitions kept.", low=1)
-    num_envs: int = setting(1, "Environments stepped together (ours).", low=1)
-    grad_steps: int = setting(1, "Gradient steps per step of all environments (ours).", low=1)
+    batch_size: int = setting(default=256, about="Transitions from the replay per gradient step.", low=1)
+    replay_size: int = setting(default=1_000_000, about="Transitions kept.", low=1)
+    num_envs: int = setting(default=1, about="Environments stepped together (ours).", low=1)
+    grad_steps: int = setting(default=1, about="Gradient steps per step of all environments (ours).", low=1)
     normalise_obs: bool = setting(
-        False,
-        "Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+        default=False,
+        about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
         continuous=True,
     )
 

@@ -30,10 +30,10 @@ from scopil.types import PRNGKey
 
 @config
 class Config(sac.Config):
-    cost_discount: float = setting(0.99, "γ_c per environment step.", low=0, high=1)
-    multiplier_init: float = setting(0.0, "ν₀.", low=0)
-    multiplier_lr: float = setting(1e-3, "η_ν per gradient step, plain ascent (ours).", low=0)
-    budget: float = setting(0.0, "Cost per step that is allowed.", low=0)
+    cost_discount: float = setting(default=0.99, about="γ_c per environment step.", low=0, high=1)
+    multiplier_init: float = setting(default=0.0, about="ν₀.", low=0)
+    multiplier_lr: float = setting(default=1e-3, about="η_ν per gradient step, plain ascent (ours).", low=0)
+    budget: float = setting(default=0.0, about="Cost per step that is allowed.", low=0)
 
 
 class State(NamedTuple):

@@ -30,8 +30,8 @@ from scopil.types import PRNGKey
 
 def resolution_setting() -> Any:
     return setting(
-        0.05,
-        "ε: half the width of the interval that counts as the same continuous action, where the box is [−1, 1].",
+        default=0.05,
+        about="ε: half the width of the interval that counts as the same continuous action, where the box is [−1, 1].",
         low=1e-3,  # finer is lost in float32
         high=0.5,  # coarser is no imitation
     )
@@ -39,8 +39,8 @@ def resolution_setting() -> Any:
 
 def slack_setting() -> Any:
     return setting(
-        None,
-        "δ in nats, of the whole action. None: 0 for numbered actions, which asks for the demonstrator exactly (ours: "
+        default=None,
+        about="δ in nats, of the whole action. None: 0 for numbered actions, which asks for the demonstrator exactly (ours: "
         "the paper gives no value); 1.5 for each component of a continuous one, at the resolution.",
     )
 
@@ -48,12 +48,14 @@ def slack_setting() -> Any:
 @config
 class Config(sac.Config):
     # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
-    log_alpha_init: float = setting(0.0, "log α₀ (ours).", continuous=-2.3)
-    demo_batch_size: int = setting(256, "Demonstrated steps per gradient step.", low=1)
-    multiplier_init: float = setting(1.05, "λ₀.", low=0)
-    multiplier_lr: float = setting(3e-4, "η of the multiplier, plain ascent.", low=0)
+    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).", continuous=-2.3)
+    demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
+    multiplier_init: float = setting(default=1.05, about="λ₀.", low=0)
+    multiplier_lr: float = setting(default=3e-4, about="η of the multiplier, plain ascent.", low=0)
     slack: float | None = slack_setting()
-    entropy_split: float = setting(0.5, "β: the constraint's share of the entropy bonus.", low=0, high=1)
+    entropy_split: float = setting(
+        default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1
+    )
     action_resolution: float = resolution_setting()
 
 

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from scopil.agents import Agent, load
 from scopil.cli.options import named_function, option
-from scopil.evaluate.adapters import agent_policy  # merge: agent.policy
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.starts import demos_for, starts_from
@@ -46,7 +45,7 @@ def evaluate(
     own_rules = None if rules is None else named_function(rules)
     agent: Agent = load(run)
     first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
-    played = player(agent.env, policy)(agent_policy(agent), first, jax.random.key(seed))
+    played = player(agent.env, policy)(agent.policy, first, jax.random.key(seed))
     measures = measure_all(played, agent.env, own_rules)
     agent.env.close()
     mean = average(measures)

@@ -13,7 +13,6 @@ from rich.progress import Progress
 
 from scopil.cli.options import option
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import algorithm_name, learned_cost, load_state  # merge: see adapters.py
 from scopil.evaluate.offers import cost_drawing, drawing
 from scopil.experiments.planning import is_study_folder
 from scopil.experiments.results import Evaluator
@@ -103,7 +102,7 @@ def _section(
             file = f"episodes-{_slug(name)}{tail}.png"
             save_rows(out / file, f"{name}, greedy", draw, shown)
             pictures.append((file, f"Episodes of {name} (greedy)"))
-        if (draw := cost_drawing(opened)) is not None and (costs := _costs(group, opened)):
+        if (draw := cost_drawing(opened)) is not None and (costs := _costs(group)):
             file = f"constraint-{_slug(name)}{tail}.png"
             save_costs(out / file, draw, costs)
             pictures.append((file, f"The cost that {name} has learned, with the true constraints outlined"))
@@ -118,11 +117,11 @@ def _section(
     return "\n".join([*lines, _list_of_runs(runs), *filter(None, map(_backward_steps, runs))])
 
 
-def _costs(group: Sequence[Run], env: Any) -> dict[str, Any]:
+def _costs(group: Sequence[Run]) -> dict[str, Any]:
     """The learned costs of the first seeds; empty for algorithms that learn none."""
     found = {}
     for run in group[:IN_A_ROW]:
-        cost = learned_cost(load_state(run.newest_policy(), env))
+        cost = run.learned_cost()
         if cost is None:
             return {}
         found[f"seed {run.spec.seed}"] = cost
@@ -135,7 +134,7 @@ def _list_of_runs(runs: Sequence[Run]) -> str:
         rows = run.metrics.rows()
         done = rows[-1]["env_steps"] if rows else 0
         state = "finished" if run.finished else f"of {run.spec.steps:,}, unfinished"
-        lines.append(f"| {run.folder} | {algorithm_name(run.spec)} | {run.spec.seed} | {done:,} | {state} |")
+        lines.append(f"| {run.folder} | {run.spec.algorithm.name} | {run.spec.seed} | {done:,} | {state} |")
     return "\n".join(lines) + "\n"
 
 

@@ -51,8 +51,6 @@ class CompiledEnv(BatchEnv):
         known = self.env.action_space
         return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    given = env_action  # the former name, until every caller has changed
-
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
         return self.begin(self.env.initial(k_state, *self._params), k_obs)

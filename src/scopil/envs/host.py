@@ -211,8 +211,6 @@ class HostEnv(BatchEnv):
         self._tickets.pop(self._size, None)
         return self._training_envs(self._size)
 
-    players = envs_to_play  # the former name, until every caller has changed
-
     # --- what the environment offers ------------------------------------------------------------------------------
 
     def offer(self, name: Offer) -> Callable[..., Any] | None:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from scopil.demos.dataset import Demonstrations
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
 from scopil.envs.host_vector import HostVector
 from scopil.errors import EnvError
-from scopil.evaluate.adapters import Episode, Policy  # merge: demos.dataset.Episode, scopil.policy.Policy
 from scopil.evaluate.starts import Seeds, states_at
+from scopil.policy import Policy
 from scopil.types import PRNGKey
 
 Mode = Literal["greedy", "sampled"]

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from scopil.demos.dataset import Episode
 from scopil.envs.base import BatchEnv
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
 from scopil.evaluate.offers import Measuring, measuring
 from scopil.evaluate.rules import Rules, with_rules
 

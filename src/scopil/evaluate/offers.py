@@ -10,18 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from scopil.envs.base import BatchEnv
-from scopil.evaluate.adapters import Episode, inner_env, marble_maze_offer  # merge: demos.dataset.Episode
+from scopil.demos.dataset import Episode
+from scopil.envs.base import BatchEnv, Offer
 
 Measuring = Callable[[Episode], dict[str, float]]
 Drawing = Callable[[Any, Sequence[Episode]], Any]  # (axes, episodes)
 CostDrawing = Callable[[Any, Callable[..., Any]], Any]  # (axes, cost) → an image for the colour bar
 
 
-def offer(env: BatchEnv, name: str) -> Callable[..., Any] | None:
+def offer(env: BatchEnv, name: Offer) -> Callable[..., Any] | None:
     """The environment's optional method, or None."""
-    inner = inner_env(env)
-    found = getattr(inner, name, None) or marble_maze_offer(inner, name)  # merge: return env.offer(name)
+    found = env.offer(name)
     return found if callable(found) else None
 
 

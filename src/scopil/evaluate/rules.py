@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from scopil.demos.dataset import Episode
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import (
-    Episode,
-    with_info,
-)  # merge: scopil.demos.dataset.Episode, without with_info
 
 # (observation, action, next observation) → a number, above 0 where the rule is broken, or such numbers by rule name
 Rules = Callable[[np.ndarray, Any, np.ndarray], Any]
@@ -21,7 +18,7 @@ def with_rules(episodes: Sequence[Any], rules: Rules) -> list[Episode]:
 
     Every step is judged with the state it leads to; the initial state counts as lawful.
     """
-    return [_judged(with_info(episode), rules) for episode in episodes]
+    return [_judged(episode, rules) for episode in episodes]
 
 
 def _judged(episode: Episode, rules: Rules) -> Episode:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from scopil.demos.dataset import Episode
 from scopil.errors import CheckpointError
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
 from scopil.evaluate.measures import Measures
 from scopil.files import write_atomically
 

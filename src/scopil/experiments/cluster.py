@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import lock  # merge: scopil.files.lock
 from scopil.experiments.local import LOG, Process
-from scopil.files import write_atomically
+from scopil.files import lock, write_atomically
 
 POLICY = "policy.safetensors"
 LOOK = 1.0  # seconds between two checks of a run's files

@@ -14,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from scopil.algos import find
 from scopil.errors import ConfigError, ScopilError
-from scopil.evaluate.adapters import algorithm, algorithm_name, is_locked  # merge: see adapters.py
 from scopil.experiments.local import Local, last_line
+from scopil.files import is_locked
 from scopil.train.run import Run, RunSpec
 
 POLL = 0.3  # seconds
@@ -85,7 +86,7 @@ def train_runs(
     runs = [
         prepare(
             Path(out) / f"{name}-{seed}",
-            RunSpec(algorithm=algorithm(name), env=env, demos=demos, seed=seed, steps=steps, **options),
+            RunSpec(algorithm=find(name), env=env, demos=demos, seed=seed, steps=steps, **options),
         )
         for seed in range(seeds)
         for name in algorithms
@@ -181,12 +182,12 @@ def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
     rates: dict[str, list[float]] = {}
     for run in runs:
         if rate := _last_timing(run).get("steps_per_second"):
-            rates.setdefault(algorithm_name(run.spec), []).append(rate)
+            rates.setdefault(run.spec.algorithm.name, []).append(rate)
     if not rates:
         return None
     mean = {algorithm: sum(seen) / len(seen) for algorithm, seen in rates.items()}
     typical = sum(mean.values()) / len(mean)
-    left = [(r.spec.steps - steps_done(r)) / mean.get(algorithm_name(r.spec), typical) for r in runs]
+    left = [(r.spec.steps - steps_done(r)) / mean.get(r.spec.algorithm.name, typical) for r in runs]
     return max(sum(left) / workers, *left, 0.0)
 
 

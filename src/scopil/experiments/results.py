@@ -15,11 +15,6 @@ from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
 from scopil.errors import ConfigError, DatasetError
-from scopil.evaluate.adapters import (
-    Policy,
-    load_policy,
-    load_state,
-)  # merge: scopil.policy.Policy.load, scopil.load
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.offers import drawing
@@ -29,6 +24,7 @@ from scopil.evaluate.stored import read_evaluation, write_evaluation
 from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
 from scopil.experiments.execute import name, steps_done
 from scopil.files import write_atomically
+from scopil.policy import Policy
 from scopil.studies.base import FinishedRun, Study
 from scopil.train.run import Run
 
@@ -83,13 +79,11 @@ class Evaluator:
         if kept is None and study is None:  # an evaluation made for a study serves as well
             kept = read_evaluation(run.folder)
             kept = kept if kept is not None and kept["made_from"]["policy"] == made_from["policy"] else None
-        return kept or self._evaluate(run, file, made_from, rules)
+        return kept or self._evaluate(run, made_from, rules)
 
-    def _evaluate(
-        self, run: Run, file: Path, made_from: Mapping[str, Any], rules: Rules | None
-    ) -> dict[str, Any]:
+    def _evaluate(self, run: Run, made_from: Mapping[str, Any], rules: Rules | None) -> dict[str, Any]:
         env, study = self.env(run), self._study
-        policy, env_steps = load_policy(file, env)
+        policy, env_steps = run.policy()
         demos = run.demos() or demos_for(run.spec.env)
         keys = EVALUATIONS if study is None else study.evaluations
         measures, pictured = {}, {}
@@ -102,7 +96,7 @@ class Evaluator:
                 pictured[key] = episodes
         extra: dict[str, Measures] = {}
         if study is not None and study.extra is not None:
-            extra = study.extra(FinishedRun(run, env, demos, policy, lambda: load_state(file, env)))
+            extra = study.extra(FinishedRun(run, env, demos, policy))
         found = {"env_steps": env_steps, "measures": measures, "extra": extra}
         return write_evaluation(run.folder, made_from, found, pictured)
 

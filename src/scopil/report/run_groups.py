@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scopil.evaluate.adapters import algorithm_name, title_of  # merge: run.spec.algorithm.name and .title
 from scopil.evaluate.measures import Measures, average, mean_and_std
 from scopil.evaluate.stored import read_episodes, read_measures
 from scopil.evaluate.summaries import in_words
@@ -23,15 +22,15 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def _name(run: Run, runs: Sequence[Run]) -> str:
-    mine, algorithm = _settings(run), algorithm_name(run.spec)
-    peers = [_settings(r) for r in runs if algorithm_name(r.spec) == algorithm]
+    mine, algorithm = _settings(run), run.spec.algorithm
+    peers = [_settings(r) for r in runs if r.spec.algorithm.name == algorithm.name]
     differing = [f"{k}={v}" for k, v in mine.items() if any(peer.get(k) != v for peer in peers)]
-    title = title_of(algorithm)
+    title = algorithm.title
     return title if not differing else f"{title}, {', '.join(differing)}"
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return run.note()["config"] | {"demos": run.spec.demos, "steps": run.spec.steps}
+    return run.settings | {"demos": run.spec.demos, "steps": run.spec.steps}
 
 
 def evaluation_rows(groups: Mapping[str, Sequence[Run]]) -> dict[str, Mapping[str, Value]]:

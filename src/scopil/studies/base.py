@@ -9,18 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scopil.algos import Algorithm, find
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.errors import ConfigError
-from scopil.evaluate.adapters import (  # merge: scopil.algos.find, scopil.policy.Policy
-    Policy,
-    algorithm,
-    budget_of,
-    title_of,
-)
 from scopil.evaluate.measures import Measures
 from scopil.evaluate.rules import Rules
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Results, Table, Verdict
+from scopil.policy import Policy
 from scopil.train.run import Run, RunSpec
 
 
@@ -40,7 +36,7 @@ class Setting:
 class Method:
     """An algorithm with settings other than its defaults."""
 
-    algorithm: str
+    algorithm: Algorithm
     title: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,7 +59,6 @@ class FinishedRun(NamedTuple):
     env: BatchEnv
     demos: Demonstrations | None
     policy: Policy
-    load_state: Callable[[], Any]  # the learner's whole state, for what a policy does not hold
 
 
 class Published(NamedTuple):
@@ -115,21 +110,21 @@ class Study:
         return [Cell(table.setting, method) for table in wanted for method in table.trained]
 
     def method(self, name: str) -> Method:
-        return self.methods.get(name) or Method(algorithm=name)
+        return self.methods.get(name) or Method(algorithm=find(name))
 
     def title_of(self, method: str) -> str:
         found = self.method(method)
-        return found.title or title_of(found.algorithm)
+        return found.title or found.algorithm.title
 
     def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
         """One run. Methods that want no demonstrations get them too: their evaluation starts where these do."""
         chosen, method = self.budgets[budget], self.method(cell.method)
         return RunSpec(
-            algorithm=algorithm(method.algorithm),
+            algorithm=method.algorithm,
             env=self.settings[cell.setting].env,
             demos=demos,
             seed=seed,
-            steps=chosen.steps or budget_of(method.algorithm),
+            steps=chosen.steps or method.algorithm.budget,
             eval_every=chosen.eval_every,
             checkpoint_every=chosen.checkpoint_every,
             config={**method.config, **chosen.config.get(cell.method, {})},

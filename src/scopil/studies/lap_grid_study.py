@@ -7,9 +7,9 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 
+from scopil.algos import icrl, ppo
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.gym import FunctionalEnv
-from scopil.evaluate.adapters import learned_cost  # merge: see adapters.py
 from scopil.evaluate.episodes import Mode, player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.starts import unseen_starts
@@ -27,9 +27,9 @@ RAW = {"normalise_obs": False, "normalise_reward": False, "target_kl": 0.01}
 # regulariser those of the paper's table, our defaults. One update per forward phase is ours, chosen on seeds from 100:
 # the bounds allow a few backward steps per phase, and with five updates between them the coins win.
 METHODS = {
-    "ppo": Method(algorithm="ppo", title="PPO", config=RAW),
+    "ppo": Method(algorithm=ppo.ALGORITHM, title="PPO", config=RAW),
     "icrl": Method(
-        algorithm="icrl",
+        algorithm=icrl.ALGORITHM,
         title="ICRL",
         config=RAW | {"normalise_cost": False, "rollouts": 20, "forward_steps": 10_240},
     ),
@@ -42,7 +42,7 @@ def _make(**options: Any) -> gym.Env:
     return FunctionalEnv(_NOMINAL, options.get("render_mode"))
 
 
-if ENV_ID not in gym.registry:  # merge: may move to envs/registration.py
+if ENV_ID not in gym.registry:
     gym.register(ENV_ID, entry_point=_make)
 
 
@@ -55,7 +55,7 @@ def extra(finished: FinishedRun) -> dict[str, Measures]:
         first = unseen_starts(ENFORCED, EPISODES)
         played = player(ENFORCED, mode)(finished.policy, first, jax.random.key(2))
         found["enforced"][mode] = average(measure_all(played, ENFORCED))["reward"]
-    if (cost := learned_cost(finished.load_state())) is not None:
+    if (cost := finished.run.learned_cost()) is not None:
         obs = jnp.arange(CELLS, dtype=jnp.float32)[:, None] / (CELLS / 2) - 1.0
         found["learned cost"] = {
             name: float(cost(obs, jnp.full(CELLS, action)).mean())

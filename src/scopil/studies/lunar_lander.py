@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from scopil.algos import bc, sac, scopil
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.host import open_env
 from scopil.errors import EnvError
@@ -110,9 +111,9 @@ STUDY = Study(
         "short": Budget(seeds=1, steps=10_000, eval_every=5_000, checkpoint_every=5_000),
     },
     methods={
-        "scopil": Method(algorithm="scopil", config=SCOPIL_CONFIG),
-        "sac": Method(algorithm="sac", config=CONFIG),
-        "bc": Method(algorithm="bc", config={"hidden": [64, 64]}),
+        "scopil": Method(algorithm=scopil.ALGORITHM, config=SCOPIL_CONFIG),
+        "sac": Method(algorithm=sac.ALGORITHM, config=CONFIG),
+        "bc": Method(algorithm=bc.ALGORITHM, config={"hidden": [64, 64]}),
     },
     evaluations=("greedy/unseen", "sampled/unseen"),
     episodes=EPISODES,

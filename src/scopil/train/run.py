@@ -17,12 +17,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
+from jaxtyping import Array
 
 from scopil.algos import Algorithm, registered, stand_in
 from scopil.algos.base import head_for
@@ -36,11 +37,12 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.files import Locked, lock, write_atomically
+from scopil.policy import Policy, read_policy
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.loop import make_loop
 from scopil.train.sinks import JsonLines, tensorboard
 from scopil.train.trainer import Trainer, TrainStatus
-from scopil.treefile import save_tree
+from scopil.treefile import load_tree, read_note, save_tree
 
 FORMAT = 2  # of run.json
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
@@ -138,6 +140,26 @@ class Run:
         if newest is None:
             raise CheckpointError(f"{self.folder} has no policy and no checkpoint yet; train it first.")
         return newest
+
+    def policy(self) -> tuple[Policy, int]:
+        """The newest policy, and the environment steps it was trained for. Of a finished run only the policy file is
+        read; of one under way, the newest checkpoint."""
+        file = self.newest_policy()
+        if self.finished:
+            policy, note = read_policy(file)
+        else:
+            policy, note = self.spec.algorithm.policy(self.learner()), read_note(file)
+        return policy, int(note["env_steps"])
+
+    def learner(self) -> Any:
+        """The newest state of the algorithm."""
+        like = self._trainer(self.demos()).shape().learner
+        return load_tree(self.newest_policy(), like, within="learner")[0]
+
+    def learned_cost(self) -> Callable[[Array, Array], Array] | None:
+        """(observations, actions) → cost, where the algorithm learns one."""
+        cost = self.spec.algorithm.learned_cost
+        return None if cost is None else partial(cost, self.learner())
 
     def env(self) -> BatchEnv:
         return self._env

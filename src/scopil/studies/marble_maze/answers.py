@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scopil.evaluate.adapters import title_of  # merge: scopil.algos.find(name).title
+from scopil.algos import find
 from scopil.evaluate.stats import permutation_test
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Result, Results, in_words, summarise
 from scopil.report.measure_tables import cell
@@ -34,7 +34,7 @@ def answers(results: Results) -> list[Block]:
 def mode_tables(setting: str, results: Results) -> list[Block]:
     """Mode coverage of every method that has one, for the page's Two-modes section."""
     headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
-    grid = extra_grid(Layout({}, title_of), results, setting, "modes", headings)
+    grid = extra_grid(Layout({}, lambda method: find(method).title), results, setting, "modes", headings)
     if grid is None:
         return []
     return [Text("Sampled play from the starts where both ways round the circle were demonstrated."), grid]
@@ -74,13 +74,13 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
         p = permutation_test(_each(ours), _each(runs))
         fewer &= method not in judged or base * FEWER <= theirs
         lines.append(
-            f"simple, {in_words(KEY)}, {title_of(method)}: {_figure(runs)}, {ratio} "
+            f"simple, {in_words(KEY)}, {find(method).title}: {_figure(runs)}, {ratio} "
             f"(permutation test over seeds, p = {p:.2g})."
         )
     for key in EVALUATIONS[1:]:
-        others = ", ".join(f"{_figure(runs, key=key)} ({title_of(a)})" for a, runs in rivals.items())
+        others = ", ".join(f"{_figure(runs, key=key)} ({find(a).title})" for a, runs in rivals.items())
         lines.append(f"simple, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
-    names = " and ".join(title_of(a) for a in judged)
+    names = " and ".join(find(a).title for a in judged)
     claim = (
         f"on Simple, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from the "
         f"demonstrated starts"
@@ -119,7 +119,7 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
             continue
         p = permutation_test(_each(a), _each(b))
         gap = float(np.mean(_each(a)) - np.mean(_each(b)))
-        names = title_of(with_it), title_of(without)
+        names = find(with_it).title, find(without).title
         lines += [
             f"{names[0]} (with) against {names[1]} (without), {in_words(key)}: {_figure(a, key=key)} against "
             f"{_figure(b, key=key)} violations per episode (p = {permutation_test(_each(a, key), _each(b, key)):.2g}); "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scopil.evaluate.adapters import title_of  # merge: scopil.algos.find(name).title
+from scopil.algos import find
 from scopil.evaluate.stats import mean_std
 from scopil.evaluate.summaries import Cell, Result, Results, Verdict, in_words
 
@@ -39,12 +39,12 @@ class Expectation:
 
     def words(self) -> str:
         """What is expected, in one line."""
-        over = f" / {title_of(self.over)}'s" if self.over else ""
+        over = f" / {find(self.over).title}'s" if self.over else ""
         where = "sampled, paired starts" if self.evaluation == "modes" else in_words(self.evaluation)
         ends = (("≥", self.low), ("≤", self.high))
         bounds = [f"{sign} {end:g}" for sign, end in ends if end is not None]
         what = f"{self.statistic} of {self.measure}{over}"
-        return f"{self.setting}, {title_of(self.method)}: {what} ({where}) {' and '.join(bounds)}"
+        return f"{self.setting}, {find(self.method).title}: {what} ({where}) {' and '.join(bounds)}"
 
 
 def load(budget: str) -> tuple[list[Expectation], list[Expectation]]:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from scopil.demos.dataset import Demonstrations
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import EnvState
 from scopil.envs.functional import CompiledEnv
 from scopil.errors import DatasetError, EnvError
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, measure
 from scopil.evaluate.starts import states_at

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from scopil.evaluate.adapters import Episode  # merge: scopil.demos.dataset.Episode
+from scopil.demos.dataset import Episode
 from scopil.studies.marble_maze.constraints import min_margin
 from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS
 from scopil.studies.marble_maze.settings import MarbleParams

@@ -1,9 +1,9 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
+from scopil.algos import registered
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
-from scopil.evaluate.adapters import known_algorithms  # merge: scopil.algos.registered
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import SAFE, Table
 from scopil.studies.base import Budget, Published, Setting, Study
@@ -59,8 +59,7 @@ _SHORT = dict.fromkeys(
 
 
 def _table(title: str, setting: str, shown: tuple[str, ...], trained: tuple[str, ...]) -> Table:
-    known = known_algorithms()
-    return Table(title, setting, shown, tuple(m for m in trained if m in known))
+    return Table(title, setting, shown, tuple(m for m in trained if m in registered()))
 
 
 def references(setting: str, episodes: int) -> dict[str, list]:
