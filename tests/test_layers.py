@@ -14,25 +14,27 @@ SRC = Path(scopil.__file__).parent
 
 # Which rooms (a module or folder directly under scopil/) each room may import, beside itself. Nothing is passed on:
 # a room that needs two others names both. `studies` is named by few, so that one task stays in one package.
-PLAIN = {"errors", "types", "files", "images", "config", "treefile"}
+PLAIN = {"_version", "errors", "types", "files", "images", "config", "treefile", "agent_settings"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "_version": set(),
     "errors": set(),
+    "agent_settings": set(),
     "types": set(),
     "files": {"errors"},
     "images": {"errors", "files"},
     "config": {"errors", "types"},
-    "treefile": {"errors", "types", "files"},
+    "treefile": {"errors", "types", "files", "core"},  # core: a replay ring is saved without its empty part
     "core": {"types", "config"},  # arrays in, arrays out
-    "policy": {"core"} | PLAIN,
+    "policy": {"core", "export"} | PLAIN,  # export: inside the methods that write files
     "envs": {"studies"} | PLAIN,  # studies: only in envs/registration.py, see ONLY_IN
-    "demos": {"envs", "studies"} | PLAIN,  # studies: only in demos/store.py, the names of the shipped sets
-    "algos": {"core", "policy"} | PLAIN,
+    "demos": {"envs"} | PLAIN,
+    "algos": {"core", "policy", "demos"} | PLAIN,  # demos: the type of demonstrated transitions
     "evaluate": {"core", "envs", "demos", "policy"} | PLAIN,
     "train": {"core", "algos", "envs", "demos", "evaluate", "policy"} | PLAIN,
     "export": {"core", "policy"} | PLAIN,
     "agents": {"core", "algos", "envs", "demos", "evaluate", "policy", "train"} | PLAIN,
     "experiments": {"algos", "envs", "demos", "evaluate", "policy", "train", "agents", "studies"} | PLAIN,
-    "report": {"evaluate", "train"} | PLAIN,
+    "report": {"evaluate", "train", "envs"} | PLAIN,  # envs: what draws an environment's episodes
     "studies": {
         *("core", "policy", "envs", "demos", "algos", "evaluate", "train"),
         *("agents", "export", "experiments", "report"),
@@ -42,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 ENTRY = {"__init__", "__main__"}  # the door may look into every room
 # Where a room may import another in one place only.
-ONLY_IN = {("envs", "studies"): {"registration.py"}, ("demos", "studies"): {"store.py"}}
+ONLY_IN = {("envs", "studies"): {"registration.py"}}
 SHARED_NAMES = {"__init__", "base"}  # file names that several rooms may have
 
 
