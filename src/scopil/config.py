@@ -19,15 +19,19 @@ _SAME = object()  # the default for continuous actions is the common one
 
 
 def setting(
-    default: Any, about: str, *, low: float = -math.inf, high: float = math.inf, continuous: Any = _SAME
+    default: Any,
+    about: str,
+    *,
+    low: float | int = -math.inf,
+    high: float | int = math.inf,
+    continuous: Any = _SAME,
 ) -> Any:
     """A field of a config: its default, what it means, and the range of its values (of each value of a tuple).
 
     `continuous` is the default for environments with continuous actions where that differs.
     """
-    return field(
-        default=default, metadata={"about": about, "low": low, "high": high, "continuous": continuous}
-    )
+    limits = {"low": float(low), "high": float(high)}
+    return field(default=default, metadata={"about": about, "continuous": continuous} | limits)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
