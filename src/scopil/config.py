@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform, no_type_check
 
 import jax
@@ -113,13 +114,20 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
         if f.default is not None:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
         return
-    if isinstance(value, tuple) and not value:
-        raise ConfigError(f"{f.name} = (); want at least one value.", setting=f.name)
-    for number in value if isinstance(value, tuple) else (value,):
-        try:
-            yield float(number)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{f.name} = {value!r}; want a number.", setting=f.name) from error
+    several = f.type == tuple[int, ...]
+    if several and not (isinstance(value, tuple) and value):
+        raise ConfigError(f"{f.name} = {value!r}; want a tuple of at least one value.", setting=f.name)
+    for number in value if several else (value,):
+        if f.type is bool:
+            fits, wanted = isinstance(number, bool), "True or False"
+        elif f.type in (int, tuple[int, ...]):
+            fits = isinstance(number, Integral) and not isinstance(number, bool)
+            wanted = "whole numbers" if several else "a whole number"
+        else:
+            fits, wanted = isinstance(number, Real) or getattr(number, "shape", None) == (), "a number"
+        if not fits:
+            raise ConfigError(f"{f.name} = {value!r}; want {wanted}.", setting=f.name)
+        yield float(number)
 
 
 def _shown(value: Any) -> str:
