@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probes import demo_steps
 from reference import soft_numpy as ref
-from scopil.algos import ALGORITHMS
-from scopil.algos.base import Pairs, Spaces
+from scopil.algos import find
+from scopil.algos.base import Data, Spaces
+from scopil.core.heads import DiscreteHead
 from scopil.types import Transition
 
 OBS, ACTIONS, ROWS, PAIRS = 5, 4, 24, 16
@@ -23,9 +25,9 @@ COMMON = {
     "alpha_lr": 3e-2,
     "polyak": 0.1,
     "log_alpha_init": -0.7,
-    "target_entropy": 0.6,
+    "target_entropy": 0.9,
 }
-OURS = {"lambda_init": 0.8, "lambda_lr": 0.05, "slack": 0.3, "entropy_split": 0.2}
+OURS = {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.3, "entropy_split": 0.2}
 CHANGES: dict[str, dict[str, bool]] = {
     "sac": {"imitates": False},
     "scopil": {},
@@ -36,8 +38,8 @@ CHANGES: dict[str, dict[str, bool]] = {
 
 
 def config(name: str, **changes: Any) -> Any:
-    values = COMMON | (OURS if ALGORITHMS[name].needs_demos else {}) | changes
-    return ALGORITHMS[name].config(**values)
+    values = COMMON | (OURS if find(name).needs_demos else {}) | changes
+    return find(name).config(**values)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:
@@ -46,7 +48,7 @@ def settings(name: str, cfg: Any) -> ref.Settings:
     )
     if not s.imitates:
         return s
-    return replace(s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.lambda_lr)
+    return replace(s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.multiplier_lr)
 
 
 def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -109,7 +111,7 @@ def ours(state: Any) -> dict[str, list[Any]]:
         "log α": [state.log_alpha.params],
         "log α m": [state.log_alpha.opt.mu],
         "log α v": [state.log_alpha.opt.nu],
-        "count": [learned.opt.count for learned in (state.actor, state.critics, state.log_alpha)],
+        "count": [one.opt.count for one in (state.actor, state.critics, state.log_alpha)],
     }
     return out | ({"λ": [state.multiplier]} if hasattr(state, "multiplier") else {})
 
@@ -132,35 +134,48 @@ def agree(state: Any, learner: ref.Learner, imitates: bool, tolerance: float) ->
             np.testing.assert_allclose(np.asarray(mine), array, rtol=tolerance, atol=tolerance, err_msg=what)
 
 
+def seen(batch: dict[str, np.ndarray], demo: tuple[np.ndarray, np.ndarray] | None, real: Any) -> Data:
+    """What the loop would hand to an update."""
+    steps = Transition(*map(jnp.asarray, batch.values()))
+    return as_type(Data(replay=steps, demo_batch=None if demo is None else demo_steps(*demo)), real)
+
+
 @pytest.fixture(scope="module")
 def compiled():
     """Each algorithm's update, compiled once."""
-    return {name: jax.jit(ALGORITHMS[name].update) for name in CHANGES}
+    return {name: jax.jit(find(name).update) for name in CHANGES}
 
 
 @pytest.fixture(scope="module")
 def compiled_fast():
     """The same in double precision, where only the mathematics is of interest: not optimised, half the wait."""
     options = {"xla_backend_optimization_level": 0}
-    return {name: jax.jit(ALGORITHMS[name].update, compiler_options=options) for name in CHANGES}
+    return {name: jax.jit(find(name).update, compiler_options=options) for name in CHANGES}
 
 
 @cache
 def fresh(name: str) -> Any:
     """Networks at their first values, in single precision."""
-    return ALGORITHMS[name].init(jax.random.key(3), Spaces(OBS, ACTIONS), config(name))
+    return find(name).init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), config(name))
 
 
-def follow(update: Any, name: str, cfg: Any, real: Any, steps: int, tolerance: float) -> list[dict[str, Any]]:
+def follow(
+    update: Any,
+    name: str,
+    cfg: Any,
+    real: Any,
+    steps: int,
+    tolerance: float,
+    s: ref.Settings | None = None,
+) -> list[dict[str, Any]]:
     """Make `steps` updates on both sides, comparing everything after each."""
-    s = settings(name, cfg)
+    s = s or settings(name, cfg)
     state = as_type(fresh(name), real)
     learner, logs = twin(state), []
     for seed in range(steps):
         batch, demo = data(seed)
-        pairs = as_type(Pairs(*map(jnp.asarray, demo)), real) if s.imitates else None
         state, metrics = update(
-            state, as_type(Transition(*map(jnp.asarray, batch.values())), real), pairs, as_type(cfg, real)
+            state, seen(batch, demo if s.imitates else None, real), as_type(cfg, real), jax.random.key(seed)
         )
         wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in batch.items()}
         log = ref.step(learner, wide, (demo[0].astype(np.float64), demo[1]), s)
@@ -184,6 +199,13 @@ def test_in_double_precision_they_agree_to_rounding(name, compiled_fast):
         follow(compiled_fast[name], name, config(name), jnp.float64, steps=3, tolerance=1e-11)
 
 
+def test_left_open_the_target_entropy_is_a_share_of_the_largest_and_the_slack_nothing(compiled_fast):
+    cfg = config("scopil", target_entropy=None, slack=None)
+    with jax.enable_x64(True):
+        stated = replace(settings("scopil", config("scopil")), target=0.4 * np.log(ACTIONS), delta=0.0)
+        follow(compiled_fast["scopil"], "scopil", cfg, jnp.float64, 1, 1e-11, stated)
+
+
 def test_the_multiplier_is_projected_to_zero(compiled_fast):
     with jax.enable_x64(True):
         logs = follow(compiled_fast["scopil"], "scopil", config("scopil", slack=50.0), jnp.float64, 2, 1e-11)
@@ -197,12 +219,9 @@ def test_the_comparison_can_tell_the_ablations_from_scopil(name, compiled_fast):
         cfg = config(name)
         state = as_type(fresh(name), jnp.float64)
         batch, demo = data(0)
-        pairs = as_type(Pairs(*map(jnp.asarray, demo)), jnp.float64) if name != "sac" else None
+        shown = demo if name != "sac" else None
         after, _ = compiled_fast[name](
-            state,
-            as_type(Transition(*map(jnp.asarray, batch.values())), jnp.float64),
-            pairs,
-            as_type(cfg, jnp.float64),
+            state, seen(batch, shown, jnp.float64), as_type(cfg, jnp.float64), jax.random.key(0)
         )
         learner = twin(state)
         ref.step(learner, batch, demo, settings("scopil", config("scopil")))
@@ -263,7 +282,7 @@ def test_the_critic_and_temperature_gradients_are_slopes():
         ref.critic_grad(critic, obs, action, y), slopes(lambda n: ref.critic_loss(n, obs, action, y), critic)
     )
     s = settings("sac", config("sac"))
-    at, h, seen = -0.7, 1e-6, 1.1
-    high, low = (ref.temperature_loss(at + sign * h, seen, ACTIONS, s) for sign in (1, -1))
-    gap = seen - s.target_share * np.log(ACTIONS)
+    at, h, met = -0.7, 1e-6, 1.1
+    high, low = (ref.temperature_loss(at + sign * h, met, s) for sign in (1, -1))
+    gap = met - s.target
     np.testing.assert_allclose((high - low) / (2 * h), np.exp(at) * gap, rtol=1e-8)

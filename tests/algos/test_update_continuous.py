@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probes import demo_steps
 from reference import soft_numpy
 from reference import squashed_numpy as ref
-from scopil.algos import CONTINUOUS, sac_continuous, scopil_continuous
-from scopil.algos.ablations import ABLATIONS
-from scopil.algos.base import Bounds, Pairs, Spaces
-from scopil.algos.scopil import WHOLE
+from scopil.algos import find
+from scopil.algos.base import Data, Spaces
+from scopil.core.heads import BoxHead
+from scopil.core.soft import REPARAMETRISED
 from scopil.types import Transition
 
 OBS, ROWS, PAIRS = 3, 12, 10
-BOX = Bounds((-1.0, 0.0), (3.0, 0.5))  # neither centred nor of one size
+LOW, HIGH = np.array([-1.0, 0.0]), np.array([3.0, 0.5])  # neither centred nor of one size
 COMMON = {
     "hidden": (5,),
     "discount": 0.9,
@@ -26,9 +27,10 @@ COMMON = {
     "alpha_lr": 3e-2,
     "polyak": 0.1,
     "log_alpha_init": -0.7,
-    "target_entropy": -0.8,
+    "target_entropy": -1.6,
+    "normalise_obs": True,
 }
-OURS = {"lambda_init": 0.8, "lambda_lr": 0.05, "slack": 0.3, "entropy_split": 0.2, "action_resolution": 0.08}
+OURS = {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "entropy_split": 0.2, "action_resolution": 0.08}
 CHANGES: dict[str, dict[str, bool]] = {
     "sac": {"imitates": False},
     "scopil": {},
@@ -36,11 +38,10 @@ CHANGES: dict[str, dict[str, bool]] = {
     "s-eic": {"entropy_in_constraint": False},
     "s-dgd-eic": {"dual_ascent": False, "entropy_in_constraint": False},
 }
-PARTS = {name: parts for (name, _), parts in ABLATIONS.items()} | {"scopil": WHOLE}
 
 
 def config(name: str, **changes: Any) -> Any:
-    return CONTINUOUS[name].config(**COMMON | (OURS if name != "sac" else {}) | changes)
+    return find(name).config(**COMMON | (OURS if name != "sac" else {}) | changes)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:
@@ -51,20 +52,19 @@ def settings(name: str, cfg: Any) -> ref.Settings:
         return s
     return replace(
         s,
-        delta_per_dim=cfg.slack,
+        delta=cfg.slack,
         beta=cfg.entropy_split,
-        dual_rate=cfg.lambda_lr,
+        dual_rate=cfg.multiplier_lr,
         resolution=cfg.action_resolution,
     )
 
 
-def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]:
-    """Rows that terminate, are truncated or go on; demonstrated actions inside the box and at all its bounds; noise."""
+def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Rows that terminate, are truncated or go on; demonstrated actions inside the box and at all its bounds."""
     rng = np.random.default_rng(seed)
-    low, high = np.array(BOX.low), np.array(BOX.high)
 
     def actions(rows: int) -> np.ndarray:
-        return rng.uniform(low, high, (rows, 2)).astype(np.float32)
+        return rng.uniform(LOW, HIGH, (rows, 2)).astype(np.float32)
 
     def states(rows: int) -> np.ndarray:
         return (rng.normal(size=(rows, OBS)) * (0.1, 1.0, 30.0) + (5.0, 0.0, -2.0)).astype(np.float32)
@@ -79,8 +79,11 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray
     }
     demo = (states(PAIRS), actions(PAIRS))
     demo[1][:4] = [[-1.0, 0.0], [3.0, 0.5], [-1.0, 0.5], [2.95, 0.001]]
-    noise = tuple(rng.normal(size=(n, 2)).astype(np.float32) for n in (ROWS, ROWS, PAIRS))
-    return batch, demo, noise
+    return batch, demo
+
+
+def head() -> BoxHead:
+    return BoxHead(jnp.asarray(LOW, jnp.float32), jnp.asarray(HIGH, jnp.float32))
 
 
 def as_type(tree: Any, real: Any) -> Any:
@@ -102,8 +105,8 @@ def twin(state: Any) -> ref.Learner:
         targets=[net(n) for n in state.targets],
         log_alpha=float(state.log_alpha.params),
         lam=float(getattr(state, "multiplier", 0.0)),
-        low=np.array(BOX.low),
-        high=np.array(BOX.high),
+        low=LOW,
+        high=HIGH,
     )
 
 
@@ -120,7 +123,7 @@ def agree(state: Any, learner: ref.Learner, imitates: bool, tolerance: float) ->
         "critics' gradient": (both(state.critics.opt.mu), adam["critics"].m),
         "targets": (both(state.targets), [a for n in learner.targets for a in soft_numpy.flat(n)]),
         "log α": ([state.log_alpha.params], now["log_alpha"]),
-        "statistics": ([state.frame.obs_stats.mean, state.frame.obs_stats.var], [mean, var]),
+        "statistics": ([state.obs_stats.mean, state.obs_stats.var], [mean, var]),
         "λ": ([state.multiplier] if imitates else [], [learner.lam] if imitates else []),
     }
     for what, (have, want) in pairs.items():
@@ -131,31 +134,30 @@ def agree(state: Any, learner: ref.Learner, imitates: bool, tolerance: float) ->
 
 @cache
 def compiled(name: str) -> Any:
-    def update(state, batch, demo, cfg, noise):
-        if name == "sac":
-            return sac_continuous.update(state, batch, cfg, noise)
-        return scopil_continuous.update(state, batch, demo, cfg, noise, PARTS[name])
-
-    return jax.jit(update)
+    return jax.jit(find(name).update)
 
 
-def follow(name: str, cfg: Any, real: Any, steps: int, tolerance: float) -> list[dict[str, float]]:
+def follow(
+    name: str, cfg: Any, real: Any, steps: int, tolerance: float, s: ref.Settings | None = None
+) -> list[dict[str, float]]:
     """Make `steps` updates on both sides, comparing everything after each."""
-    s = settings(name, cfg)
-    state = as_type(CONTINUOUS[name].init(jax.random.key(3), Spaces(OBS, BOX), cfg), real)
+    s = s or settings(name, cfg)
+    state = as_type(find(name).init(jax.random.key(3), Spaces(OBS, head()), cfg), real)
     learner, logs = twin(state), []
     for seed in range(steps):
-        batch, demo, noise = data(seed)
+        batch, demo = data(seed)
+        noise = REPARAMETRISED.noise(jax.random.key(seed), ROWS, PAIRS if s.imitates else 0, head())
+        steps_seen = Transition(*map(jnp.asarray, batch.values()))
+        shown = demo_steps(*demo) if s.imitates else None
         state, metrics = compiled(name)(
             state,
-            as_type(Transition(*map(jnp.asarray, batch.values())), real),
-            as_type(Pairs(*map(jnp.asarray, demo)), real),
+            as_type(Data(replay=steps_seen, demo_batch=shown), real),
             as_type(cfg, real),
-            as_type(sac_continuous.Noise(*map(jnp.asarray, noise)), real),
+            jax.random.key(seed),
         )
         wide = {k: v.astype(np.float64) for k, v in batch.items()}
         pairs = (demo[0].astype(np.float64), demo[1].astype(np.float64)) if s.imitates else None
-        log = ref.step(learner, wide, pairs, tuple(x.astype(np.float64) for x in noise), s)  # pyright: ignore
+        log = ref.step(learner, wide, pairs, tuple(np.asarray(x, np.float64) for x in noise), s)  # pyright: ignore
         agree(state, learner, s.imitates, tolerance)
         for key, value in log.items():
             np.testing.assert_allclose(
@@ -180,9 +182,15 @@ def test_in_single_precision_too():
     follow("scopil", config("scopil"), jnp.float32, steps=3, tolerance=3e-4)
 
 
+def test_left_open_target_entropy_and_slack_grow_with_the_components():
+    with jax.enable_x64(True):
+        stated = replace(settings("scopil", config("scopil")), target=-2.0, delta=3.0)
+        follow("scopil", config("scopil", target_entropy=None, slack=None), jnp.float64, 1, 1e-6, stated)
+
+
 def test_the_multiplier_is_projected_to_zero():
     with jax.enable_x64(True):
-        logs = follow("scopil", config("scopil", slack=50.0), jnp.float64, 1, 1e-6)
+        logs = follow("scopil", config("scopil", slack=100.0), jnp.float64, 1, 1e-6)
     assert logs[0]["dual/lambda"] == 0.0
     assert logs[0]["dual/constraint"] < -50
 

@@ -17,13 +17,13 @@ Net = list[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Settings:
-    """Letters as in the method: γ, η, κ, ε, H̄/log|A|, δ, β, the multiplier's rate, and what the ablations change."""
+    """Letters as in the method: γ, η, κ, ε, H̄, δ, β, the multiplier's rate, and what the ablations change."""
 
     gamma: float
     eta: float
     kappa: float
     epsilon: float
-    target_share: float
+    target: float
     delta: float = 0.0
     beta: float = 0.5
     dual_rate: float = 0.0
@@ -142,8 +142,8 @@ def constraint(actor: Net, demo: tuple[np.ndarray, np.ndarray], alpha: float, s:
     return float(np.mean(nll - weight * entropy(log_pi)) - s.delta)
 
 
-def temperature_loss(log_alpha: float, mean_entropy: float, num_actions: int, s: Settings) -> float:
-    return float(np.exp(log_alpha) * (mean_entropy - s.target_share * np.log(num_actions)))
+def temperature_loss(log_alpha: float, mean_entropy: float, s: Settings) -> float:
+    return float(np.exp(log_alpha) * (mean_entropy - s.target))
 
 
 # --- their gradients ----------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def step(
     learner.actor = unflat(learner.adam["actor"].step(flat(learner.actor), flat(grads), s.eta))
 
     log_pi = log_softmax(forward(learner.actor, obs)[0])
-    grad = alpha * (entropy(log_pi).mean() - s.target_share * np.log(log_pi.shape[1]))  # ∂/∂log α of α·gap
+    grad = alpha * (entropy(log_pi).mean() - s.target)  # ∂/∂log α of α·gap
     (log_alpha,) = learner.adam["log_alpha"].step(
         [np.asarray(learner.log_alpha)], [np.asarray(grad)], s.kappa
     )

@@ -23,8 +23,8 @@ class Settings:
     eta: float
     kappa: float
     epsilon: float
-    entropy_per_dim: float
-    delta_per_dim: float = 0.0
+    target: float  # H̄, of the whole action
+    delta: float = 0.0
     beta: float = 0.5
     dual_rate: float = 0.0
     resolution: float = 0.05
@@ -123,9 +123,7 @@ def constraint(
     dims = action.shape[1]
     entropy = -sampled(actor, x, xi)[1] - dims * np.log(2 * s.resolution)
     weight = 2 * s.beta * alpha if s.entropy_in_constraint else 0.0
-    return float(
-        np.mean(-log_mass(actor, x, action, s.resolution) - weight * entropy) - s.delta_per_dim * dims
-    )
+    return float(np.mean(-log_mass(actor, x, action, s.resolution) - weight * entropy) - s.delta)
 
 
 def lagrangian(
@@ -198,7 +196,7 @@ def step(
     learner.actor = unflat(learner.adam["actor"].step(flat(learner.actor), grads, s.eta))
 
     entropy = -float(sampled(learner.actor, x, now)[1].mean())
-    gap = entropy - s.entropy_per_dim * action.shape[1]
+    gap = entropy - s.target
     (log_alpha,) = learner.adam["log_alpha"].step(
         [np.asarray(learner.log_alpha)], [np.asarray(alpha * gap)], s.kappa
     )
