@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.algos.base import Pairs
+from scopil.demos.dataset import DemoTransitions
 
 
 class ProbeState(NamedTuple):
@@ -52,4 +52,15 @@ class Endless(Probe):
 
 
 SMALL = {"hidden": (8,), "batch_size": 16, "replay_size": 512}
-PAIRS = Pairs(jnp.ones((4, 1)), jnp.array([0, 1, 1, 1]))
+
+
+def demo_steps(obs: Any, action: Any) -> DemoTransitions:
+    """Demonstrated steps of which only these parts are of interest."""
+    obs = jnp.asarray(obs)
+    ended = jnp.zeros(len(obs), bool)
+    return DemoTransitions(obs, jnp.asarray(action), obs, jnp.zeros(len(obs), jnp.int32), None, ended)
+
+
+def mostly_one() -> DemoTransitions:
+    """Of four steps in one state, three take action 1."""
+    return demo_steps(jnp.ones((4, 1)), jnp.array([0, 1, 1, 1]))
