@@ -15,7 +15,7 @@ import scopil
 from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "cartpole.json"
-SEEDS, STEPS, GAMES = 5, 300_000, 40
+SEEDS, STEPS, EPISODES = 5, 300_000, 40
 
 
 def main() -> None:
@@ -25,14 +25,14 @@ def main() -> None:
         agent.learn(STEPS)
         rows.append(
             {
-                m: agent.evaluate(games=GAMES, deterministic=m == "greedy")["reward"]
+                m: agent.evaluate(episodes=EPISODES, deterministic=m == "greedy")["reward"]
                 for m in ("sampled", "greedy")
             }
         )
         print(f"seed {seed}: {rows[-1]}", flush=True)
     means = {m: sum(row[m] for row in rows) / SEEDS for m in rows[0]}
     print(f"mean of {SEEDS} seeds after {STEPS:,} steps: {means}")
-    body = {"steps": STEPS, "games": GAMES, "mean": means, "seeds": rows}
+    body = {"steps": STEPS, "episodes": EPISODES, "mean": means, "seeds": rows}
     write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
 
 

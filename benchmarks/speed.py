@@ -164,8 +164,10 @@ def torch_agrees(updates: int = 5) -> float | None:
         return None
     import jax
 
-    from scopil.algos.base import Pairs, Spaces
+    from scopil.algos.base import Data, Spaces
     from scopil.algos.scopil import Config, init, update
+    from scopil.core.heads import DiscreteHead
+    from scopil.demos.dataset import DemoTransitions
     from scopil.types import Transition
 
     rng = np.random.default_rng(0)
@@ -180,7 +182,7 @@ def torch_agrees(updates: int = 5) -> float | None:
         "demo_action": rng.integers(ACTIONS, size=shape),
     }
     cfg = Config()
-    state = init(jax.random.key(0), Spaces(OBS, ACTIONS), cfg)
+    state = init(jax.random.key(0), Spaces(OBS, DiscreteHead(ACTIONS)), cfg)
     step = jax.jit(update)
     before = _weights(state)
     for i in range(updates):
@@ -189,7 +191,9 @@ def torch_agrees(updates: int = 5) -> float | None:
         seen = Transition(
             b["obs"], b["action"].astype(np.int32), b["reward"], b["next_obs"], ended, ended & False
         )
-        state, _ = step(state, seen, Pairs(b["demo_obs"], b["demo_action"].astype(np.int32)), cfg)
+        shown = b["demo_obs"], b["demo_action"].astype(np.int32), b["demo_obs"]
+        demo = DemoTransitions(*shown, np.zeros(BATCH, np.int32), None, ended)
+        state, _ = step(state, Data(replay=seen, demo_batch=demo), cfg, jax.random.key(i))
     ours = _weights(state) | {"log_alpha": state.log_alpha.params, "lambda": state.multiplier}
 
     with tempfile.TemporaryDirectory() as folder:

@@ -51,6 +51,7 @@ def marble_episodes(
     for i in range(episodes):
         obs, info = env.reset(seed=i)
         observations, actions, rewards, start = [obs], [], [], info["position"]
+        terminated = truncated = False
         for _ in range(steps):
             actions.append(env.action_space.sample())
             obs, reward, terminated, truncated, _ = env.step(actions[-1])

@@ -1,5 +1,7 @@
 """Every Python snippet in the README and the docs runs, each page in one namespace, with small budgets."""
 
+import csv
+import json
 import re
 from pathlib import Path
 from textwrap import dedent
@@ -29,7 +31,12 @@ def test_every_page_is_in_the_contents():
 
 
 def test_links_lead_somewhere():
-    pages = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    pages += [
+        ROOT / "benchmarks" / "README.md",
+        ROOT / "results" / "README.md",
+        ROOT / "results" / "report.md",
+    ]
     links = [(p, t) for p in pages for t in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", p.read_text())]
     broken = [f"{p.name} → {t}" for p, t in links if not t.startswith("http") and not (p.parent / t).exists()]
     assert not broken, "\n".join(broken)
@@ -42,3 +49,38 @@ def test_the_papers_tables_are_quoted_as_the_runs_left_them():
     )
     assert len(quoted) >= 9  # methods and settings
     assert not [line for line in quoted if line not in found]
+
+
+def test_kept_results_name_the_same_runs():
+    """Run folders are not kept: the data, the sheet and the timings have to agree by themselves."""
+    data = json.loads((ROOT / "results" / "results.json").read_text())
+    with (ROOT / "results" / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    named = {f"{row['setting']}/{row['algorithm']}-{row['seed']}" for row in rows}
+    assert named
+    assert len(named) == len(data["runs"])
+    assert set(json.loads((ROOT / "results" / "timing.json").read_text())) == named
+
+
+def test_formulas_are_typeset_without_a_network():
+    """What renders them lies under docs/assets, and every font its style sheet names is there."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    named = re.findall(r"assets/[\w./]+", settings)
+    assert len(named) == 4
+    assert not [name for name in named if not (ROOT / "docs" / name).is_file()]
+    katex = ROOT / "docs" / "assets" / "katex"
+    fonts = re.findall(r"url\(([^)]+)\)", (katex / "katex.min.css").read_text())
+    assert fonts
+    assert not [font for font in fonts if not (katex / font).is_file()]
+    assert (katex / "LICENSE").is_file()
+    assert not re.search(r"https?://", settings)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.stem)
+def test_formulas_are_closed_and_leave_table_cells_whole(page):
+    text = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert text.count("$$") % 2 == 0
+    rest = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    assert rest.count("$") % 2 == 0
+    rows = [line for line in rest.splitlines() if line.startswith("|")]
+    assert not [row for row in rows if any("|" in formula for formula in re.findall(r"\$([^$]*)\$", row))]

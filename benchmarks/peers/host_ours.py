@@ -16,7 +16,7 @@ def main(env: str, hidden: tuple[int, ...]) -> None:
 
     def run(steps: int) -> None:
         agent.learn(steps)
-        jax.block_until_ready(agent.learner)
+        jax.block_until_ready(agent.state)
 
     run(BATCH + 10)
     serve(run, jax=jax.__version__, hidden=hidden)

@@ -1,7 +1,6 @@
 """Learn policies that do the task and keep the demonstrator's unwritten rules.
 
-Public names load on first use, so that `import scopil` and `scopil --help` stay quick; type checkers and editors see them
-all.
+Public names load on first use, so that `import scopil` and `scopil --help` stay quick; type checkers see them all.
 """
 
 from importlib import import_module

@@ -60,9 +60,9 @@ class Agent:
         self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
         self.seed = seed
-        if isinstance(self.env, HostEnv) and self.env.num_envs is not None:
-            if any(s.name == "num_envs" for s in settings(algorithm.config)):
-                config.setdefault("num_envs", self.env.num_envs)
+        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has its size
+        if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
+            config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
         if self.demos is not None or not algorithm.needs_demos:
             make_loop(algorithm, self.env, self.demos)  # refuses what cannot be trained; compiles nothing

@@ -56,7 +56,11 @@ JOINED = {"actions": np.concatenate(ACTIONS), "rewards": np.concatenate(REWARDS)
 FLAGS = {"terminals": at_ends(TERMINATED), "timeouts": at_ends(TRUNCATED)}
 NEXT = {"next_observations": np.concatenate(AFTER)}
 PAIRS = {"observations": np.concatenate(BEFORE)}
-BLOCK = {"actions": padded(ACTIONS, 5), "rewards": padded(REWARDS, 5), "episode_lengths": np.float32(LENGTHS)}
+BLOCK = {
+    "actions": padded(ACTIONS, 5),
+    "rewards": padded(REWARDS, 5),
+    "episode_lengths": np.array(LENGTHS, np.float32),
+}
 ENDS = {"terminated": TERMINATED, "truncated": TRUNCATED}
 COMPLETE = {
     "joined with lengths": JOINED | ENDS | {"observations": np.concatenate(OBS), "lengths": LENGTHS},

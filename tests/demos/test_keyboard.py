@@ -20,8 +20,8 @@ from scopil.studies.marble_maze.physics import ACTIONS
 CARTPOLE = parse_keys("a=0,d=1", 2)
 
 
-def cartpole(**kwargs):
-    return gym.make("CartPole-v1", **({"render_mode": "rgb_array"} | kwargs))
+def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
+    return gym.make("CartPole-v1", render_mode=render_mode)
 
 
 class Corridor(gym.Env):
@@ -66,6 +66,7 @@ def test_a_kept_episode_is_on_disk_as_it_was_played(tmp_path):
     np.testing.assert_array_equal(episode.observations, np.stack(expected))
     assert episode.actions.tolist() == actions
     assert (episode.terminated, episode.truncated) == (True, False)
+    assert episode.rewards is not None
     assert episode.rewards.tolist() == [1.0] * len(actions)
     assert (recorder.kept, recorder.kept_steps, recorder.steps) == (1, len(actions), 0)
 
@@ -138,11 +139,12 @@ def test_restart_repeats_the_start_and_discard_changes_it(tmp_path):
 
 def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
     out = tmp_path / "a.npz"
+    recorders = []
     for _ in range(2):
-        recorder = Recorder(cartpole(), out, seed=5)
+        recorders.append(recorder := Recorder(cartpole(), out, seed=5))
         finish(recorder)
         recorder.keep()
-    demos = store.read(out)
+    demos, recorder = store.read(out), recorders[-1]
     assert (len(demos), recorder.kept, recorder.kept_now) == (2, 2, 1)
     assert [episode["seed"] for episode in demos.about["recorded"]] == [5, 6]
     assert not np.array_equal(demos.episodes[0].observations[0], demos.episodes[1].observations[0])
@@ -285,6 +287,7 @@ def test_frozen_play_through_the_window(tmp_path, screen):
     post(screen, *first, *second, *third)
     env = Corridor()
     demos = keyboard.play(env, tmp_path / "a.npz", keys=keys, episodes=2)
+    assert demos is not None
     assert [e.actions.tolist() for e in demos] == [[1, 1, 1], [1, 1, 0, 1]]
     assert [e.actions.tolist() for e in store.read(tmp_path / "a.npz")] == [[1, 1, 1], [1, 1, 0, 1]]
     assert [episode["violations"] for episode in demos.about["recorded"]] == [1, 2]
@@ -327,6 +330,7 @@ def test_live_play_idles_until_a_key_is_held(tmp_path, screen, monkeypatch):
     monkeypatch.setattr(keyboard.Window, "draw", spy)
     env = Corridor()
     demos = keyboard.play(env, tmp_path / "a.npz", keys=CARTPOLE, live=True, episodes=1)
+    assert demos is not None
     assert demos.episodes[0].actions.tolist() == [0, 0, 0, 1, 1, 1]
 
 
@@ -368,6 +372,7 @@ def test_a_crash_loses_the_current_episode_alone(tmp_path):
     command = [sys.executable, "-c", CHILD, str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         try:
+            assert child.stdout is not None
             assert child.stdout.readline() == "in the middle of the second episode\n"
         finally:
             child.send_signal(signal.SIGKILL)

@@ -109,7 +109,7 @@ def test_a_dataset_made_by_others_is_read():
     assert demos.observation_space == gym.spaces.Box(-1, 1, (2,), np.float64)
     (e,) = demos.episodes
     assert (e.terminated, e.truncated, e.start) == (False, True, None)
-    np.testing.assert_array_equal(e.rewards, np.float32([0.5, 1.5]))
+    np.testing.assert_array_equal(e.rewards, np.array([0.5, 1.5], np.float32))
     assert e.observations[0, 0] == 0.1  # not rounded to float32
 
 

@@ -113,7 +113,7 @@ def test_every_truncation_and_extension_is_refused(tmp_path):
 def resealed(arrays: dict[str, np.ndarray], path: Path) -> None:
     """A file whose checksum is right and whose content is not."""
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.comment = b"scopil sha256 " + b"0" * 64
     body = buffer.getvalue()[:-78]

@@ -1,5 +1,7 @@
 """Half-cheetah with a wall: reward and cost against the positions it reports."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ def test_running_pays_in_both_directions_and_the_wall_is_counted():
 def test_behind_the_wall(enforced):
     env = HalfCheetahWall(enforced)
     env.reset(seed=0)
-    inner = env.unwrapped
+    inner: Any = env.unwrapped
     position = inner.data.qpos.copy()
     position[0] = -3.5
     inner.set_state(position, inner.data.qvel.copy())

@@ -1,7 +1,7 @@
 """The picture says what the state says: pixels are checked against geometry written out here."""
 
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ def test_trays_differ_by_their_numbers():
 
 
 def test_trail_holds_every_state_and_shows_violations_in_red():
-    env = gym.make(SIMPLE, render_mode="rgb_array").unwrapped
+    env: Any = gym.make(SIMPLE, render_mode="rgb_array").unwrapped
     _, info = env.reset(seed=0, options={"start": (-50.0, 10.0)})
     visited, costs = [info["position"]], [info["cost"]]
     for action in [DOWN] * 2 + [0] * 6 + [LEFT] * 4:
@@ -145,7 +145,7 @@ def test_human_mode_opens_a_window_and_survives_its_closing():
     assert env.render() is None
     assert pygame.display.get_surface().get_size() == (480, 480)
     shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
-    np.testing.assert_array_equal(shown, env.unwrapped._image)
+    np.testing.assert_array_equal(shown, cast(Any, env.unwrapped)._image)
     pygame.event.post(pygame.event.Event(pygame.QUIT))
     env.step(0)
     assert pygame.display.get_surface() is None
