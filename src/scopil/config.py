@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform, no_type_check
 
 import jax
@@ -19,15 +20,19 @@ _SAME = object()  # the default for continuous actions is the common one
 
 
 def setting(
-    default: Any, about: str, *, low: float = -math.inf, high: float = math.inf, continuous: Any = _SAME
+    default: Any,
+    about: str,
+    *,
+    low: float | int = -math.inf,
+    high: float | int = math.inf,
+    continuous: Any = _SAME,
 ) -> Any:
     """A field of a config: its default, what it means, and the range of its values (of each value of a tuple).
 
     `continuous` is the default for environments with continuous actions where that differs.
     """
-    return field(
-        default=default, metadata={"about": about, "low": low, "high": high, "continuous": continuous}
-    )
+    limits = {"low": float(low), "high": float(high)}
+    return field(default=default, metadata={"about": about, "continuous": continuous} | limits)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
@@ -114,13 +119,20 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
         if f.default is not None:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
         return
-    if isinstance(value, tuple) and not value:
-        raise ConfigError(f"{f.name} = (); want at least one value.", setting=f.name)
-    for number in value if isinstance(value, tuple) else (value,):
-        try:
-            yield float(number)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{f.name} = {value!r}; want a number.", setting=f.name) from error
+    several = f.type == tuple[int, ...]
+    if several and not (isinstance(value, tuple) and value):
+        raise ConfigError(f"{f.name} = {value!r}; want a tuple of at least one value.", setting=f.name)
+    for number in value if several else (value,):
+        if f.type is bool:
+            fits, wanted = isinstance(number, bool), "True or False"
+        elif f.type in (int, tuple[int, ...]):
+            fits = isinstance(number, Integral) and not isinstance(number, bool)
+            wanted = "whole numbers" if several else "a whole number"
+        else:
+            fits, wanted = isinstance(number, Real) or getattr(number, "shape", None) == (), "a number"
+        if not fits:
+            raise ConfigError(f"{f.name} = {value!r}; want {wanted}.", setting=f.name)
+        yield float(number)
 
 
 def _shown(value: Any) -> str:

@@ -12,7 +12,7 @@ LENGTHS = (3, 7, 5, 1)
 OBS, ACTIONS = 4, 3
 
 
-def games(seed: int, lengths=LENGTHS):
+def episodes(seed: int, lengths=LENGTHS):
     rng = np.random.default_rng(seed)
     return [(rng.normal(0, 15, (n, OBS)).astype(np.float32), rng.integers(ACTIONS, size=n)) for n in lengths]
 
@@ -42,7 +42,7 @@ def nets():
 
 
 def test_cost_of_a_pair(nets):
-    _, (obs, action), *_ = games(0)
+    _, (obs, action), *_ = episodes(0)
     assert np.abs(obs).max() > 20  # so that the clip is seen
     z = cn.logit(nets[0], jnp.asarray(obs), jnp.asarray(action))
     zeta = ref.zeta(layers(nets[0]), obs.astype(np.float64), action)
@@ -59,7 +59,7 @@ def test_the_cost_depends_on_the_action(nets):
 
 def test_loss_weights_and_kls_equal_the_reference(nets):
     old, new = nets
-    expert, nominal = games(1, (4, 6)), games(2)
+    expert, nominal = episodes(1, (4, 6)), episodes(2)
     e_obs, e_act, e_mask = padded(expert)
     n_obs, n_act, n_mask = padded(nominal)
     z_old, z_new = cn.logit(old, n_obs, n_act), cn.logit(new, n_obs, n_act)
@@ -106,7 +106,7 @@ def test_the_weights_carry_no_gradient():
 
 
 @pytest.mark.parametrize(("z_new", "spread"), [(4.0, 0.3), (-4.0, 0.005)])
-def test_long_games_stay_finite_where_the_product_does_not(z_new, spread):
+def test_long_episodes_stay_finite_where_the_product_does_not(z_new, spread):
     """T = 400 in float32: 1.96⁴⁰⁰ overflows, 0.036⁴⁰⁰ underflows, and both poison the authors' weights."""
     steps, count = 400, 6
     rng = np.random.default_rng(0)

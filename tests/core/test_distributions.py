@@ -1,5 +1,6 @@
 """Action distributions: sums against NumPy, extremes that must stay finite, frequencies."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from scipy import stats
 
 from scopil.core.distributions import Categorical
-from scopil.core.soft import policy_objective, soft_value
+from scopil.core.nets import MLP
+from scopil.core.soft import EXACT_SUM, soft_value
 
 LOGITS = np.random.default_rng(0).normal(scale=3.0, size=(6, 4))
 
@@ -66,16 +68,12 @@ def test_actions_may_be_the_first_axis(getkey):
 @pytest.mark.parametrize("gap", [0.0, 50.0, 200.0, 1e4])
 def test_a_certain_policy_has_finite_numbers_and_gradients(gap):
     z = jnp.array([[0.0], [-gap]])
+    critic = eqx.tree_at(lambda m: m.biases, MLP((1, 2), jax.random.key(0)), (jnp.array([1.0, -1.0]),))
 
     def everything(z):
-        pi, q = Categorical(z, axis=0), jnp.array([[1.0], [-1.0]])
-        parts = [
-            pi.entropy(),
-            soft_value(pi, q, 0.3),
-            policy_objective(pi, q, 0.3),
-            pi.log_prob(jnp.array([1])),
-        ]
-        return jnp.concatenate(parts)
+        pi = Categorical(z, axis=0)
+        value = soft_value(EXACT_SUM, (critic, critic), pi, jnp.zeros((1, 1)), 0.3)
+        return jnp.concatenate([pi.entropy(), value, pi.log_prob(jnp.array([1]))])
 
     assert np.isfinite(jax.jit(everything)(z)).all()
     assert np.isfinite(jax.jit(jax.jacobian(everything))(z)).all()

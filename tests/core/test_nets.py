@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from reference.ppo_numpy import forward as tanh_forward
 from reference.soft_numpy import forward
-from scopil.core.nets import MLP, affine, columns, polyak
+from scopil.core.nets import MLP, GaussianNet, affine, columns, orthogonal_mlp
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), (9,)), ((5, 6), (2, 3))])
@@ -52,7 +54,34 @@ def test_first_weights_are_uniform_within_their_bound(getkey):
 def test_targets_move_a_share_of_the_way(getkey):
     target, online = MLP((4, 5, 3), getkey()), MLP((4, 5, 3), getkey())
     for rate in (0.0, 0.005, 1.0):
-        moved = polyak(target, online, rate)
+        moved = optax.incremental_update(online, target, rate)
         for old, new, now in zip(*(jax.tree.leaves(n) for n in (target, online, moved))):
             want = rate * np.asarray(new, np.float64) + (1 - rate) * np.asarray(old, np.float64)
             np.testing.assert_allclose(now, want, rtol=1e-6, atol=1e-7)
+
+
+# --- PPO's networks ------------------------------------------------------------------------------------------------
+
+
+def test_orthogonal_layers_are_tanh_layers_without_biases(getkey):
+    net = orthogonal_mlp((5, 7, 6, 3), getkey(), 0.01)
+    x = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    layers = [
+        (np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)
+    ]
+    np.testing.assert_allclose(net(jnp.asarray(x)), tanh_forward(layers, x.astype(float)), rtol=1e-4, atol=1e-7)
+    for w, gain in zip((w for w, _ in layers), (2**0.5, 2**0.5, 0.01)):
+        gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
+        np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
+    assert not any(b.any() for _, b in layers)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+def test_a_gaussian_net_has_one_deviation_for_all_states(shape, getkey):
+    net = GaussianNet(orthogonal_mlp((4, 5, 2), getkey(), 1.0), jnp.array([0.3, -1.0]))
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    got = np.asarray(net(jnp.asarray(x)))
+    assert got.shape == (*shape[:-1], 4)
+    np.testing.assert_array_equal(got[..., :2], net.mlp(jnp.asarray(x)))
+    np.testing.assert_array_equal(got[..., 2:], np.broadcast_to(np.float32([0.3, -1.0]), (*shape[:-1], 2)))
+    np.testing.assert_allclose(net.in_numpy()(x), got, rtol=1e-5, atol=1e-6)

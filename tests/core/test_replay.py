@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from scopil.core import replay as ring
-from scopil.core.draws import uniform_indices
+from scopil.core.indices import uniform_indices
 from scopil.types import Transition
 
 LIKE = Transition(

@@ -34,7 +34,7 @@ class DiscreteHead(eqx.Module):
     def act_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         """As the environment counts them, from `start`."""
         noisy = outputs if rng is None else outputs + rng.gumbel(size=outputs.shape)
-        return np.asarray(noisy.argmax(axis=-1)) + self.start
+        return np.asarray(noisy.argmax(axis=-1) + self.start)
 
 
 class BoxHead(eqx.Module):

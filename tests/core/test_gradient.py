@@ -8,7 +8,7 @@ import pytest
 
 from reference.soft_numpy import Adam
 from scopil.core.duals import ascend, hold
-from scopil.core.learner import descend, learned
+from scopil.core.gradient import gradient_step, trainable
 
 START = {"w": np.array([[0.3, -1.2], [2.0, 0.1]], np.float32), "b": np.array([0.5, -0.5], np.float32)}
 
@@ -18,16 +18,16 @@ def loss(params):
     return value, {"seen": params["b"][0]}
 
 
-def test_descend_is_adam():
+def test_a_gradient_step_is_adam():
     rate, adam = 0.03, optax.adam(0.03)
-    ours = jax.jit(lambda learner: descend(learner, loss, rate))
+    ours = jax.jit(lambda learner: gradient_step(learner, loss, rate))
 
     @jax.jit
     def theirs(params, opt):
         updates, opt = adam.update(jax.grad(lambda p: loss(p)[0])(params), opt, params)
         return optax.apply_updates(params, updates), opt
 
-    learner, params = learned(jax.tree.map(jnp.asarray, START)), jax.tree.map(jnp.asarray, START)
+    learner, params = trainable(jax.tree.map(jnp.asarray, START)), jax.tree.map(jnp.asarray, START)
     opt = adam.init(params)
     twin = Adam([np.zeros((2, 2)), np.zeros(2)], [np.zeros((2, 2)), np.zeros(2)])
     numbers = [START["w"].astype(np.float64), START["b"].astype(np.float64)]
@@ -45,10 +45,10 @@ def test_descend_is_adam():
 
 
 def test_the_rate_may_be_an_array_and_zero_holds_still():
-    learner = learned(jax.tree.map(jnp.asarray, START))
-    a, _, _ = descend(learner, loss, 0.03)
-    b, _, _ = descend(learner, loss, jnp.float32(0.03))
-    still, _, _ = descend(learner, loss, 0.0)
+    learner = trainable(jax.tree.map(jnp.asarray, START))
+    a, _, _ = gradient_step(learner, loss, 0.03)
+    b, _, _ = gradient_step(learner, loss, jnp.float32(0.03))
+    still, _, _ = gradient_step(learner, loss, 0.0)
     np.testing.assert_array_equal(a.params["w"], b.params["w"])
     np.testing.assert_array_equal(still.params["w"], START["w"])
 

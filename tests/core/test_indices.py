@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from scopil.core.draws import uniform_indices
+from scopil.core.indices import uniform_indices
 
 
 def test_every_index_is_as_likely(getkey):
