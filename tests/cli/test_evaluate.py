@@ -1,4 +1,4 @@
-"""`scopil evaluate`: the table and the JSON say what the games say."""
+"""`scopil evaluate`: the table and the JSON hold what was played."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from samples import marble_games
 from scopil.agents import load
 from scopil.cli import main
 from scopil.demos import store
+from scopil.train.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +23,19 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
 
 
-def by_hand(game) -> dict[str, float]:
-    """In plain NumPy from the raw game, sharing nothing with `metrics`."""
-    circle, line = game.info["cost_circle"] > 0, game.info["cost_horizontal"] > 0
-    moves = np.diff(game.info["position"].astype(float), axis=0)
-    n = len(game.rewards)
+def by_hand(episode) -> dict[str, float]:
+    """In plain NumPy from the raw episode, sharing nothing with `measures`."""
+    circle, line = episode.info["cost_circle"] > 0, episode.info["cost_horizontal"] > 0
+    moves = np.diff(episode.info["position"].astype(float), axis=0)
+    n = len(episode.rewards)
     return {
-        "reward": sum(float(r) for r in game.rewards),
+        "reward": sum(float(r) for r in episode.rewards),
         "steps": n,
         "length": sum(float(np.hypot(*m)) for m in moves),
-        "reached": float(game.terminated),
+        "reached": float(episode.terminated),
         "violations/circle": circle.sum(),
         "violations/horizontal": line.sum(),
         "frequency/circle": circle.sum() / n,
@@ -46,65 +47,93 @@ def by_hand(game) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("argv", "deterministic", "starts", "games"),
+    ("argv", "deterministic", "starts", "episodes"),
     [
-        ([], True, "train", 3),
-        (["--policy", "sampled", "--seed", "7", "--games", "5"], False, "train", 5),
-        (["--starts", "test", "--games", "4"], True, "test", 4),
+        ([], True, "unseen", 40),
+        (["--starts", "demonstrated"], True, "demonstrated", 3),
+        (
+            ["--policy", "sampled", "--seed", "7", "--episodes", "5", "--starts", "demonstrated"],
+            False,
+            "demonstrated",
+            5,
+        ),
+        (["--episodes", "4"], True, "unseen", 4),
     ],
 )
-def test_the_json_is_what_the_games_say(argv, deterministic, starts, games, run, tmp_path, capsys):
+def test_the_json_holds_what_was_played(argv, deterministic, starts, episodes, run, tmp_path, capsys):
     assert main(["evaluate", str(run), *argv, "--out", str(tmp_path / "e.json")]) == 0
     found = json.loads((tmp_path / "e.json").read_text())
     seed = 7 if "--seed" in argv else 0
-    played = load(run).play(starts, games, deterministic=deterministic, seed=seed)
-    assert len(found["games"]) == games
-    for row, game in zip(found["games"], played):
-        assert row == pytest.approx(by_hand(game), rel=1e-12)
+    played = load(run).play(starts, episodes, deterministic=deterministic, seed=seed)
+    assert len(found["episodes"]) == episodes
+    for row, episode in zip(found["episodes"], played):
+        assert row == pytest.approx(by_hand(episode), rel=1e-12)
     for name, mean in found["mean"].items():
-        assert mean == pytest.approx(np.mean([row[name] for row in found["games"]]), rel=1e-12)
+        assert mean == pytest.approx(np.mean([row[name] for row in found["episodes"]]), rel=1e-12)
     policy = "greedy" if deterministic else "sampled"
     assert (found["policy"], found["starts"], found["seed"]) == (policy, starts, seed)
-    out = capsys.readouterr().out
-    header, values = out.splitlines()[:2]
-    assert " ".join(header.split()) == "Rwd H F(H) C F(C) H+C F(H+C) Avoidable Length Steps Reached"
-    assert values.startswith(f"SCOPIL, {policy}, {starts} starts ({games} games) ")
+    header, values = capsys.readouterr().out.splitlines()[:2]
+    assert header.split("  ")[-1].strip() == "Reached"
+    assert "Violations per step (circle)" in header
+    assert values.startswith(f"SCOPIL, {policy}, {starts} starts ({episodes} episodes) ")
     assert values.split()[-11] == f"{found['mean']['reward']:.2f}"
     assert values.split()[-6] == f"{found['mean']['violations']:.3f}"
 
 
-def test_the_json_goes_beside_the_run_and_each_game_is_printed(run, capsys):
-    assert main(["evaluate", str(run), "--each"]) == 0
+def test_the_seed_moves_unseen_starts(run, tmp_path):
+    found = []
+    for seed in ("0", "0", "1"):
+        argv = ["--seed", seed, "--episodes", "4", "--out", str(tmp_path / "e.json")]
+        assert main(["evaluate", str(run), *argv]) == 0
+        found.append(json.loads((tmp_path / "e.json").read_text())["episodes"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_json_goes_beside_the_run_and_each_episode_is_printed(run, capsys):
+    assert main(["evaluate", str(run), "--each", "--starts", "demonstrated"]) == 0
     out = capsys.readouterr().out
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("game ")] == ["0", "1", "2"]
-    assert (run / "evaluation-train-greedy.json").exists()
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("episode ")] == ["0", "1", "2"]
+    assert (run / "evaluation-demonstrated-greedy.json").exists()
     assert "written: " in out
+
+
+def test_violations_by_rules_of_ones_own(run, tmp_path, monkeypatch):
+    (tmp_path / "my_rules.py").write_text("def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n")
+    monkeypatch.chdir(tmp_path)
+    argv = ["--rules", "my_rules:low", "--starts", "demonstrated", "--out", "e.json"]
+    assert main(["evaluate", str(run), *argv]) == 0
+    found = json.loads((tmp_path / "e.json").read_text())
+    played = load(run).play("demonstrated")
+    assert [e["violations/low"] for e in found["episodes"]] == [
+        (e.observations[1:, 1] < 0).sum() for e in played
+    ]
+    assert "violations/circle" not in found["mean"]
 
 
 def test_starts_from_a_file(run, tmp_path):
     starts = np.array([(-100.0, 50.0), (60.0, -120.0)], np.float32)
     np.save(tmp_path / "mine.npy", starts)
-    policy = tmp_path / "policy.ckpt"  # a saved policy will do
-    policy.write_bytes((run / "policy.ckpt").read_bytes())
+    policy = tmp_path / "saved"  # a saved agent will do
+    policy.write_bytes(Run.open(run).policy_file.read_bytes())
     assert main(["evaluate", str(policy), "--starts", str(tmp_path / "mine.npy")]) == 0
     found = json.loads((tmp_path / "evaluation-mine-greedy.json").read_text())
-    assert [g["steps"] for g in found["games"]] == [
-        g.steps for g in load(run).play(str(tmp_path / "mine.npy"))
-    ]
+    played = load(run).play(str(tmp_path / "mine.npy"))
+    assert [row["steps"] for row in found["episodes"]] == [len(e) for e in played]
 
 
 def test_a_narrow_terminal_gets_a_tall_table(run, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["evaluate", str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:5]] == ["Rwd", "H", "F(H)", "C"]
+    names = ["Reward", "Violations (circle)", "Violations per step (circle)", "Violations (horizontal)"]
+    assert all(line.startswith(name) for line, name in zip(lines[1:5], names))
     assert not any("…" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--games", "0"], "0 games; want at least 1"),
+        (["--episodes", "0"], "0 episodes; want at least 1"),
         (["--starts", "nowhere.npy"], "cannot read starts from nowhere.npy"),
         (["--starts", "trian"], "no demonstrations 'trian'"),
     ],

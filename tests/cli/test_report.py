@@ -11,9 +11,11 @@ from runs import untrained_run
 from samples import marble_games
 from scopil.cli import main
 from scopil.demos import store
-from scopil.evaluate.metrics import average, measure
-from scopil.report.curves import COLOURS, behaviour_panels, few_colours, inner_panels, series
-from scopil.report.runs import evaluation_rows, grouped, play_all
+from scopil.evaluate.measures import average
+from scopil.evaluate.stored import read_measures
+from scopil.experiments.results import Evaluator
+from scopil.report.run_groups import evaluation_rows, grouped
+from scopil.report.training_curves import COLOURS, behaviour_panels, few_colours, inner_panels, series
 from scopil.train.run import Run
 
 pytest.importorskip("matplotlib")
@@ -37,7 +39,8 @@ def rows(level: float, until: int = 40, **more: float) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> list[Path]:
-    """Three seeds of SAC, the last one unfinished in its log, and one SCOPIL."""
+    """Three seeds of SAC, the last one unfinished in its log, and one SCOPIL. What is played of them is kept in their
+    folders, so that only the first test that needs it plays."""
     folder = tmp_path_factory.mktemp("runs")
     store.write(marble_games(steps=6, games=3), folder / "demos.npz")
     made = [
@@ -59,7 +62,7 @@ def test_a_series_is_mean_and_deviation_over_the_runs_that_got_there():
     assert series([[{"env_steps": 1, "x": None}, {"env_steps": 2, "x": 5.0}]], "x").steps.tolist() == [2]  # type: ignore[union-attr]
 
 
-def test_panels_are_the_papers_rows_and_only_what_was_logged():
+def test_panels_show_only_what_was_logged():
     groups = {"a": [rows(1.0)], "b": [rows(1.0, **{"dual/lambda": 1.0})]}
     names = [[metric for metric, _ in row] for row in behaviour_panels(groups)]
     assert names == [["eval/reward", "eval/steps"], ["eval/frequency/circle", "eval/violations/circle"]]
@@ -69,6 +72,8 @@ def test_panels_are_the_papers_rows_and_only_what_was_logged():
         "alpha/value",
     ]
     assert inner_panels({"a": [[]]}) == []
+    unnamed = {"a": [[{"env_steps": 1, "eval/violations": 2.0}]]}
+    assert [metric for metric, _ in behaviour_panels(unnamed)[1]] == ["eval/frequency", "eval/violations"]
 
 
 def test_pictures_with_few_colours_keep_the_rare_ones():
@@ -109,36 +114,45 @@ def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
     assert main(["report", *map(str, runs)]) == 0
     out = tmp_path / "report"
     assert {p.name for p in out.iterdir()} == {
-        "report.md", "curves.png", "inner.png", "games-sac.png", "games-scopil.png",
+        "report.md", "curves.png", "inner.png", "episodes-sac.png", "episodes-scopil.png",
     }  # fmt: skip
     assert all(p.read_bytes().startswith(PNG) for p in out.glob("*.png"))
     text = (out / "report.md").read_text()
     assert all(f"]({p.name})" in text for p in out.glob("*.png"))
     for policy in ("greedy", "sampled"):
-        for starts in ("train", "test"):
+        for starts in ("demonstrated", "unseen"):
             assert f"| SAC, {policy}, {starts} starts |" in text
             assert f"| SCOPIL, {policy}, {starts} starts |" in text
     assert f"| {runs[0]} | sac | 2 | 20 | finished |" in text
     printed = capsys.readouterr().out
-    assert "SCOPIL, sampled, test starts" in printed
-    assert "H+C" in printed
+    assert "SCOPIL, sampled, unseen starts" in printed
+    assert "Violations (circle)" in printed
 
 
-def test_the_table_is_over_games_then_over_seeds(runs):
-    played = list(play_all([Run.open(folder) for folder in runs[:2]]))
-    table = evaluation_rows({"SAC": played, "one": played[:1]})
-    each = [average([measure(g) for g in p.games["greedy", "test"]])["length"] for p in played]
-    assert table["SAC, greedy, test starts"]["length"] == pytest.approx((np.mean(each), np.std(each)))
-    assert table["one, greedy, test starts"]["length"] == each[0]
+def test_the_table_is_over_episodes_then_over_seeds(runs):
+    opened = [Run.open(folder) for folder in runs[:2]]
+    evaluator = Evaluator()
+    for run in opened:
+        evaluator.evaluation(run)
+    table = evaluation_rows({"SAC": opened, "one": opened[:1]})
+    each = [average(read_measures(run.folder)["greedy/unseen"])["length"] for run in opened]
+    assert table["SAC, greedy, unseen starts"]["length"] == pytest.approx((np.mean(each), np.std(each)))
+    assert table["one, greedy, unseen starts"]["length"] == each[0]
 
 
-def test_one_run_is_reported_in_its_own_folder(runs):
+def test_one_run_is_reported_in_its_own_folder(runs, monkeypatch):
     assert main(["report", str(runs[-1])]) == 0
-    assert {p.name for p in runs[-1].glob("*.png")} == {"curves.png", "inner.png", "games-scopil.png"}
+    assert {p.name for p in runs[-1].glob("*.png")} == {"curves.png", "inner.png", "episodes-scopil.png"}
     assert (runs[-1] / "report.md").exists()
 
+    def refuse(*_, **__):
+        raise AssertionError("played again")
 
-def test_an_icrl_run_shows_where_it_believes_the_law_runs(tmp_path, capsys):
+    monkeypatch.setattr("scopil.experiments.results.player", refuse)
+    assert main(["report", str(runs[-1])]) == 0  # from what is kept in the folder
+
+
+def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path, capsys):
     store.write(marble_games(steps=6, games=3), tmp_path / "demos.npz")
     logged = [
         {
@@ -154,20 +168,33 @@ def test_an_icrl_run_shows_where_it_believes_the_law_runs(tmp_path, capsys):
     assert (run.folder / "constraint-icrl.png").read_bytes().startswith(PNG)
     text = (run.folder / "report.md").read_text()
     assert "](constraint-icrl.png)" in text
-    assert f"{run.folder}: 5 backward steps really made in 3 phases, of at most 60." in text
+    assert f"{run.folder}: 5 backward steps made in 3 phases, of at most 60." in text
 
 
 @pytest.mark.slow
-def test_environments_apart_and_no_trays_where_there_are_none(runs, tmp_path):
+def test_environments_have_sections_and_only_some_draw_episodes(runs, tmp_path):
     other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))
     assert main(["report", str(runs[1]), str(other.folder), "--out", str(tmp_path / "out")]) == 0
     assert {p.name for p in (tmp_path / "out").glob("*.png")} == {
         "curves-cartpole-v1.png", "inner-cartpole-v1.png", "curves-marblemaze-simple-v0.png",
-        "inner-marblemaze-simple-v0.png", "games-sac-marblemaze-simple-v0.png",
+        "inner-marblemaze-simple-v0.png", "episodes-sac-marblemaze-simple-v0.png",
     }  # fmt: skip
     text = (tmp_path / "out" / "report.md").read_text()
     assert "## phys2d/CartPole-v1" in text
     assert "## scopil/MarbleMaze-Simple-v0" in text
+
+
+def test_committed_results_are_reported_without_their_runs(tmp_path):
+    committed = Path(__file__).parents[2] / "results"
+    (tmp_path / "results.json").write_bytes((committed / "results.json").read_bytes())
+    (tmp_path / "figures").mkdir()
+    figure = next((committed / "figures").glob("*.png"))
+    (tmp_path / "figures" / figure.name).write_bytes(figure.read_bytes())
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.md").read_text()
+    assert "| SCOPIL, ours, greedy, 5 seeds × 1,000,000 steps | -14.35±0.00 |" in page
+    assert f"(figures/{figure.name})" in page
+    assert "Yes: on Simple, SCOPIL's greedy policy" in page
 
 
 def refused(argv: list[str], capsys) -> str:
@@ -185,9 +212,10 @@ def test_bad_input_is_one_line(runs, tmp_path, monkeypatch, capsys):
     young.policy_file.unlink()
     assert "no policy and no checkpoint yet" in refused([str(runs[0]), str(young.folder)], capsys)
     assert f"name some: {young.folder}" in refused([str(tmp_path)], capsys)
-    untrained_run(
-        tmp_path / "runs" / "lander" / "s0"
-    )  # looks like a reproduction, of no setting of the paper's
-    assert "is not a run folder" in refused([str(tmp_path / "runs" / "..")], capsys)
+    (tmp_path / "study.json").write_text('{"study": "papre", "budget": "paper"}')
+    assert "no study 'papre'" in refused([str(tmp_path)], capsys)
+    assert "omit --out" in refused([str(tmp_path), "--out", "x"], capsys)
+    (tmp_path / "study.json").write_text("[]")
+    assert "is damaged" in refused([str(tmp_path)], capsys)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert 'pip install "scopil[plots]"' in refused([str(runs[0])], capsys)

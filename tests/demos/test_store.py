@@ -83,11 +83,11 @@ def test_same_set_same_bytes_and_another_set_others(monkeypatch):
 
 
 def test_every_flipped_byte_is_refused(tmp_path):
-    """One bit and all bits, at each place of a file."""
+    """One bit at each place of a file; all bits, and the bit of a letter's case, in the archive's end and its seal."""
     whole = store.to_bytes(small_set((1, 2)))
     path = tmp_path / "set.npz"
     for place in range(len(whole)):
-        for mask in (0x01, 0x20, 0xFF):  # 0x20 turns a digit's or a letter's case
+        for mask in (0x01, 0x20, 0xFF) if place >= len(whole) - 300 else (0x01,):
             damaged = bytearray(whole)
             damaged[place] ^= mask
             path.write_bytes(damaged)

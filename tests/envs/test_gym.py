@@ -23,7 +23,7 @@ RULES["multiple"] = {"horizontal", "vertical", "circle"}
 
 @pytest.fixture(scope="module")
 def env():
-    return FunctionalEnv(CompiledEnv(MarbleMaze()))
+    return gym.make(SIMPLE).unwrapped
 
 
 @pytest.mark.parametrize("env_id", IDS.values())
@@ -167,7 +167,7 @@ def test_make_vec_gives_batched_spaces_and_numpy():
 
 def test_vector_envs_play_as_single_ones_and_keep_their_ends(env):
     """Every transition is repeated by a single env put into the same state, through two autoresets."""
-    venv, num_envs = vector(6), 6
+    venv, num_envs = vector(4), 4
     obs, info = venv.reset(seed=2)
     each_alone = jax.jit(jax.vmap(env.compiled.advance))
     rng, ends = np.random.default_rng(2), 0

@@ -1,4 +1,4 @@
-"""Runs on a cluster: the files that travel, and (slow) two real Ray nodes of which one is killed."""
+"""Runs on a cluster: the files that are sent, and (slow) two real Ray nodes of which one is killed."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def pretend(monkeypatch):
     return use
 
 
-def begun(folder: Path) -> Path:
+def created(folder: Path) -> Path:
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "run.json").write_text("{}")
     (folder / "metrics.jsonl").write_text("1\n")
@@ -48,7 +48,7 @@ def begun(folder: Path) -> Path:
 
 def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
     pretend(WRITES)
-    folder = begun(tmp_path / "scopil-0")
+    folder = created(tmp_path / "scopil-0")
     codes = []
     for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
         cluster._write(folder, files, there)
@@ -61,20 +61,20 @@ def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
     assert not (folder / ".lock").exists()
 
 
-def test_a_failing_run_brings_its_last_words(pretend, tmp_path):
+def test_a_failing_run_brings_its_log(pretend, tmp_path):
     pretend("import sys; print('error: out of luck'); sys.exit(2)")
-    folder = begun(tmp_path / "scopil-0")
+    folder = created(tmp_path / "scopil-0")
     codes = []
     for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
         cluster._write(folder, files, there)
         codes.append(code)
     assert codes[-1] == 2
-    assert local.last_words(folder) == "error: out of luck"
+    assert local.last_line(folder) == "error: out of luck"
 
 
 def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):
-    """Read before the lines it rests on, written after them; a policy, which says `finished`, likewise."""
-    folder = begun(tmp_path / "run")
+    """It is read before the lines it depends on and written after them; so is a policy, the mark of a finished run."""
+    folder = created(tmp_path / "run")
     (folder / "policy.ckpt").write_bytes(b"done")
     files, stamps = cluster._news(folder, {})
     assert list(files)[:2] == ["policy.ckpt", "checkpoints/1.ckpt"]

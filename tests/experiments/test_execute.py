@@ -1,6 +1,5 @@
 """The executor with children that only pretend to train: real processes, no compilation."""
 
-import fcntl
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from rich.console import Console
 from samples import marble_games
 from scopil.demos import store
 from scopil.errors import ConfigError
+from scopil.evaluate.adapters import lock  # merge: scopil.files.lock
 from scopil.experiments import execute, local
 from scopil.train.run import Run, RunSpec
 
@@ -48,7 +48,7 @@ def pretend(monkeypatch) -> dict[str, str]:
     return scripts
 
 
-def test_a_failed_run_does_not_take_the_others_with_it(runs, pretend):
+def test_a_failed_run_does_not_stop_the_others(runs, pretend):
     pretend["scopil-1"] = FAIL
     most = 0
 
@@ -71,11 +71,10 @@ def test_finished_runs_are_left_alone(runs, pretend):
     assert not (runs[0].folder / local.LOG).exists()
 
 
-def test_a_run_in_other_hands_is_waited_for(runs, pretend):
+def test_a_run_that_another_process_trains_is_waited_for(runs, pretend):
     """As after a parent was killed and its worker was not."""
     run = runs[0]
-    lock = (run.folder / ".lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    held = lock(run.folder / ".lock")
     assert execute._busy(run)
     done = threading.Thread(target=execute.execute, args=(runs[:2],))
     done.start()
@@ -84,7 +83,7 @@ def test_a_run_in_other_hands_is_waited_for(runs, pretend):
     assert not run.finished
     assert not (run.folder / local.LOG).exists()
     run.policy_file.write_bytes(b"theirs")
-    lock.close()
+    held.release()
     done.join(20)
     assert not done.is_alive()
     assert run.policy_file.read_bytes() == b"theirs"
@@ -114,25 +113,25 @@ def test_stopping_waits_until_the_children_have_saved(runs, pretend):
     assert all((run.folder / "saved").exists() for run in runs[:2])
 
 
-def test_progress_tells_of_every_end(runs, pretend, capsys):
+def test_progress_reports_every_end(runs, pretend, capsys):
     pretend["scopil-3"] = FAIL
     execute.execute_with_progress(runs, 2, Console(width=100))
-    said = capsys.readouterr().out
-    assert "simple/scopil-0 finished (" in said
-    assert "simple/scopil-3 failed: error: out of luck (" in said
-    assert " 3,000/4,000 steps" in said
+    printed = capsys.readouterr().out
+    assert "simple/scopil-0 finished (" in printed
+    assert "simple/scopil-3 failed: error: out of luck (" in printed
+    assert " 3,000/4,000 steps" in printed
 
 
 def test_another_spec_in_the_same_folder_is_refused(runs, tmp_path):
     folder = runs[0].folder
     assert execute.prepare(folder, spec(tmp_path, seed=0)).note() == runs[0].note()
-    with pytest.raises(ConfigError, match="was begun with steps = 1000, not 2000: name another folder"):
+    with pytest.raises(ConfigError, match="was created with steps = 1000, not 2000: name another folder"):
         execute.prepare(folder, spec(tmp_path, steps=2000))
     with pytest.raises(ConfigError, match=r"hidden = \[8\], not \[9\]"):
         execute.prepare(folder, spec(tmp_path, config={"hidden": (9,)}))
 
 
-def test_time_left_follows_what_was_seen(runs):
+def test_time_left_follows_the_speeds_so_far(runs):
     assert execute.remaining_seconds(runs, 2) is None
     line = {"env_steps": 400, "steps_per_second": 10.0}
     runs[0].timing.path.write_text(json.dumps(line) + "\n" + '{"env_steps": 500, "ste')  # half a line

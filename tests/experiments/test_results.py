@@ -3,49 +3,63 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scopil
 from made_results import cell_of, result
+from scopil.evaluate.stored import EVALUATION, read_episodes
+from scopil.evaluate.summaries import EVALUATIONS, Cell, Timing, summarise
 from scopil.experiments import results
 from scopil.experiments.execute import prepare
-from scopil.experiments.paper import BUDGETS, Cell
+from scopil.studies.marble_maze.study import STUDY
 from scopil.train.run import Run
 
-pytestmark = pytest.mark.slow  # trains and plays runs
-
 CELL = Cell("two-modes", "scopil")
+COMMITTED = Path(__file__).parents[2] / "results"
 
 
-def untrained(folder: Path, cell: Cell = CELL, seed: int = 0) -> Run:
-    """A run that has come to its end without a step."""
-    run = prepare(folder, BUDGETS["short"].spec(cell, seed))
-    agent = scopil.SCOPIL(run.spec.env, run.demos(), seed=seed, **run.spec.config)
-    agent.save(run.policy_file)
-    return run
+def created(folder: Path) -> Run:
+    return prepare(folder, STUDY.spec("short", CELL, 0, "marble-maze/two-modes-v1"))
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> tuple[Run, results.Result]:
-    run = untrained(tmp_path_factory.mktemp("runs") / "scopil-0")
-    return run, results.Evaluator().result(CELL, run)
+    """A run that ended without a step, and its result."""
+    run = created(tmp_path_factory.mktemp("runs") / "scopil-0")
+    agent = scopil.SCOPIL(run.spec.env, run.demos(), seed=0, **run.spec.config)
+    agent.save(run.policy_file)
+    return run, results.Evaluator(STUDY).result(CELL, run)
 
 
+@pytest.mark.slow
 def test_everything_is_measured(played):
     _, found = played
-    assert set(found.means) == set(results.EVALUATIONS)
-    assert set(found.games.values()) == {40}
+    assert set(found.means) == set(EVALUATIONS)
+    assert set(found.episodes.values()) == {40}
     for key, means in found.means.items():
-        assert found.bad_games[key] <= 40
-        assert (found.bad_games[key] > 0) == (means["avoidable"] > 0)
+        assert found.violating[key] <= 40
+        assert (found.violating[key] > 0) == (means["avoidable"] > 0)
         assert means["violations"] == pytest.approx(
             means["violations/horizontal"] + means["violations/circle"]
         )
-    assert found.modes is not None
-    assert 0 <= found.modes["lawful"] <= 1
+    assert 0 <= found.extra["modes"]["lawful"] <= 1
     assert found.steps == 0
 
 
+@pytest.mark.slow
+def test_episodes_are_kept_for_pictures(played):
+    run, found = played
+    kept = read_episodes(run.folder)
+    assert list(kept) == ["greedy/demonstrated", "greedy/unseen"]
+    for key, episodes in kept.items():
+        assert np.mean([len(e) for e in episodes]) == found.means[key]["steps"]
+        broken = [e.info["cost_circle"].sum() + e.info["cost_horizontal"].sum() for e in episodes]
+        assert np.mean(broken) == pytest.approx(found.means[key]["violations"])
+        assert all(len(e.info["position"]) == len(e.observations) == len(e) + 1 for e in episodes)
+
+
+@pytest.mark.slow
 def test_it_is_played_once(played, monkeypatch):
     run, found = played
 
@@ -53,55 +67,72 @@ def test_it_is_played_once(played, monkeypatch):
         raise AssertionError("played again")
 
     monkeypatch.setattr(results, "_play", refuse)
-    assert results.Evaluator().result(CELL, run) == found
-    file = run.folder / "evaluation.json"
+    assert results.Evaluator(STUDY).result(CELL, run) == found
+    assert results.Evaluator().evaluation(run)["measures"]  # what a study has played serves others too
+    file = run.folder / EVALUATION
     whole = file.read_bytes()
     for spoilt in (whole[:100], b"[]", whole.replace(b'"policy": "', b'"policy": "0')):
         file.write_bytes(spoilt)
         with pytest.raises(AssertionError, match="played again"):
-            results.Evaluator().result(CELL, run)
+            results.Evaluator(STUDY).result(CELL, run)
     file.write_bytes(whole)
 
 
 def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
     runs = [*cell_of("scopil", [0.025, 0.1])[Cell("simple", "scopil")], result("sac", 0, 2.0)]
     for folder, order in (("a", runs), ("b", runs[::-1])):
-        missing = dict([("z", "not begun"), ("y", "3 of 5 steps")][:: 1 if folder == "a" else -1])
-        results.save(tmp_path / folder, "paper", order, missing)
+        missing = dict([("z", "not started"), ("y", "3 of 5 steps")][:: 1 if folder == "a" else -1])
+        results.save(tmp_path / folder, "paper", "short", order, missing)
     for name in ("results.json", "results.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     kept = json.loads((tmp_path / "a" / "results.json").read_text())
-    assert [(r["algorithm"], r["seed"]) for r in kept["runs"]] == [("sac", 0), ("scopil", 0), ("scopil", 1)]
+    assert [(r["method"], r["seed"]) for r in kept["runs"]] == [("sac", 0), ("scopil", 0), ("scopil", 1)]
     head, *lines = (tmp_path / "a" / "results.csv").read_text().splitlines()
-    assert head.startswith("setting,algorithm,seed,env_steps,policy,starts,games,bad_games,avoidable,")
+    assert head.startswith("setting,method,seed,env_steps,policy,starts,episodes,violating,avoidable,")
     assert len(lines) == 3 * 4
     assert len(set(head.split(","))) == len(head.split(","))
+    loaded = results.load(tmp_path / "a")
+    assert (loaded.study, loaded.budget) == ("paper", "short")
+    assert loaded.missing == {"y": "3 of 5 steps", "z": "not started"}
+    order = lambda r: (r.cell, r.seed)  # noqa: E731
+    assert sorted(results.all_of(loaded.results), key=order) == sorted(runs, key=order)
+
+
+def test_committed_results_can_be_read_without_their_runs():
+    study, budget, found, _ = results.load(COMMITTED)
+    assert (study, budget) == ("paper", "paper")
+    summary = summarise(found[Cell("simple", "scopil")], "greedy/demonstrated")
+    assert summary.measures["violations"][0] == pytest.approx(0.025)
+    assert set(found) <= set(STUDY.cells())
+    assert found[Cell("two-modes", "scopil")][0].extra["modes"]["both"] == 1.0
+    ranges, _ = STUDY.expectations(budget, found)
+    assert all(v.holds for v in ranges if v.value is not None)
 
 
 def test_a_summary_by_hand():
     runs = cell_of("scopil", [0.025, 0.025, 0.025, 0.425])[Cell("simple", "scopil")]
-    found = results.summarise(runs, "greedy/train")
+    found = summarise(runs, "greedy/demonstrated")
     assert found.measures["violations"] == pytest.approx((0.125, 0.4 * 3**0.5 / 4))
     assert found.iqm == pytest.approx(0.025)
     assert found.unsafe == 0.25
-    assert found.p_avoidable == pytest.approx(0.0293, abs=1e-4)  # 1 bad game of 160
+    assert found.p_avoidable == pytest.approx(0.0293, abs=1e-4)  # 1 bad episode of 160
     assert found.interval[0] == pytest.approx(0.025)
     assert found.interval[1] > 0.1
 
 
 def test_the_clock_and_the_first_safe_evaluation(tmp_path):
-    run = prepare(tmp_path / "scopil-0", BUDGETS["short"].spec(CELL, 0))
-    assert results.state(run) == "not begun"
+    run = created(tmp_path / "scopil-0")
+    assert results.state(run) == "not started"
     for step, avoidable in ((100, 3.0), (200, None), (300, 0.02), (400, 1.0)):
         run.metrics.append({"env_steps": step} | ({} if avoidable is None else {"eval/avoidable": avoidable}))
         run.timing.append({"env_steps": step, "steps_per_second": 1.0, "seconds": step / 10})
     assert results.first_safe(run) == 300
-    assert results.timing(run) == results.Timing(40.0, 30.0)
+    assert results.timing(run) == Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
 
 
 def test_the_peaks_of_the_duals_are_those_of_the_second_half(tmp_path):
-    run = prepare(tmp_path / "scopil-0", BUDGETS["short"].spec(CELL, 0))
+    run = created(tmp_path / "scopil-0")
     for step, lam in ((1_000, 900.0), (5_000, 50.0), (6_000, 2.0), (8_000, 4.0), (10_000, 3.0)):
         run.metrics.append({"env_steps": step, "dual/lambda": lam})
     assert results.peaks(run) == {"dual/lambda": 4.0}

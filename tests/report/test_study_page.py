@@ -1,4 +1,4 @@
-"""The report card from made results: what it answers, what it admits, and that it needs nothing beside it."""
+"""The report of a study from made results: its answers, its gaps, and that the page is self-contained."""
 
 import base64
 import re
@@ -6,12 +6,13 @@ import re
 import pytest
 
 from made_results import cell_of
-from scopil.experiments.expected import judge, load
-from scopil.experiments.paper import GROUPS
-from scopil.report.answers import answers
-from scopil.report.card import Report, write
-from scopil.report.compare import paper_grid, statistics_grid
 from scopil.report.page import Grid, Items, Picture, Text, to_html, to_markdown
+from scopil.report.study_page import StudyReport, write
+from scopil.report.study_tables import glance_grid, starts_grid, statistics_grid
+from scopil.studies.marble_maze.answers import answers
+from scopil.studies.marble_maze.expected import verdicts
+from scopil.studies.marble_maze.study import STUDY
+from scopil.studies.running import layout_of
 
 MODES = {"both": 1.0, "divergence": 0.1, "lawful": 0.99}
 
@@ -22,50 +23,92 @@ def texts(results) -> list[str]:
 
 def test_answers_follow_the_numbers():
     good = cell_of("scopil", [0.025] * 5) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2])
-    assert texts(good)[0].startswith("Yes: SCOPIL's greedy play from the demonstrated starts breaks")
+    assert texts(good)[0].startswith(
+        "Yes: on Simple, SCOPIL's greedy policy has at least 10 times fewer violations"
+    )
     bad = cell_of("scopil", [0.5] * 5) | cell_of("sac", [2.0] * 5) | cell_of("icrl", [9.0] * 5)
-    assert texts(bad)[0].startswith("No: it is not so that SCOPIL")
+    assert texts(bad)[0].startswith("No. The criterion, that on Simple")
     assert texts(cell_of("sac", [2.0]))[0].startswith("Not answered")
 
 
-def test_both_modes_must_be_lawful_ones():
+def test_both_modes_must_be_lawful():
     for change, begins in (
         ({}, "Yes"),
         ({"both": 0.8}, "No"),
         ({"lawful": 0.7}, "Mostly"),
         ({"lawful": 0.2}, "No"),
     ):
-        results = cell_of("scopil", [0.025], setting="two-modes", modes=MODES | change)
+        results = cell_of("scopil", [0.025], setting="two-modes", extra={"modes": MODES | change})
         assert texts(results)[1].startswith(f"{begins}: sampled play passes")
 
 
-def test_entropy_needs_a_difference_that_seeds_can_tell():
+def test_entropy_needs_a_significant_difference():
     ours = cell_of("scopil", [0.025, 0.05, 0.025, 0.05, 0.025])
     assert texts(ours | cell_of("s-eic", [0.5, 0.6, 0.7, 0.5, 0.6]))[2].startswith("With it there are fewer")
-    assert texts(ours | cell_of("s-eic", [0.05, 0.025, 0.025, 0.05, 0.05]))[2].startswith("No difference")
+    assert texts(ours | cell_of("s-eic", [0.05, 0.025, 0.025, 0.05, 0.05]))[2].startswith(
+        "No significant difference"
+    )
     raced = cell_of("s-eic", [0.5, 0.6], peaks={"dual/lambda": 700.0, "alpha/value": 1e5})
-    said = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
-    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in said)
+    lines = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
+    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in lines)
+
+
+def simple(results, starts="demonstrated", beside=True, layout=None):
+    return starts_grid(layout or layout_of(STUDY), STUDY.tables["simple"], results, starts, beside)
 
 
 def test_tables_hold_the_papers_digits_and_our_own():
-    grid = paper_grid(GROUPS["simple"], cell_of("scopil", [0.025, 0.075]))
+    grid = simple(cell_of("scopil", [0.025, 0.075]))
     assert grid.head == ["", "Rwd", "H", "F(H)", "C", "F(C)", "H+C", "F(H+C)", "Length", "Steps"]
     rows = {row[0]: row for row in grid.rows}
     assert rows["SCOPIL, paper"][6] == "0.087±0.126"
     assert rows["SCOPIL, ours, greedy, 2 seeds × 1,000,000 steps"][6] == "0.050±0.025"
-    assert set(rows["SAC, ours: no finished run"][1:]) == {"–"}
-    alone = paper_grid(GROUPS["simple"], cell_of("scopil", [0.025]))
+    assert set(rows["SAC: no finished run"][1:]) == {"–"}
+    alone = simple(cell_of("scopil", [0.025]))
     assert alone.rows[1][6] == "0.025"  # one seed has no deviation
 
 
-def test_the_median_of_first_safe_steps_counts_those_that_never_were():
+def test_headings_are_full_names_beside_no_published_figures():
+    head = simple(cell_of("scopil", [0.025]), "unseen", beside=False).head
+    assert {"Reward", "Violations (circle)", "Violations per step (circle)", "Avoidable violations"} <= set(
+        head
+    )
+
+
+def test_cloning_appears_where_it_was_run_and_only_there():
+    ours = cell_of("scopil", [0.025])
+    assert not any("BC" in row[0] for row in simple(ours).rows)
+    both = ours | cell_of("bc", [0.5, 0.7])
+    assert sum(row[0].startswith("BC, ours, ") for row in simple(both).rows) == 2
+    assert any(row[0] == "BC on simple" for row in glance_grid(layout_of(STUDY), both).rows)
+
+
+def test_references_stand_above_the_methods():
+    layout = layout_of(STUDY, {"simple": {"Demonstrations": {"violations": 0.025, "reward": -14.3}}})
+    grid = simple(cell_of("scopil", [0.025]), layout=layout)
+    assert grid.rows[0][:2] == ["Demonstrations", "-14.30"]
+    assert grid.rows[1][0] == "SCOPIL, paper"
+    assert grid.quiet == {1, 4, 6}
+
+
+def test_the_median_of_first_safe_steps_counts_seeds_that_never_were():
     results = cell_of("scopil", [0.025] * 3)
     (runs,) = results.values()
+    table = lambda: statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results)  # noqa: E731
     runs[0], runs[1] = runs[0]._replace(first_safe=None), runs[1]._replace(first_safe=90_000)
-    assert statistics_grid(GROUPS["simple"], results).rows[0][-1] == "90,000 (2 of 3 seeds)"
+    assert table().rows[0][-1] == "90,000 (2 of 3 seeds)"
     runs[1] = runs[1]._replace(first_safe=None)
-    assert statistics_grid(GROUPS["simple"], results).rows[0][-1] == "1 of 3 seeds"
+    assert table().rows[0][-1] == "1 of 3 seeds"
+
+
+def test_an_environment_without_costs_has_rewards_alone():
+    means = {"greedy/unseen": {"reward": 5.0, "steps": 9.0}}
+    results = cell_of(
+        "scopil", [0.0], means=means, episodes={"greedy/unseen": 3}, violating={"greedy/unseen": 0}
+    )
+    assert statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results) is None
+    assert simple(results, "unseen", beside=False).head == ["", "Reward", "Steps"]
+    assert glance_grid(layout_of(STUDY), results).rows[0][3] == "–"
 
 
 @pytest.fixture
@@ -74,13 +117,21 @@ def written(tmp_path):
     picture.parent.mkdir()
     picture.write_bytes(b"\x89PNG dot")
     results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0, 2.1])
-    ranges, targets = (judge(e, results) for e in load("paper"))
-    report = Report(
+    ranges, targets = verdicts("paper", results)
+    report = StudyReport(
+        title=STUDY.title,
+        about=STUDY.about,
+        layout=layout_of(STUDY),
         budget="paper",
+        full_budget="paper",
+        seeds=10,
         command="scopil reproduce",
         results=results,
-        missing={"simple/icrl-0": "5 of 9 steps", "simple/icrl-1": "not begun"},
+        missing={"simple/icrl-0": "5 of 9 steps", "simple/icrl-1": "not started"},
         failed={"simple/icrl-1": "error: <b> & NaN"},
+        answers=answers(results),
+        glossary=STUDY.glossary,
+        method_notes=STUDY.method_notes,
         ranges=ranges,
         targets=targets,
         timings={},
@@ -91,19 +142,19 @@ def written(tmp_path):
     return tmp_path
 
 
-def test_the_page_needs_nothing_beside_it(written):
+def test_the_page_is_self_contained(written):
     html = (written / "report.html").read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:)", html)
     assert base64.b64encode(b"\x89PNG dot").decode() in html
     assert "error: &lt;b&gt; &amp; NaN" in html
 
 
-def test_the_page_admits_what_is_missing(written):
+def test_the_page_lists_what_is_missing(written):
     for name in ("report.html", "report.md"):
         page = (written / name).read_text()
         for line in (
             "Two-modes: not run.",
-            "SAC on simple: 8 of 10 seeds",
+            "SAC on simple: 2 of 10 seeds done.",
             "no finished run of ICRL",
             "simple/icrl-0: 5 of 9 steps",
         ):
@@ -113,12 +164,12 @@ def test_the_page_admits_what_is_missing(written):
     assert "(figures/dot.png)" in (written / "report.md").read_text()
 
 
-def test_tables_alone_say_no_time(written):
+def test_tables_alone_hold_no_times(written):
     tables = (written / "tables.md").read_text()
     assert "2.050±0.050" in tables
     assert "Wall-clock" not in tables
     assert "met" in tables
-    assert "no run" in tables
+    assert "no finished run" in tables
 
 
 def test_a_table_in_both_forms(tmp_path):

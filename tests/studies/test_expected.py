@@ -1,15 +1,18 @@
+"""Expected ranges: inside, outside, and without a run."""
+
 import pytest
-from scopil.experiments.expected import Expectation, judge, load
-from scopil.experiments.paper import BUDGETS, GROUPS, PRINTED, Cell
 
 from made_results import cell_of
+from scopil.studies.marble_maze.expected import Expectation, judge, load
+from scopil.studies.marble_maze.paper_tables import PRINTED
+from scopil.studies.marble_maze.study import STUDY
 
-RESULTS = cell_of("scopil", [0.025, 0.075]) | cell_of("sac", [2.0, 1.0])
-WANTED = {"setting": "simple", "algorithm": "scopil", "measure": "violations", "source": "test"}
+WANTED = {"setting": "simple", "method": "scopil", "measure": "violations", "source": "test"}
 
 
 def verdict(**changes):
-    (found,) = judge([Expectation(**(WANTED | changes))], RESULTS)
+    results = cell_of("scopil", [0.025, 0.075]) | cell_of("sac", [2.0, 1.0])
+    (found,) = judge([Expectation(**(WANTED | changes))], results)
     return found
 
 
@@ -20,9 +23,9 @@ def verdict(**changes):
         ({"high": 0.0499}, 0.05, False),
         ({"low": 0.06, "high": 1}, 0.05, False),
         ({"statistic": "std", "high": 0.03}, 0.025, True),
-        ({"algorithm": "sac", "over": "scopil", "low": 10}, 30.0, True),
-        ({"algorithm": "sac", "over": "scopil", "low": 31}, 30.0, False),
-        ({"evaluation": "sampled/test", "low": 0.01}, 0.05, True),
+        ({"method": "sac", "over": "scopil", "low": 10}, 30.0, True),
+        ({"method": "sac", "over": "scopil", "low": 31}, 30.0, False),
+        ({"evaluation": "sampled/unseen", "low": 0.01}, 0.05, True),
     ],
 )
 def test_inside_or_outside(changes, value, holds):
@@ -32,7 +35,7 @@ def test_inside_or_outside(changes, value, holds):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"algorithm": "icrl"}, {"over": "icrl"}, {"evaluation": "modes", "measure": "both"}]
+    "changes", [{"method": "icrl"}, {"over": "icrl"}, {"evaluation": "modes", "measure": "both"}]
 )
 def test_without_a_run_nothing_holds(changes):
     found = verdict(high=100, **changes)
@@ -42,23 +45,25 @@ def test_without_a_run_nothing_holds(changes):
 
 
 def test_a_verdict_in_words():
-    said = verdict(algorithm="sac", over="scopil", low=10, high=20).words()
-    assert said == "simple, SAC: mean of violations / SCOPIL's (greedy, train) ≥ 10 and ≤ 20: 30"
+    text = verdict(method="sac", over="scopil", low=10, high=20).words()
+    assert (
+        text == "simple, SAC: mean of violations / SCOPIL's (greedy, demonstrated starts) ≥ 10 and ≤ 20: 30"
+    )
 
 
 def test_modes_are_looked_up():
     modes = {"both": 0.95, "divergence": 0.1, "lawful": 1.0}
-    results = cell_of("scopil", [0.025], setting="two-modes", modes=modes)
+    results = cell_of("scopil", [0.025], setting="two-modes", extra={"modes": modes})
     wanted = Expectation(
         **(WANTED | {"setting": "two-modes", "evaluation": "modes", "measure": "both", "low": 0.9})
     )
     assert judge([wanted], results)[0].holds
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", STUDY.budgets)
 def test_shipped_expectations_are_of_things_that_exist(budget):
-    for wanted in (e for kind in load(budget) for e in kind):
-        assert wanted.cell in [Cell(g.setting, a) for g in GROUPS.values() for a in g.trained]
+    for wanted in (e for each in load(budget) for e in each):
+        assert wanted.cell in STUDY.cells()
         known = {*PRINTED[wanted.setting]["scopil"], "reached"}
         assert wanted.measure in known or wanted.evaluation == "modes"
         assert wanted.low is not None or wanted.high is not None

@@ -46,13 +46,10 @@ def report(
         raise ConfigError("no run folders; want at least one: scopil report RUN…")
     new_figure()  # refuses before minutes of play when matplotlib is missing
     console = Console()
-    if len(runs) == 1 and is_study_folder(runs[0]):
+    if len(runs) == 1 and (is_study_folder(runs[0]) or (runs[0] / "results.json").exists()):
         if out is not None:
             raise ConfigError(f"the report of {runs[0]} is written into that folder; omit --out.")
-        from scopil.studies.running import report_study
-
-        report_study(runs[0], console)
-        return console.print(f"written: {runs[0] / 'report.html'} and report.md")
+        return _study(runs[0], console)
     opened = [Run.open(folder) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()  # refuses a run without one
@@ -70,6 +67,14 @@ def report(
         evaluator.close()
     write_atomically(out / "report.md", "\n".join(text).encode())
     console.print(f"written: {out / 'report.md'} and its pictures")
+
+
+def _study(folder: Path, console: Console) -> None:
+    """From the runs in a study's folder, or where there are none, from its results.json."""
+    from scopil.studies.running import report_results, report_study
+
+    report_study(folder, console) if is_study_folder(folder) else report_results(folder)
+    console.print(f"written: {folder / 'report.html'} and report.md")
 
 
 def _evaluate(runs: Sequence[Run], evaluator: Evaluator, console: Console) -> None:

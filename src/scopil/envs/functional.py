@@ -91,9 +91,10 @@ class CompiledEnv(BatchEnv):
         inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self._params))
         space = self.action_space
         action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
-        return "cost" in jax.eval_shape(self._info, inner, action, inner)
+        return "cost" in jax.eval_shape(self.step_info, inner, action, inner)
 
-    def _info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
+    def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
+        """What the environment reports of one step between two inner states."""
         return self.env.transition_info(before, self.env_action(action), after, *self._params)
 
     def step_batch_with_cost(
@@ -105,7 +106,7 @@ class CompiledEnv(BatchEnv):
                 f"(0 where no rule is violated), or an algorithm that needs no true cost."
             )
         later, transition, after = self.step_batch(state, action, key)
-        cost = jax.vmap(lambda *step: self._info(*step)["cost"])(state.inner, action, after.inner)
+        cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
         return later, transition, after, jnp.asarray(cost, jnp.float32)
 
     def refuse_faults(self) -> None:

@@ -95,12 +95,35 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
     def step(state, action, key):
         key, k_step = jax.random.split(key)
         after, t = compiled.advance(state, action, k_step)
-        info = compiled.env.transition_info(
-            state.inner, compiled.env_action(action), after.inner, compiled.params
-        )
+        info = compiled.step_info(state.inner, action, after.inner)
         return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
 
     return jax.jit(begin), jax.jit(reset), jax.jit(step)
+
+
+@lru_cache(maxsize=32)
+def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callable, Callable, Callable]:
+    """`reset`, `begin` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
+    env, params = compiled.env, compiled.params
+
+    def reset(key):
+        key, k_reset = jax.random.split(key)
+        state = compiled.reset_batch(k_reset, num_envs)
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
+
+    def begin(inner, key):
+        key, k_obs = jax.random.split(key)
+        state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
+
+    def step(state, action, key):
+        key, k_step = jax.random.split(key)
+        new, t, after = compiled.step_batch(state, action, k_step)
+        info = jax.vmap(compiled.step_info)(state.inner, action, after.inner)
+        fresh = jax.vmap(lambda inner: env.state_info(inner, params))(new.inner)
+        return key, new, (new.obs, t, info, fresh)
+
+    return jax.jit(reset), jax.jit(begin), jax.jit(step)
 
 
 class FunctionalVectorEnv(VectorEnv):
@@ -124,28 +147,7 @@ class FunctionalVectorEnv(VectorEnv):
         self.observation_space = batch_space(compiled.observation_space, num_envs)
         self.action_space = batch_space(compiled.action_space, num_envs)
         self._key = None
-        env, params = compiled.env, compiled.params
-
-        def reset(key):
-            key, k_reset = jax.random.split(key)
-            state = compiled.reset_batch(k_reset, num_envs)
-            return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
-
-        def begin(inner, key):
-            key, k_obs = jax.random.split(key)
-            state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
-            return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
-
-        def step(state, action, key):
-            key, k_step = jax.random.split(key)
-            new, t, after = compiled.step_batch(state, action, k_step)
-            info = jax.vmap(lambda s, a, n: env.transition_info(s, a, n, params))(
-                state.inner, action, after.inner
-            )
-            fresh = jax.vmap(lambda inner: env.state_info(inner, params))(new.inner)
-            return key, new, (new.obs, t, info, fresh)
-
-        self._reset, self._begin, self._step = jax.jit(reset), jax.jit(begin), jax.jit(step)
+        self._reset, self._begin, self._step = _compiled_vector_calls(compiled, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed, options=options)

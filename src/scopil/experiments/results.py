@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -172,13 +172,13 @@ def state(run: Run) -> str:
 # --- results.json and results.csv ---------------------------------------------------------------------------------
 
 
-def as_json(budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> dict[str, Any]:
+def as_json(study: str, budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> dict[str, Any]:
     runs = []
     for r in results:
         row = r._asdict()
         runs.append(row.pop("cell")._asdict() | row)
     order = lambda row: (row["setting"], row["method"], row["seed"])  # noqa: E731
-    body = {"format": FORMAT, "budget": budget, "runs": sorted(runs, key=order)}
+    body = {"format": FORMAT, "study": study, "budget": budget, "runs": sorted(runs, key=order)}
     return body | {"unfinished": dict(sorted(missing.items()))}
 
 
@@ -196,14 +196,22 @@ def as_csv(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
-def save(out: Path, budget: str, results: Sequence[Result], missing: Mapping[str, str]) -> None:
-    text = json.dumps(as_json(budget, results, missing), indent=1)
+def save(out: Path, study: str, budget: str, results: Sequence[Result], missing: Mapping[str, str]) -> None:
+    text = json.dumps(as_json(study, budget, results, missing), indent=1)
     write_atomically(out / "results.json", text.encode() + b"\n")
     write_atomically(out / "results.csv", as_csv(results).encode())
 
 
-def load(out: Path) -> tuple[str, dict[Cell, list[Result]]]:
-    """Budget and results of a results.json; no run folder is needed."""
+class Loaded(NamedTuple):
+    """A results.json: no run folder is needed to report it."""
+
+    study: str
+    budget: str
+    results: dict[Cell, list[Result]]
+    missing: dict[str, str]
+
+
+def load(out: Path) -> Loaded:
     try:
         body = json.loads((out / "results.json").read_text())
         if "format" not in body:
@@ -214,11 +222,11 @@ def load(out: Path) -> tuple[str, dict[Cell, list[Result]]]:
     results: dict[Cell, list[Result]] = {}
     for result in rows:
         results.setdefault(result.cell, []).append(result)
-    return body["budget"], results
+    return Loaded(body["study"], body["budget"], results, body["unfinished"])
 
 
 def _first_format(body: dict[str, Any]) -> dict[str, Any]:
-    """The figures committed before format 2 say train and test starts, games, and modes."""
+    """The committed figures were written before format 2, with other names for starts, episodes and modes."""
 
     def renamed(by_key: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -231,7 +239,7 @@ def _first_format(body: dict[str, Any]) -> dict[str, Any]:
         extra = {} if r["modes"] is None else {"modes": r["modes"]}
         kept = {key: r[key] for key in ("setting", "seed", "steps", "first_safe", "peaks")}
         runs.append(kept | counts | {"method": r["algorithm"], "means": renamed(r["means"]), "extra": extra})
-    return {"budget": body["budget"], "runs": runs}
+    return {"study": "paper", "budget": body["budget"], "runs": runs, "unfinished": body["missing"]}
 
 
 def all_of(results: Results) -> list[Result]:
@@ -248,6 +256,14 @@ def timing(run: Run) -> Timing:
     ]
     until = [seconds for step, seconds in spent if safe is not None and step >= safe]
     return Timing(spent[-1][1], until[0] if until else None)
+
+
+def load_timings(out: Path) -> dict[str, Timing]:
+    """What `save_timings` wrote; empty without such a file."""
+    try:
+        return {key: Timing(**row) for key, row in json.loads((out / "timing.json").read_text()).items()}
+    except FileNotFoundError:
+        return {}
 
 
 def timings(runs: Iterable[Run]) -> dict[str, Timing]:

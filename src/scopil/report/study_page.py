@@ -63,7 +63,9 @@ def _page(report: StudyReport, figures: Sequence[Block]) -> list[Block]:
         blocks += [Heading("Pictures"), *report.pictures]
     blocks += [Heading("Runs"), _sizes(report)]
     blocks += [Heading("Wall-clock", 3), *_clock(report)]
-    blocks += [Heading("Versions", 3), Items([f"{k}: {', '.join(v)}" for k, v in report.versions.items()])]
+    if report.versions:
+        lines = [f"{package}: {', '.join(versions)}" for package, versions in report.versions.items()]
+        blocks += [Heading("Versions", 3), Items(lines)]
     blocks += [Heading("To make this page again", 3), Command(report.command)]
     return blocks
 

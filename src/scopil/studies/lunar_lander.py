@@ -6,6 +6,7 @@ on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, an
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +28,7 @@ CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  #
 SCOPIL_CONFIG = CONFIG | {"multiplier_init": 10.0, "multiplier_lr": 3e-3}
 
 
-def rules(obs: np.ndarray, action: int, next_obs: np.ndarray) -> dict[str, bool]:
+def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
     """What nobody wrote down. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 rests the
     engines."""
     return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}

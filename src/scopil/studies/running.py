@@ -15,7 +15,7 @@ from scopil.errors import ConfigError
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures
 from scopil.evaluate.offers import drawing
-from scopil.evaluate.summaries import Cell, Results
+from scopil.evaluate.summaries import Cell, Results, Timing
 from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
 from scopil.files import write_atomically
@@ -27,6 +27,8 @@ from scopil.report.training_curves import new_figure
 from scopil.studies import find
 from scopil.studies.base import Study
 from scopil.train.run import Run
+
+REFERENCES = "references.json"  # measures of reference episodes, by setting
 
 
 def run_study(
@@ -80,6 +82,28 @@ def report_study(out: Path, console: Console) -> StudyReport:
     return write_report(study, out, command, {}, console)
 
 
+def report_results(out: Path) -> StudyReport:
+    """The report from results.json and figures alone, where the run folders are kept elsewhere or were removed."""
+    loaded = results.load(out)
+    study = find(loaded.study)
+    order = {cell: i for i, cell in enumerate(study.cells())}
+    played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
+    figures = sorted((out / "figures").glob("*.png"))
+    command = shlex.join(["scopil", "report", str(out)])
+    report = _report(
+        study,
+        loaded.budget,
+        command,
+        layout_of(study, _read_references(out)),
+        played,
+        missing=loaded.missing,
+        timings=results.load_timings(out),
+        pictures=[Picture(file, file.stem.replace("-", " ")) for file in figures],
+    )
+    study_page.write(out, report)
+    return report
+
+
 def check_budget(study: Study, budget: str | None) -> str:
     if budget is None:
         return next(iter(study.budgets))
@@ -103,32 +127,64 @@ def write_report(
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
         pictures = list(_pictures(study, layout, out, played, finished))
-    results.save(out, budget, results.all_of(played), missing)
+    results.save(out, study.name, budget, results.all_of(played), missing)
     timings = results.timings(r for rs in finished.values() for r in rs)
     results.save_timings(out, timings)
+    report = _report(
+        study,
+        budget,
+        command,
+        layout,
+        played,
+        missing=missing,
+        timings=timings,
+        pictures=pictures,
+        failed=failed,
+        versions=_versions([r for rs in finished.values() for r in rs]),
+        steps=note.steps,
+        cells=list(runs),
+    )
+    study_page.write(out, report)
+    return report
+
+
+def _report(
+    study: Study,
+    budget: str,
+    command: str,
+    layout: Layout,
+    played: Results,
+    *,
+    missing: Mapping[str, str],
+    timings: Mapping[str, Timing],
+    pictures: Sequence[Picture],
+    failed: Mapping[str, str] | None = None,
+    versions: Mapping[str, Sequence[str]] | None = None,
+    steps: int | None = None,
+    cells: Sequence[Cell] = (),
+) -> StudyReport:
     ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
-    report = StudyReport(
+    judged = set(cells) | set(played)
+    return StudyReport(
         title=study.title,
         about=study.about,
         layout=layout,
-        budget=budget if note.steps is None else f"{budget}, {note.steps:,} steps",
+        budget=budget if steps is None else f"{budget}, {steps:,} steps",
         full_budget=next(iter(study.budgets)),
         seeds=study.budgets[budget].seeds,
         command=command,
         results=played,
         missing=missing,
-        failed=failed,
+        failed=failed or {},
         answers=study.answers(played) if study.answers else [],
         glossary=study.glossary,
         method_notes=study.method_notes,
-        ranges=[v for v in ranges if v.cell in runs],
-        targets=[v for v in targets if v.cell in runs],
+        ranges=[v for v in ranges if v.cell in judged],
+        targets=[v for v in targets if v.cell in judged],
         timings=timings,
-        versions=_versions([r for rs in finished.values() for r in rs]),
+        versions=versions or {},
         pictures=pictures,
     )
-    study_page.write(out, report)
-    return report
 
 
 def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | None = None) -> Layout:
@@ -146,11 +202,7 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
 
 def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str, Measures]]:
     """Measured once per folder, and kept there."""
-    file = out / "references.json"
-    try:
-        kept: dict[str, dict[str, Measures]] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        kept = {}
+    file, kept = out / REFERENCES, _read_references(out)
     if study.references is None:
         return {}
     settings = dict.fromkeys(cell.setting for cell in played)
@@ -159,6 +211,13 @@ def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str,
             kept[setting] = results.reference_measures(study, setting)
             write_atomically(file, json.dumps(kept, indent=1, sort_keys=True).encode() + b"\n")
     return {setting: kept[setting] for setting in settings}
+
+
+def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
+    try:
+        return json.loads((out / REFERENCES).read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _pictures(

@@ -14,9 +14,9 @@ from scopil.studies.marble_maze.paper_tables import PRINTED, heading
 
 ABOUT = (
     "A ball rolls on a tray towards a hole, and the player tilts the tray. Some of the tray is out of bounds, behind a "
-    "line or inside circles, but no rule says so: the learner's reward only depends on how fast the ball gets to the "
-    "hole, and it is shown 40 episodes of a careful player. SCOPIL should play as well as it can while breaking the "
-    "rules no more often than these episodes do. This page compares it with the published figures and with other "
+    "line or inside circles, but nothing states this: the learner's reward only depends on how fast the ball gets to "
+    "the hole, and it is shown 40 episodes of a careful player. SCOPIL should play as well as it can while breaking "
+    "the rules no more often than these episodes do. This page compares it with the published figures and with other "
     "methods."
 )
 GLOSSARY = (

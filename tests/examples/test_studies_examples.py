@@ -1,0 +1,129 @@
+"""The examples and benchmarks of studies, in short."""
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import scopil
+from scopil.evaluate.measures import average, measure_all
+
+ROOT = Path(__file__).parents[2]
+# merge: remove with `public`, once scopil/__init__.py exports these
+PUBLIC = {
+    "run_study": "scopil.studies.running",
+    "train_runs": "scopil.experiments.execute",
+    "open_env": "scopil.envs.host",
+    "replay": "scopil.evaluate.episodes",
+    "average": "scopil.evaluate.measures",
+    "measure_all": "scopil.evaluate.measures",
+    "print_measures": "scopil.report.measure_tables",
+    "markdown_table": "scopil.report.measure_tables",
+    "save_episodes": "scopil.report.episode_pictures",
+    "demonstrate_tray": "scopil.studies.marble_maze.own_tray",
+}
+
+
+@pytest.fixture(autouse=True)
+def public(monkeypatch):
+    for name, home in PUBLIC.items():
+        monkeypatch.setattr(scopil, name, getattr(importlib.import_module(home), name), raising=False)
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["first_run", "own_tray", "lunar_lander"])
+def test_examples_import_public_names_only(name):
+    text = (ROOT / "examples" / f"{name}.py").read_text()
+    assert "import scopil\n" in text
+    assert "from scopil" not in text
+    assert "import scopil." not in text
+
+
+def test_a_careful_player_keeps_the_rules_that_were_drawn(tmp_path):
+    rows = script("examples/own_tray.py").main(steps=300, episodes=2, out=tmp_path)
+    assert list(rows) == ["demonstrations", "SCOPIL", "SAC"]
+    assert rows["demonstrations"]["violations"] == 0
+    assert (tmp_path / "episodes.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_first_run(tmp_path, capsys):
+    rows = script("examples/first_run.py").main(steps=500, out=tmp_path)
+    assert list(rows) == ["demonstrations", "SCOPIL", "SAC"]
+    assert "Violations (circle)" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "episodes.png").exists()
+
+
+def test_the_controller_lands_and_hardly_breaks_its_rules():
+    pytest.importorskip("Box2D")
+    from scopil.studies import lunar_lander
+
+    demos = lunar_lander.demonstrate(3)
+    assert all(e.total_reward >= lunar_lander.LANDED for e in demos)
+    found = average(measure_all(demos.episodes, rules=lunar_lander.rules))
+    legs = [(e.observations[:-1, 6:8].max(axis=1) > 0) & (e.actions != 0) for e in demos]
+    tilted = [np.abs(e.observations[1:, 4]) > lunar_lander.TILT for e in demos]
+    assert found["violations/engine"] == np.mean([one.sum() for one in legs])
+    assert found["violations/tilt"] == np.mean([one.sum() for one in tilted])
+    assert found["violations"] == pytest.approx(found["violations/engine"] + found["violations/tilt"])
+
+
+@pytest.mark.slow
+def test_the_table_of_lunar_lander(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("Box2D")
+    from dataclasses import replace
+    from functools import partial
+
+    from scopil.studies import lunar_lander
+
+    kept = lunar_lander.STUDY.settings["controller"]
+    settings = {"controller": replace(kept, demos=partial(lunar_lander.demonstrate, 3))}
+    small = replace(lunar_lander.STUDY, settings=settings, episodes=2)
+    monkeypatch.setattr(lunar_lander, "STUDY", small)
+    example = script("examples/lunar_lander.py")
+    for _ in range(2):  # the second time there is nothing left to train
+        example.main(steps=600, seeds=1, out=tmp_path)
+        assert "| Controller, unseen starts |" in capsys.readouterr().out
+    runs = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert {run["method"] for run in runs} == {"scopil", "sac"}
+    assert all("violations/tilt" in run["means"]["greedy/unseen"] for run in runs)
+
+
+@pytest.fixture
+def cheetah_data(tmp_path):
+    """Two episodes of five steps; an action shows which observation it was chosen from."""
+    observations = np.random.default_rng(0).normal(size=(2, 5, 18)).astype(np.float32)
+    actions = np.zeros((2, 5, 6), np.float32)
+    actions[:, 1:, 0] = np.tanh(observations[:, :-1, 0])  # what was seen after step k led to action k + 1
+    file = tmp_path / "data.npz"
+    np.savez(file, observations=observations, actions=actions)
+    return file
+
+
+def test_an_observation_is_paired_with_the_next_action(cheetah_data):
+    from scopil.studies.half_cheetah_study import demonstrations
+
+    demos = demonstrations(cheetah_data)
+    assert [len(e) for e in demos] == [3, 3]
+    np.testing.assert_array_equal(demos.actions[:, 0], np.tanh(demos.observations[:, 0]))
+
+
+@pytest.mark.slow
+def test_the_table_of_half_cheetah(cheetah_data, tmp_path):
+    pytest.importorskip("mujoco")
+    benchmark = script("benchmarks/half_cheetah.py")
+    results = tmp_path / "results.json"
+    benchmark.main(data=cheetah_data, steps=400, seeds=1, workers=1, out=tmp_path / "out", results=results)
+    assert {run["method"] for run in json.loads(results.read_text())["runs"]} == {"scopil", "sac"}
