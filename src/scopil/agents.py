@@ -78,6 +78,9 @@ class Agent:
     @cached_property
     def _untrained(self) -> Any:
         """The learner before training: looking at it makes no replay and no steps."""
+        return self._new_learner()
+
+    def _new_learner(self) -> Any:
         playable = self.algorithm if self.demos is not None else _without_demos(self.algorithm)
         loop = make_loop(playable, self.env, self.demos)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
@@ -94,7 +97,7 @@ class Agent:
     def state(self) -> Any:
         """The algorithm's state: networks, optimisers, multipliers."""
         if self._file is not None:
-            like = jax.eval_shape(lambda: self._untrained)
+            like = jax.eval_shape(self._new_learner)
             return load_tree(self._file[0], like, within="learner")[0]
         return self._trainer.state.learner if self.num_timesteps > 0 else self._untrained
 
