@@ -67,6 +67,7 @@ class Agent:
         if self.demos is not None or not algorithm.needs_demos:
             make_loop(algorithm, self.env, self.demos)  # refuses what cannot be trained; compiles nothing
         self._file: tuple[Path, int] | None = None  # a saved learner and its steps, until training goes on
+        self._kept: tuple[Any, int] | None = None  # the learner before a stretch that failed, and its steps
         self._loaded: Policy | None = None
         self._numpy: NumpyPolicy | None = None
         self._rng = np.random.default_rng(seed)
@@ -91,6 +92,8 @@ class Agent:
         """Environment steps made so far."""
         if self._file is not None:
             return self._file[1]
+        if self._kept is not None:
+            return self._kept[1]
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
 
     @property
@@ -99,6 +102,8 @@ class Agent:
         if self._file is not None:
             like = jax.eval_shape(self._new_learner)
             return load_tree(self._file[0], like, within="learner")[0]
+        if self._kept is not None:
+            return self._kept[0]
         return self._trainer.state.learner if self.num_timesteps > 0 else self._untrained
 
     @property
@@ -121,19 +126,26 @@ class Agent:
             raise ConfigError(f"total_timesteps = {total_timesteps}; want at least 1.")
         until = self.num_timesteps + total_timesteps
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
-        if self._file is not None:
-            learner, steps = self.state, self._file[1]
+        if self._file is not None or self._kept is not None:
+            learner, steps = self.state, self.num_timesteps
             begun = trainer.state  # replay and environment begin anew
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps))
-        self._file = self._loaded = self._numpy = None
+        self._file = self._kept = self._loaded = self._numpy = None
+        try:
+            self._advance(until, progress_bar, callback)
+        except BaseException:
+            if trainer.env_steps == 0:  # the state is lost; the learner before this stretch is not
+                self._kept = trainer.last_good
+            raise
+        return self
+
+    def _advance(self, until: int, progress_bar: bool, callback: Callback) -> None:
         if not progress_bar:
-            trainer.advance(until, callback)
-            return self
+            return self._trainer.advance(until, callback)
         from scopil.train.progress import ProgressLines
 
         with ProgressLines(self.algorithm.title, until) as lines:
-            trainer.advance(until, lambda status: lines(status) or callback(status))
-        return self
+            self._trainer.advance(until, lambda status: lines(status) or callback(status))
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
