@@ -21,10 +21,12 @@ import numpy as np
 
 from scopil import agent_settings as accepted
 from scopil.algos import ablations, bc, find, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
-from scopil.algos.base import Algorithm, head_for
+from scopil.algos.base import Algorithm, head_for, spaces_of
 from scopil.config import build, settings
+from scopil.core.heads import Head
 from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
+from scopil.envs.base import BatchEnv
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import CheckpointError, ConfigError
@@ -60,7 +62,9 @@ class Agent:
         self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
         self.seed = seed
-        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has its size
+        fixed = (
+            self.env.num_envs if isinstance(self.env, HostEnv) else None
+        )  # a vector environment has its size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
@@ -260,9 +264,33 @@ def load(
         seed=note["seed"],
         **note["config"],
     )
+    if policy is not None:
+        _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
     agent._file, agent._loaded = (path, int(note.get("env_steps", 0))), policy
     return agent
+
+
+def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
+    spaces = spaces_of(env.observation_space, env.action_space)
+    found, wanted = policy.form()["sizes"][0], spaces.obs_dim
+    if found != wanted:
+        raise CheckpointError(
+            f"{path} sees observations of {found} numbers; the environment's have {wanted}."
+        )
+    have, want = policy.head, spaces.head
+    if (have.continuous, have.num_actions) != (want.continuous, want.num_actions):
+        raise CheckpointError(
+            f"{path} chooses {_actions(have)}; the environment takes {_actions(want)}: {env.action_space}."
+        )
+
+
+def _actions(head: Head) -> str:
+    return (
+        f"actions of {head.num_actions} components"
+        if head.continuous
+        else f"one of {head.num_actions} actions"
+    )
 
 
 def policy_of(path: str | Path) -> tuple[Policy, dict[str, str]]:
