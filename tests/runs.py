@@ -6,17 +6,16 @@ from typing import Any
 
 import jax
 
-from scopil.algos import ALGORITHMS
-from scopil.algos.base import discrete_spaces
-from scopil.train.checkpoint import save_tree
-from scopil.train.run import Run, RunSpec
+from scopil.algos import Algorithm, find
+from scopil.algos.base import spaces_of
+from scopil.train.run import Run, RunSpec, save_learner
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 
 
 def untrained_run(
     folder: Path,
-    algorithm: str = "sac",
+    algorithm: str | Algorithm = "sac",
     seed: int = 0,
     demos: str | None = None,
     rows: Iterable[Mapping[str, Any]] = (),
@@ -24,13 +23,13 @@ def untrained_run(
     steps: int = 1000,
     **config: Any,
 ) -> Run:
-    spec = RunSpec(
-        algorithm=algorithm, env=env, seed=seed, demos=demos, steps=steps, config={"hidden": [8], **config}
-    )
+    known = find(algorithm) if isinstance(algorithm, str) else algorithm
+    settings = {"hidden": [8], **config}
+    spec = RunSpec(algorithm=known, env=env, seed=seed, demos=demos, steps=steps, config=settings)
     run = Run.create(folder, spec)
-    spaces = discrete_spaces(run.env().observation_space, run.env().action_space)
-    learner = ALGORITHMS[algorithm].init(jax.random.key(seed), spaces, spec.build_config())
-    save_tree(run.policy_file, {"learner": learner}, run.note())
+    spaces = spaces_of(run.env().observation_space, run.env().action_space)
+    learner = known.init(jax.random.key(seed), spaces, spec.build_config(run.env()))
+    save_learner(run.policy_file, known, learner, run.note() | {"env_steps": 0})
     for row in rows:
         run.metrics.append(dict(row))
     return run

@@ -1,8 +1,14 @@
-"""Agents in the habits of Stable-Baselines3: predict, learn, save, load, and clear words for every slip."""
+"""Agents in the habits of Stable-Baselines3: predict, learn, save, load, and a clear sentence for every slip.
 
-import sys
-import time
+Most tests run on a tiny environment with numbered actions and on one with continuous actions; agents share loops, so
+that each program is traced and compiled once.
+"""
+
+import inspect
+import shutil
+import typing
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -11,104 +17,176 @@ import numpy as np
 import pytest
 
 import scopil
-from samples import marble_games, small_set
+from runs import untrained_run
+from samples import small_set
 from scopil import agents
-from scopil.agents import AGENTS, Agent
-from scopil.algos import ALGORITHMS
+from scopil.agents import Agent
+from scopil.algos import registered
+from scopil.algos.sac import ALGORITHM as SAC
+from scopil.config import settings
 from scopil.envs.functional import CompiledEnv, compile_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.studies.marble_maze import MarbleMaze
 from scopil.train import run as run_module
 from scopil.train import trainer
-from scopil.train.loops import make_loop
+from scopil.train.checkpoint import Checkpoints
+from scopil.train.demo_data import demo_data
+from scopil.train.loop import Loop, make_loop
 from scopil.train.run import Run, RunSpec
-from scopil.train.trainer import Loop
+from toys import BOX, Throttle, registered_toy, toy, toy_demos
 
-ENV = "scopil/MarbleMaze-Simple-v0"
-TINY = {"hidden": (8,), "batch_size": 32, "replay_size": 2000}
-DEMOS = marble_games(steps=12, games=3)
-
-
-LOOPS: dict[tuple[str, bool], Loop] = {}
-
-
-def shared_loop(algorithm, env, demos) -> Loop:
-    """One loop for all agents here that could share one: its program is compiled once."""
-    if not isinstance(env.env, MarbleMaze) or demos not in (None, DEMOS):
-        return make_loop(algorithm, env, demos)
-    key = (algorithm.name, algorithm.needs_demos)
-    if key not in LOOPS or (algorithm.needs_demos and demos is None):
-        LOOPS[key] = make_loop(algorithm, env, demos)
-    return LOOPS[key]
+MAZE = "scopil/MarbleMaze-Simple-v0"
+TINY: Any = {"hidden": (8,), "batch_size": 32, "replay_size": 2000}
+KINDS = {"numbered": False, "continuous": True}
+CLASSES = [
+    getattr(scopil, name) for name in scopil.__all__
+    if inspect.isclass(made := getattr(scopil, name)) and issubclass(made, Agent) and made is not Agent
+]  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    with pytest.MonkeyPatch.context() as patch:
+@pytest.fixture(scope="module", autouse=True)
+def ids():
+    """The ids of the two toys; short stretches; one loop for all agents that could share one."""
+    loops: dict[tuple[str, int], Loop] = {}
+    envs = {kind: toy(continuous) for kind, continuous in KINDS.items()}
+
+    def shared_loop(algorithm, env, demos):
+        made = make_loop(algorithm, env, demos)  # refuses what it refuses; compiles nothing
+        if env not in envs.values():
+            return made
+        return (
+            loops.setdefault((algorithm.name, id(env)), made)
+            if "demo_batch" not in algorithm.wants or demos
+            else made
+        )
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        registered_toy(envs["numbered"], "test/numbered-v0") as numbered,
+        registered_toy(envs["continuous"], "test/continuous-v0") as continuous,
+    ):
         patch.setattr(trainer, "STRETCH", 500)
         patch.setattr(agents, "make_loop", shared_loop)
         patch.setattr(run_module, "make_loop", shared_loop)
-        yield
+        yield {"numbered": numbered, "continuous": continuous}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def new_scopil(ids: dict[str, str], kind: str) -> scopil.SCOPIL:
+    return scopil.SCOPIL(ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, **TINY)
 
 
 @pytest.fixture(scope="module")
-def trained(quick) -> Agent:
-    return scopil.SCOPIL(ENV, DEMOS, seed=1, demo_batch_size=8, **TINY).learn(1000)
+def trained(ids, kind) -> Agent:
+    return new_scopil(ids, kind).learn(1000)
 
 
 @pytest.fixture(scope="module")
 def observations() -> np.ndarray:
-    return np.random.default_rng(0).uniform(-1, 1, (64, 8)).astype(np.float32)
+    return np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
 
 
 def leaves(agent: Agent) -> list[bytes]:
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(agent.learner)]
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(agent.state)]
 
 
-# --- predict -------------------------------------------------------------------------------------------------------
+# --- the face ----------------------------------------------------------------------------------------------------
+
+
+def test_every_algorithm_has_its_agent():
+    assert {cls._algorithm.name for cls in CLASSES} == registered().keys()
+    assert all(cls.__doc__ for cls in CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_signatures_show_every_setting_with_its_default(cls):
+    shown = inspect.signature(cls).parameters
+    assert list(shown)[:3] == ["env", "demos", "seed"]
+    wanted = {s.name: s.default for s in settings(cls._algorithm.config)}
+    assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed")} == wanted
+    assert shown["learning_rate"].default == 3e-4
+    assert shown["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
+    (typed,) = typing.get_args(inspect.get_annotations(cls.__init__)["config"])  # what type checkers see
+    assert typing.get_type_hints(typed).keys() == wanted.keys()
+
+
+def test_an_agent_says_what_it_is(trained, kind, ids):
+    assert repr(trained) == f"SCOPIL on {ids[kind]}, 1,000 steps"
+
+
+# --- predict -----------------------------------------------------------------------------------------------------
 
 
 def test_greedy_predictions_are_the_policys_mode(trained, observations):
-    wanted = np.asarray(trained.algorithm.policy(trained.learner, jnp.asarray(observations)).mode())
+    wanted = np.asarray(trained.policy.act(jnp.asarray(observations)))
     batch, state = trained.predict(observations)
     assert state is None
-    np.testing.assert_array_equal(batch, wanted)
-    singles = [trained.predict(obs)[0] for obs in observations]
-    assert all(type(action) is int for action in singles)
-    assert singles == wanted.tolist()
-    assert trained.predict(observations[0].tolist())[0] == wanted[0]  # a list will do
-    assert trained.predict(np.zeros((0, 8)))[0].shape == (0,)
-    assert len(np.unique(wanted)) > 1
+    np.testing.assert_allclose(batch, wanted, rtol=1e-4, atol=1e-4)
+    assert len(np.unique(batch, axis=0)) > 1
+    for obs, action in zip(observations[:5], batch):
+        one, _ = trained.predict(obs)
+        np.testing.assert_allclose(one, action, rtol=1e-5)
+        assert type(one) is int or BOX.contains(one)
+    np.testing.assert_array_equal(trained.predict(observations[0].tolist())[0], batch[0])  # a list will do
+    assert len(trained.predict(np.zeros((0, 2)))[0]) == 0
 
 
-def test_sampled_predictions_have_the_policys_probabilities(trained, observations):
+def test_sampled_predictions_have_the_policys_distribution(trained, kind, observations):
     obs, n = observations[0], 20_000
-    p = np.exp(np.asarray(trained.algorithm.policy(trained.learner, jnp.asarray(obs)).log_probs, np.float64))
     drawn, _ = trained.predict(np.tile(obs, (n, 1)), deterministic=False)
-    counts = np.bincount(drawn, minlength=9)
-    chi_square = float(((counts - n * p) ** 2 / (n * p)).sum())
-    assert chi_square < 26.1  # the 99.9 % point with 8 degrees of freedom
-    assert np.count_nonzero(counts) > 1
+    if kind == "numbered":
+        p = np.asarray(trained.policy.distribution(jnp.asarray(obs)).probs, np.float64)
+        counts = np.bincount(drawn, minlength=3)
+        assert (
+            float(((counts - n * p) ** 2 / (n * p)).sum()) < 13.8
+        )  # the 99.9 % point with 2 degrees of freedom
+        assert np.count_nonzero(counts) > 1
+    else:
+        theirs = trained.policy.act(jnp.tile(jnp.asarray(obs), (n, 1)), jax.random.key(0))
+        assert (drawn >= BOX.low).all()
+        assert (drawn <= BOX.high).all()
+        assert np.std(drawn) > 0.01
+        for q in (0.1, 0.5, 0.9):
+            np.testing.assert_allclose(np.quantile(drawn, q), np.quantile(theirs, q), atol=0.15)
 
 
-def test_predict_is_quick(trained, observations):
-    obs = observations[0]
-    trained.predict(obs)
-    best = min(_seconds(trained, obs) for _ in range(20))
-    print(f"predict: {best * 1e6:.1f} µs", file=sys.stderr)
-    assert best < 100e-6
+def as_stable_baselines3_evaluates(
+    model: Any, env: gym.Env, episodes: int = 4, copies: int = 2
+) -> list[float]:
+    """`stable_baselines3.common.evaluation.evaluate_policy` without its wrappers: the same call of `predict` on a
+    vector of environments, which begin again in the step that ends an episode."""
+    envs = [env, *(gym.make(env.spec.id) for _ in range(copies - 1))]  # type: ignore[union-attr]
+    observations = np.stack([e.reset(seed=i)[0] for i, e in enumerate(envs)])
+    states, episode_starts = None, np.ones(copies, dtype=bool)
+    rewards, running = [], np.zeros(copies)
+    while len(rewards) < episodes:
+        actions, states = model.predict(
+            observations, state=states, episode_start=episode_starts, deterministic=True
+        )
+        for i, e in enumerate(envs):
+            observations[i], reward, terminated, truncated, _ = e.step(actions[i])
+            running[i] += reward
+            episode_starts[i] = terminated or truncated
+            if episode_starts[i]:
+                rewards.append(float(running[i]))
+                running[i], observations[i] = 0.0, e.reset()[0]
+    return rewards
 
 
-def _seconds(agent: Agent, obs: np.ndarray, calls: int = 100) -> float:
-    begun = time.perf_counter()
-    for _ in range(calls):
-        agent.predict(obs)
-    return (time.perf_counter() - begun) / calls
+def test_stable_baselines3_can_evaluate_an_agent(trained, kind, ids):
+    rewards = as_stable_baselines3_evaluates(trained, gym.make(ids[kind]))
+    wanted = trained.evaluate(episodes=40)["reward"]
+    assert np.mean(rewards) == pytest.approx(wanted, abs=0.5)
+    assert len(rewards) == 4
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (9,), (2, 7), (2, 3, 8), (8, 1)])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3, 2), (2, 2, 1)])
 def test_other_shapes_are_refused(shape, trained):
-    with pytest.raises(ConfigError, match=r"observation of shape .*; want \(8,\) or a batch of these"):
+    with pytest.raises(ConfigError, match=r"observation of shape .*; want \(2,\) or a batch of these"):
         trained.predict(np.zeros(shape))
 
 
@@ -118,13 +196,13 @@ def test_what_is_no_array_is_refused(junk, trained):
         trained.predict(junk)
 
 
-# --- learn -----------------------------------------------------------------------------------------------------
+# --- learn -------------------------------------------------------------------------------------------------------
 
 
-def test_learning_twice_is_learning_on(trained):
-    parts = scopil.SCOPIL(ENV, DEMOS, seed=1, demo_batch_size=8, **TINY)
+def test_learning_twice_is_learning_on(trained, ids, kind):
+    parts = new_scopil(ids, kind)
     assert parts.num_timesteps == 0
-    parts.predict(np.zeros(8))
+    parts.predict(np.zeros(2))
     assert parts.num_timesteps == 0  # looking is not training
     assert parts.learn(300) is parts
     assert parts.num_timesteps == 300
@@ -133,28 +211,39 @@ def test_learning_twice_is_learning_on(trained):
     assert leaves(parts) == leaves(trained)
 
 
-def test_predictions_follow_learning(observations):
-    agent = scopil.SAC(ENV, **TINY, learning_rate=0.05)
-    logits = [agent.algorithm.numpy_logits(agent.learner)(observations)]
+@pytest.mark.parametrize("steps", [-5, 0])
+def test_a_number_of_steps_below_one_is_refused(steps, trained):
+    with pytest.raises(ConfigError, match=f"^total_timesteps = {steps}; want at least 1"):
+        trained.learn(steps)
+    assert trained.num_timesteps == 1000
+
+
+def test_predictions_follow_learning(ids, observations):
+    agent = scopil.SAC(ids["numbered"], **TINY, learning_rate=0.05)
+
+    def logits() -> np.ndarray:
+        return np.asarray(agent.policy.distribution(jnp.asarray(observations)).log_probs)  # type: ignore[union-attr]
+
+    outputs = [logits()]
     before = agent.predict(observations)[0]
     agent.learn(600)
     after = agent.predict(observations)[0]
-    logits.append(agent.algorithm.numpy_logits(agent.learner)(observations))
-    np.testing.assert_array_equal(before, logits[0].argmax(axis=1))
-    np.testing.assert_array_equal(after, logits[1].argmax(axis=1))
-    assert np.abs(logits[0] - logits[1]).max() > 0.1
+    outputs.append(logits())
+    np.testing.assert_array_equal(before, outputs[0].argmax(axis=1))
+    np.testing.assert_array_equal(after, outputs[1].argmax(axis=1))
+    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
 
-    heard = []
-    agent.learn(5000, callback=lambda report: heard.append(report.env_steps) or len(heard) == 2)
-    assert heard == [1000, 1500]  # stretches end at round numbers; the second asked to stop
+    called: list[int] = []
+    agent.learn(5000, callback=lambda status: called.append(status.env_steps) or len(called) == 2)
+    assert called == [1000, 1500]  # stretches end at round numbers; the second asked to stop
     assert agent.num_timesteps == 1500
 
 
-def test_a_progress_bar_is_drawn_and_the_callback_still_heard(capsys):
-    heard = []
-    agent = scopil.SAC(ENV, **TINY)
-    agent.learn(500, progress_bar=True, callback=lambda report: heard.append(report.metrics))
-    assert len(heard) == 1
+def test_a_progress_bar_is_drawn_and_the_callback_still_called(ids, capsys):
+    called = []
+    agent = scopil.SAC(ids["numbered"], **TINY)
+    agent.learn(500, progress_bar=True, callback=lambda status: called.append(status.metrics))
+    assert len(called) == 1
     out = capsys.readouterr().out
     assert "SAC" in out
     assert "500/500" in out
@@ -166,12 +255,13 @@ def test_a_progress_bar_is_drawn_and_the_callback_still_heard(capsys):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ENV,
-        lambda: gym.make(ENV),
+        lambda: MAZE,
+        lambda: gym.make(MAZE),
         lambda: MarbleMaze(),
         lambda: CompiledEnv(MarbleMaze()),
-        lambda: compile_env(ENV),
+        lambda: compile_env(MAZE),
     ],
+    ids=["id", "gym", "FuncEnv", "CompiledEnv", "compile_env"],
 )
 def test_every_form_of_an_environment_is_taken(make):
     agent = scopil.SAC(make(), **TINY)
@@ -185,35 +275,86 @@ def test_an_unknown_environment_is_refused():
         scopil.SAC("Nowhere-v0")
 
 
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (gym.spaces.Box(-np.inf, 1.0, (2,)), "finite bounds"),
+        (gym.spaces.Box(0.0, 0.0, (2,)), "low below its high"),
+        (gym.spaces.Box(-1.0, 1.0, (2, 2)), "one axis"),
+        (gym.spaces.Box(0, 5, (2,), np.int64), "real numbers"),
+        (gym.spaces.MultiBinary(3), "want Discrete"),
+    ],
+)
+def test_actions_that_cannot_be_learned_are_refused_at_once(space, words):
+    env = CompiledEnv(Throttle())
+    env.action_space = space
+    for cls in (scopil.SAC, scopil.PPO):
+        with pytest.raises(EnvError, match=words):
+            cls(env)
+
+
 # --- refusals ----------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_keyword_gets_the_ones_there_are():
-    with pytest.raises(ConfigError, match=r"sac has no gamma; it has .*discount.*learning_rate"):
-        scopil.SAC(ENV, gamma=0.9)
-    with pytest.raises(ConfigError, match=r"discount = 2; want a value in \[0, 1\]"):
-        scopil.SAC(ENV, discount=2)
+def test_settings_are_refused_in_words_of_the_api(ids):
+    for wrong, said in (
+        ({"gamma": 0.9}, r"there is no setting gamma; there are .*discount.*learning_rate"),
+        ({"learning_rat": 0.9}, r"there is no setting learning_rat; .*Did you mean learning_rate\?"),
+        ({"discount": 2}, r"discount = 2; want a value in \[0, 1\]"),
+        ({"learning_rate": -1}, "learning_rate = -1; want at least 0"),
+        ({"replay_size": 10}, "replay_size 10 is smaller than batch_size"),
+    ):
+        with pytest.raises(ConfigError, match=said) as refused:
+            scopil.SAC(ids["numbered"], **wrong)
+        assert "--" not in str(refused.value)
 
 
-def test_demonstrations_that_do_not_fit_are_refused_at_once():
+def test_defaults_and_ranges_follow_the_kind_of_actions(ids):
+    numbered, continuous = (scopil.SCOPIL(ids[kind]).config for kind in KINDS)
+    assert (numbered.hidden, continuous.hidden) == ((32, 32), (64, 64))
+    assert (numbered.normalise_obs, continuous.normalise_obs) == (False, True)
+    assert numbered.target_entropy is continuous.target_entropy is None
+    with pytest.raises(ConfigError, match="action_resolution = 0"):
+        scopil.SCOPIL(ids["continuous"], action_resolution=0.0)
+
+
+def test_demonstrations_that_do_not_fit_are_refused_at_once(ids):
     with pytest.raises(DatasetError, match=r"small: observation space .*the environment wants"):
-        scopil.SCOPIL(ENV, small_set())
+        scopil.SCOPIL(ids["numbered"], small_set())
+    with pytest.raises(DatasetError, match="action space"):
+        scopil.SCOPIL(ids["numbered"], toy_demos(continuous=True))
     with pytest.raises(DatasetError, match=r"no demonstrations 'none\.npz'"):
-        scopil.SCOPIL(ENV, "none.npz")
+        scopil.SCOPIL(ids["numbered"], "none.npz")
 
 
-def test_without_demonstrations_one_plays_but_does_not_learn():
-    agent = scopil.SCOPIL(ENV, **TINY)
-    assert agent.predict(np.zeros(8))[0] in range(9)
+def test_without_demonstrations_one_plays_but_does_not_learn(ids):
+    agent = scopil.SCOPIL(ids["numbered"], **TINY)
+    assert agent.predict(np.zeros(2))[0] in range(3)
     with pytest.raises(DatasetError, match="learns from demonstrations; give it some"):
         agent.learn(100)
 
 
-def test_every_algorithm_has_its_agent():
-    assert AGENTS.keys() == ALGORITHMS.keys()
-    for cls in AGENTS.values():
-        assert getattr(scopil, cls.__name__) is cls
-        assert cls.__doc__
+def shown(actions: np.ndarray, space: gym.Space) -> scopil.Demonstrations:
+    obs = np.zeros((len(actions) + 1, 2), np.float32)
+    return scopil.Demonstrations.from_arrays([obs], [actions], action_space=space)  # type: ignore[arg-type]
+
+
+def test_demonstrated_actions_outside_the_box_are_refused():
+    wide, env = gym.spaces.Box(-10.0, 10.0, (1,), np.float32), toy(continuous=True)
+    with pytest.raises(DatasetError, match=r"component 0 of action 1 is 3\.5; .* \[-1, 3\]"):
+        demo_data(shown(np.array([[0.0], [3.5]], np.float32), wide), env)
+    inside = demo_data(shown(np.array([[0.0], [3.0]], np.float32), wide), env)
+    np.testing.assert_array_equal(inside.transitions.action, [[0.0], [3.0]])
+
+
+def test_numbered_actions_are_counted_from_the_spaces_start():
+    env = toy(continuous=False)
+    env.action_space = gym.spaces.Discrete(4, start=5)
+    inside = shown(np.array([6, 8]), gym.spaces.Discrete(3, start=6))
+    np.testing.assert_array_equal(demo_data(inside, env).transitions.action, [1, 3])
+    for space in (gym.spaces.Discrete(7), gym.spaces.Discrete(4, start=4), gym.spaces.Discrete(4, start=6)):
+        with pytest.raises(DatasetError, match="action space"):
+            demo_data(shown(np.array([6]), space), env)
 
 
 # --- save and load -----------------------------------------------------------------------------------------------
@@ -221,63 +362,83 @@ def test_every_algorithm_has_its_agent():
 
 @pytest.fixture(scope="module")
 def saved(trained, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("saved") / "policy.ckpt"
+    path = tmp_path_factory.mktemp("saved") / "policy.safetensors"
     trained.save(path)
     return path
 
 
 def test_a_loaded_agent_is_the_same(saved, trained, observations):
     again = scopil.load(saved)
-    assert type(again) is scopil.SCOPIL
+    assert again.algorithm is trained.algorithm
     assert (again.seed, again.config, again.num_timesteps) == (1, trained.config, 1000)
-    assert leaves(again) == leaves(trained)
+    assert leaves(again) == leaves(again) == leaves(trained)
     np.testing.assert_array_equal(again.predict(observations)[0], trained.predict(observations)[0])
+    policy = scopil.Policy.load(saved)
+    np.testing.assert_array_equal(policy.act_numpy(observations), trained.predict(observations)[0])
     with pytest.raises(DatasetError, match="learns from demonstrations"):
         again.learn(100)
-    measures = scopil.load(saved, env=trained.env).evaluate("test", 2)  # shares the compiled player
-    assert measures == trained.evaluate("test", 2)
-    assert measures["steps"] > 0
+    measures = again.evaluate("unseen", 2)
+    assert measures == trained.evaluate("unseen", 2)
+    assert measures["steps"] == 2
 
 
-def test_a_loaded_agent_learns_on(saved, trained):
-    again = scopil.load(saved, demos=DEMOS)
+def test_a_saved_policy_carries_its_statistics(saved, kind):
+    stats = scopil.Policy.load(saved).normaliser
+    if kind == "numbered":
+        assert stats is None
+    else:  # of a sign and of a clock that shows 0 and 1
+        np.testing.assert_allclose(stats.mean, [0.0, 0.5], atol=0.2)
+        np.testing.assert_allclose(stats.var, [1.0, 0.25], atol=0.1)
+
+
+def test_a_loaded_agent_learns_on(saved, trained, kind):
+    again = scopil.load(saved, demos=toy_demos(KINDS[kind]))
     again.learn(500)
     assert again.num_timesteps == 1500
     assert leaves(again) != leaves(trained)
-    assert all(
-        np.isfinite(np.frombuffer(leaf, np.float32)).all() for leaf in leaves(again) if len(leaf) % 4 == 0
-    )
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(again.state))
 
 
 def test_an_object_without_an_id_is_asked_for(tmp_path):
-    agent = scopil.SCOPIL(MarbleMaze(), **TINY)
-    agent.save(tmp_path / "p.ckpt")
+    agent = scopil.SCOPIL(toy(continuous=False), **TINY)
+    agent.save(tmp_path / "p.safetensors")
     with pytest.raises(CheckpointError, match=r"does not name its environment; give one"):
-        scopil.load(tmp_path / "p.ckpt")
-    assert leaves(scopil.load(tmp_path / "p.ckpt", env=MarbleMaze())) == leaves(agent)
+        scopil.load(tmp_path / "p.safetensors")
+    assert leaves(scopil.load(tmp_path / "p.safetensors", env=toy(continuous=False))) == leaves(agent)
 
 
-def test_damaged_and_foreign_files_are_refused(saved, tmp_path):
+def test_damaged_and_other_files_are_refused(saved, tmp_path):
     data = saved.read_bytes()
     for name, spoiled in (("cut", data[:-10]), ("flipped", data[:300] + b"~" + data[301:]), ("empty", b"")):
         (tmp_path / name).write_bytes(spoiled)
         with pytest.raises(CheckpointError, match=name):
             scopil.load(tmp_path / name)
     with pytest.raises(CheckpointError, match="No such file"):
-        scopil.load(tmp_path / "none.ckpt")
+        scopil.load(tmp_path / "none.safetensors")
     with pytest.raises(CheckpointError, match="not a run folder"):
         scopil.load(tmp_path)
 
 
-def test_a_policy_for_another_environment_is_refused(saved):
-    with pytest.raises(CheckpointError, match="want float32"):
-        scopil.load(saved, env="phys2d/CartPole-v1")
+def test_a_policy_alone_is_no_agent(trained, tmp_path, observations):
+    trained.policy.save(tmp_path / "alone.safetensors")
+    again = scopil.Policy.load(tmp_path / "alone.safetensors")
+    np.testing.assert_array_equal(again.act_numpy(observations), trained.predict(observations)[0])
+    with pytest.raises(CheckpointError, match=r"holds a policy alone; scopil\.Policy\.load\(path\) reads it"):
+        scopil.load(tmp_path / "alone.safetensors", env=trained.env)
 
 
-def test_a_run_folder_is_loaded_finished_or_not(tmp_path, observations):
+def test_a_policy_for_another_environment_is_refused(saved, kind, ids):
+    other = ids["continuous" if kind == "numbered" else "numbered"]
+    with pytest.raises(CheckpointError, match="; the environment takes "):
+        scopil.load(saved, env=other)
+    with pytest.raises(CheckpointError, match="observations of 2 numbers; the environment's have 8"):
+        scopil.load(saved, env=MAZE)
+
+
+def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
     spec = RunSpec(
-        algorithm="sac",
-        env=ENV,
+        algorithm=SAC,
+        env=ids["numbered"],
         seed=2,
         steps=1000,
         eval_every=10_000,
@@ -288,14 +449,48 @@ def test_a_run_folder_is_loaded_finished_or_not(tmp_path, observations):
     with pytest.raises(CheckpointError, match="no policy and no checkpoint yet"):
         scopil.load(run.folder)
     seen = []
-    run.train(lambda report: seen.append(jax.device_get(report.state.learner)) or len(seen) == 1)
+    run.train(lambda status: seen.append(jax.device_get(status.state.learner)) or len(seen) == 1)
     half = scopil.load(run.folder)
     assert half.num_timesteps == 500
     assert leaves(half) == [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(seen[0])]
     run.train()
-    whole = scopil.load(run.folder)
+    whole = scopil.load(str(run.folder))
     assert whole.num_timesteps == 1000
     assert leaves(whole) != leaves(half)
-    same = scopil.SAC(ENV, seed=2, **TINY).learn(1000)
+    same = scopil.SAC(ids["numbered"], seed=2, **TINY).learn(1000)
     assert leaves(whole) == leaves(same)  # a run and an agent are the same training
-    assert agents.load(str(run.folder)).predict(observations)[0].shape == (64,)
+    assert whole.predict(observations)[0].shape == (64,)
+    policy, note = agents.policy_of(run.folder)
+    np.testing.assert_array_equal(policy.act_numpy(observations), whole.predict(observations)[0])
+    assert note == {"algorithm": "sac", "env_id": ids["numbered"], "seed": "2", "env_steps": "1000"}
+
+
+def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, monkeypatch):
+    toy_demos(continuous=False).save(tmp_path / "demos.npz")
+    run = untrained_run(
+        tmp_path / "run", "scopil", demos=str(tmp_path / "demos.npz"), env=ids["numbered"], demo_batch_size=4
+    )
+    (run.folder / "checkpoints").mkdir()
+    (run.folder / "checkpoints" / "000000001000.ckpt").write_bytes(b"would be passed over with a warning")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("not needed to play")
+
+    for owner in (agents, run_module):
+        monkeypatch.setattr(owner, "Trainer", refuse)
+    monkeypatch.setattr(Checkpoints, "_newest", refuse)
+    agent = scopil.load(run.folder)
+    assert agent.demos is not None
+    assert agent.predict(np.zeros(2))[0] in range(3)
+    assert len(agent.play(episodes=3)) == 3
+    assert agent.evaluate(episodes=3, deterministic=False)["steps"] == 2
+    shutil.rmtree(run.folder)
+    assert agent.evaluate(episodes=3)["steps"] == 2  # nothing more is read
+
+
+def test_an_agents_rules_take_the_place_of_reported_costs(trained, kind):
+    never = trained.evaluate(episodes=3, rules=lambda obs, action, next_obs: 0)
+    always = trained.evaluate(episodes=3, rules=lambda obs, action, next_obs: {"a": 1, "b": obs[1]})
+    assert never["violations"] == 0
+    assert always["violations/a"] == 2
+    assert always["violations/b"] == 1  # the clock shows 0, then 1

@@ -21,10 +21,12 @@ import numpy as np
 
 from scopil import agent_settings as accepted
 from scopil.algos import ablations, bc, find, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
-from scopil.algos.base import Algorithm, head_for
+from scopil.algos.base import Algorithm, head_for, spaces_of
 from scopil.config import build, settings
+from scopil.core.heads import Head
 from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
+from scopil.envs.base import BatchEnv
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import CheckpointError, ConfigError
@@ -69,6 +71,7 @@ class Agent:
         if self.demos is not None or not algorithm.needs_demos:
             make_loop(algorithm, self.env, self.demos)  # refuses what cannot be trained; compiles nothing
         self._file: tuple[Path, int] | None = None  # a saved learner and its steps, until training goes on
+        self._kept: tuple[Any, int] | None = None  # the learner before a stretch that failed, and its steps
         self._loaded: Policy | None = None
         self._numpy: NumpyPolicy | None = None
         self._rng = np.random.default_rng(seed)
@@ -80,6 +83,9 @@ class Agent:
     @cached_property
     def _untrained(self) -> Any:
         """The learner before training: looking at it makes no replay and no steps."""
+        return self._new_learner()
+
+    def _new_learner(self) -> Any:
         playable = self.algorithm if self.demos is not None else _without_demos(self.algorithm)
         loop = make_loop(playable, self.env, self.demos)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
@@ -90,14 +96,18 @@ class Agent:
         """Environment steps made so far."""
         if self._file is not None:
             return self._file[1]
+        if self._kept is not None:
+            return self._kept[1]
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
 
     @property
     def state(self) -> Any:
         """The algorithm's state: networks, optimisers, multipliers."""
         if self._file is not None:
-            like = jax.eval_shape(lambda: self._untrained)
+            like = jax.eval_shape(self._new_learner)
             return load_tree(self._file[0], like, within="learner")[0]
+        if self._kept is not None:
+            return self._kept[0]
         return self._trainer.state.learner if self.num_timesteps > 0 else self._untrained
 
     @property
@@ -120,19 +130,26 @@ class Agent:
             raise ConfigError(f"total_timesteps = {total_timesteps}; want at least 1.")
         until = self.num_timesteps + total_timesteps
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
-        if self._file is not None:
-            learner, steps = self.state, self._file[1]
+        if self._file is not None or self._kept is not None:
+            learner, steps = self.state, self.num_timesteps
             begun = trainer.state  # replay and environment begin anew
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps))
-        self._file = self._loaded = self._numpy = None
+        self._file = self._kept = self._loaded = self._numpy = None
+        try:
+            self._advance(until, progress_bar, callback)
+        except BaseException:
+            if trainer.env_steps == 0:  # the state is lost; the learner before this stretch is not
+                self._kept = trainer.last_good
+            raise
+        return self
+
+    def _advance(self, until: int, progress_bar: bool, callback: Callback) -> None:
         if not progress_bar:
-            trainer.advance(until, callback)
-            return self
+            return self._trainer.advance(until, callback)
         from scopil.train.progress import ProgressLines
 
         with ProgressLines(self.algorithm.title, until) as lines:
-            trainer.advance(until, lambda status: lines(status) or callback(status))
-        return self
+            self._trainer.advance(until, lambda status: lines(status) or callback(status))
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -247,9 +264,33 @@ def load(
         seed=note["seed"],
         **note["config"],
     )
+    if policy is not None:
+        _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
     agent._file, agent._loaded = (path, int(note.get("env_steps", 0))), policy
     return agent
+
+
+def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
+    spaces = spaces_of(env.observation_space, env.action_space)
+    found, wanted = policy.form()["sizes"][0], spaces.obs_dim
+    if found != wanted:
+        raise CheckpointError(
+            f"{path} sees observations of {found} numbers; the environment's have {wanted}."
+        )
+    have, want = policy.head, spaces.head
+    if (have.continuous, have.num_actions) != (want.continuous, want.num_actions):
+        raise CheckpointError(
+            f"{path} chooses {_actions(have)}; the environment takes {_actions(want)}: {env.action_space}."
+        )
+
+
+def _actions(head: Head) -> str:
+    return (
+        f"actions of {head.num_actions} components"
+        if head.continuous
+        else f"one of {head.num_actions} actions"
+    )
 
 
 def policy_of(path: str | Path) -> tuple[Policy, dict[str, str]]:

@@ -4,11 +4,14 @@ import os
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import scopil
 from runs import untrained_run
+from scopil.algos import find
 from scopil.cli import main
 
 ort = pytest.importorskip("onnxruntime")
@@ -26,6 +29,14 @@ def test_a_run_becomes_files(tmp_path, capsys):
     np.testing.assert_array_equal(action, scopil.load(run.folder).predict(obs)[0])
     said = session.get_modelmeta().custom_metadata_map
     assert (said["algorithm"], said["env_id"], said["seed"]) == ("sac", "scopil/MarbleMaze-Simple-v0", "3")
+
+
+def test_a_run_of_an_algorithm_that_is_not_installed_is_exported(tmp_path):
+    theirs = replace(find("sac"), name="far-away", title="Far Away")
+    run = untrained_run(tmp_path / "run", theirs)
+    assert main(["export", str(run.folder), "--onnx", str(tmp_path / "policy.onnx")]) == 0
+    session = ort.InferenceSession(tmp_path / "policy.onnx", providers=["CPUExecutionProvider"])
+    assert session.get_modelmeta().custom_metadata_map["algorithm"] == "far-away"
 
 
 def test_refusals(tmp_path, capsys):

@@ -19,22 +19,22 @@ def run(tmp_path_factory):
 
 
 def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
-    assert main(["evaluate", str(run.folder), "--games", "12"]) == 0
-    assert "test starts (12 games)" in capsys.readouterr().out
-    found = json.loads((run.folder / "evaluation-test-greedy.json").read_text())
-    assert len(found["games"]) == 12
+    assert main(["evaluate", str(run.folder), "--episodes", "12"]) == 0
+    assert "unseen starts (12 episodes)" in capsys.readouterr().out
+    found = json.loads((run.folder / "evaluation-unseen-greedy.json").read_text())
+    assert len(found["episodes"]) == 12
     assert {"reward", "steps", "violations", "frequency", "violations/left"} <= set(found["mean"])
     assert {"length", "reached"}.isdisjoint(found["mean"])
 
 
-def test_a_run_is_evaluated_by_a_rule_in_this_folder(run, tmp_path, monkeypatch, capsys):
+def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_rules.py").write_text("def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n")
-    argv = ["evaluate", str(run.folder), "--games", "3", "--out", "found.json", "--cost"]
+    argv = ["evaluate", str(run.folder), "--episodes", "3", "--out", "found.json", "--rules"]
     assert main([*argv, "my_rules:early"]) == 0
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["mean"]["violations"] == 2  # the clock shows 1 and 2 in every game
-    assert found["cost"] == "my_rules:early"
+    assert found["mean"]["violations"] == 2  # the clock shows 1 and 2 in every episode
+    assert found["rules"] == "my_rules:early"
     capsys.readouterr()
     for wrong, message in (
         ("my_rules:late", "has no function 'late'"),
@@ -44,16 +44,16 @@ def test_a_run_is_evaluated_by_a_rule_in_this_folder(run, tmp_path, monkeypatch,
         assert message in capsys.readouterr().err
 
 
-def test_train_starts_cannot_be_had(run, capsys):
+def test_given_starts_cannot_be_had(run, capsys):
     assert main(["evaluate", str(run.folder), "--starts", "starts.npy"]) == 2
-    assert "play fresh games: --starts test" in capsys.readouterr().err
+    assert "cannot start at the states in starts.npy; use unseen starts" in capsys.readouterr().err
 
 
 def test_a_report_has_curves_and_no_trays(run, tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["report", str(run.folder), "--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
-    assert "SAC, greedy, test starts" in text
-    assert "train starts |" not in text
+    assert "SAC, greedy, unseen starts" in text
+    assert "demonstrated starts |" not in text
     assert (tmp_path / "curves.png").exists()
-    assert not list(tmp_path.glob("games*"))
+    assert not list(tmp_path.glob("episodes*"))

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from runs import untrained_run
-from samples import marble_games, small_set
-from scopil.algos import ALGORITHMS
+from samples import small_set
+from scopil.algos import find, registered
 from scopil.cli import main
 from scopil.cli.train import STOPPED
 from scopil.demos import store
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.run import Run
-from scopil.train.trainer import Report
+from scopil.train.trainer import TrainStatus
+from toys import registered_toy, toy, toy_demos
 
 TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "2000", "--eval-every", "500"]
 
@@ -31,7 +32,7 @@ def here(tmp_path, monkeypatch) -> Path:
 def test_help_names_every_algorithm_and_every_setting(capsys):
     assert main(["train", "--help"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ALGORITHMS)
+    assert all(name in out for name in registered())
     assert "scopil train --resume RUN" in out
     assert main(["train", "scopil", "--help"]) == 0
     out = capsys.readouterr().out
@@ -41,12 +42,26 @@ def test_help_names_every_algorithm_and_every_setting(capsys):
         "--demos",
         "--steps",
         "--seed",
-        "--lambda-init",
+        "--multiplier-init",
         "--slack",
         "--learning-rate",
     ):
         assert option in out
-    assert "γ per environment step" in out  # the config's own words
+    assert "γ per environment step" in out  # meaning and range, as the config has them
+    assert "[0, 1]" in out
+
+
+def test_help_shows_the_defaults_of_the_kind_of_actions(here, capsys):
+    with registered_toy(toy(continuous=True), "test/Toy-v0") as env:
+        assert main(["train", "scopil", "--env", env, "--help"]) == 0
+        continuous = " ".join(capsys.readouterr().out.split())
+        assert main(["train", "scopil", f"--env={env}", "--help"]) == 0
+        assert " ".join(capsys.readouterr().out.split()) == continuous
+    assert main(["train", "scopil", "--help"]) == 0
+    numbered = " ".join(capsys.readouterr().out.split())
+    assert "(default: 64 64)" in continuous
+    assert "(default: 64 64)" not in numbered
+    assert "(default: 32 32)" in numbered
 
 
 def refused(argv: list[str], capsys) -> str:
@@ -64,9 +79,13 @@ def refused(argv: list[str], capsys) -> str:
         (["scopil", "--demos", "none.npz"], "no demonstrations 'none.npz'"),
         (["scopil", "--demos", "other.npz"], "the environment wants"),
         (["sac", "--env", "Nowhere-v0"], "Nowhere"),
-        (["ppo", "--env", "Pendulum-v1"], "learns discrete actions"),
-        (["sac", "--discount", "2"], "discount = 2"),
-        (["sac", "--steps", "0"], "steps = 0; want at least 1"),
+        (["sac", "--discount", "2"], "error: --discount = 2; want a value in [0, 1]."),
+        (["sac", "--learning-rate", "-1"], "error: --learning-rate = -1; want at least 0."),
+        (["sac", "--hidden", "8", "0"], "error: --hidden = (8, 0); want at least 1."),
+        (["sac", "--steps", "0"], "error: --steps = 0; want at least 1."),
+        (["sac", "--checkpoint-every", "0"], "error: --checkpoint-every = 0; want at least 1."),
+        (["scopl"], "no algorithm is called 'scopl'; there are scopil, sac,"),
+        (["scopl"], "Did you mean scopil?"),
         (["sac", "--replay-size", "10"], "smaller than batch_size"),
     ],
 )
@@ -88,39 +107,38 @@ def test_folders_that_will_not_do(here, capsys):
 
 
 def test_what_the_parser_refuses_is_code_two(capsys):
-    for argv in (["sax", "--out", "r"], ["sac"], ["sac", "--out", "r", "--steps", "many"], []):
+    for argv in (["sac"], ["sac", "--out", "r", "--steps", "many"], []):
         assert main(["train", *argv]) == 2
         assert capsys.readouterr().err
 
 
-def test_a_run_is_trained_stopped_resumed_and_tabled(here, capsys, monkeypatch):
-    store.write(marble_games(steps=8, games=3), "demos.npz")
-    argv = ["scopil", "--demos", "demos.npz", "--out", "run", "--steps", "1000", "--seed", "3", *TINY]
-    loops = []
+@pytest.mark.parametrize("continuous", [False, True], ids=["numbered", "continuous"])
+def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, monkeypatch):
+    env = toy(continuous)
+    demos = toy_demos(continuous)
+    demos.save("demos.npz")
+    loop = run_module.make_loop(find("scopil"), env, demos)
+    monkeypatch.setattr(run_module, "make_loop", lambda *_: loop)
+    with registered_toy(env, "test/Toy-v0") as env_id:
+        argv = ["scopil", "--env", env_id, "--demos", "demos.npz", "--out", "run", "--steps", "1000", *TINY]
+        with monkeypatch.context() as patch:
+            patch.setattr("scopil.cli.train._signals", already_asked)
+            assert main(["train", *argv, "--seed", "3", "--slack", "0.25"]) == STOPPED
+        out = " ".join(capsys.readouterr().out.split())
+        assert "stopped at step 500, saved; go on with: scopil train --resume run" in out
+        assert not Run.open(here / "run").finished
 
-    def one_loop(*args):
-        loops.append(loops[0] if loops else make_loop(*args))
-        return loops[0]
-
-    make_loop = run_module.make_loop
-    monkeypatch.setattr(run_module, "make_loop", one_loop)
-    with monkeypatch.context() as patch:
-        patch.setattr("scopil.cli.train._signals", already_asked)
-        assert main(["train", *argv]) == STOPPED
-    out = " ".join(capsys.readouterr().out.split())
-    assert "stopped at step 500, saved; go on with: scopil train --resume run" in out
-    assert not Run.open(here / "run").finished
-
-    assert main(["train", "--resume", "run"]) == 0
-    out = capsys.readouterr().out
+        assert main(["train", "--resume", "run"]) == 0
+        out = capsys.readouterr().out
     rows = Run.open(here / "run").metrics.rows()
     assert [r["env_steps"] for r in rows] == [500, 1000]
-    table = next(line for line in out.splitlines() if line.startswith("SCOPIL, greedy, train starts"))
+    table = next(line for line in out.splitlines() if line.startswith("SCOPIL, greedy, unseen starts"))
     assert f"{rows[-1]['eval/reward']:.2f}" in table
     assert "1,000/1,000" in out
     assert "λ" in out
     spec = json.loads((here / "run" / "run.json").read_text())
     assert (spec["seed"], spec["steps"], spec["config"]["batch_size"]) == (3, 1000, 32)
+    assert (spec["config"]["slack"], spec["config"]["normalise_obs"]) == (0.25, continuous)
 
 
 class already_asked:
@@ -143,7 +161,7 @@ def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
     def train(self, observe):
         warnings.simplefilter("default")  # what a user's process does; ours turns warnings into errors
         warnings.warn("a [b] c", stacklevel=1)
-        observe(Report(500, {"dual/lambda": 1.5, "episode/return": float("nan")}, None))
+        observe(TrainStatus(500, {"dual/lambda": 1.5, "episode/return": float("nan")}, None))
         return False
 
     run = untrained_run(here / "run")
@@ -157,7 +175,7 @@ def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
 
 
 def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys):
-    """Nothing was learnt and nothing logged; the run says so by having no table, not by a traceback."""
+    """Nothing was learned and nothing logged; the run says so by having no table, not by a traceback."""
     run = untrained_run(here / "run")
     run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", lambda self, observe: True)

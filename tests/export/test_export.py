@@ -1,4 +1,4 @@
-"""Exported policies do what the agent does: compared with JAX in ONNX Runtime, and in a process without scopil."""
+"""Exported policies do what the policy does: compared with JAX in ONNX Runtime, and in a process without scopil."""
 
 import json
 import os
@@ -18,9 +18,11 @@ from jax import export as jax_export
 
 import scopil
 from hosts import Walk
-from scopil.agents import Agent
-from scopil.core.normalise import Running
+from scopil.core.heads import Head
+from scopil.core.nets import GaussianNet
+from scopil.core.normalise import RunningStats
 from scopil.errors import ConfigError, ScopilError
+from scopil.policy import Policy
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -28,17 +30,17 @@ ort = pytest.importorskip("onnxruntime")
 LOW, HIGH = np.array([-2.0, 0.0, 100.0], np.float32), np.array([1.0, 0.1, 300.0], np.float32)
 NUMBERED = gym.spaces.Discrete(4, start=-1)
 BOX = gym.spaces.Box(LOW, HIGH)
-KINDS = {
+KINDS: dict[str, tuple[Any, gym.Space, dict[str, Any]]] = {
     "sac": (scopil.SAC, NUMBERED, {}),
-    "bc": (scopil.BC, NUMBERED, {}),
     "ppo": (scopil.PPO, NUMBERED, {}),
     "ppo, as it is": (scopil.PPO, NUMBERED, {"normalise_obs": False}),
     "icrl": (scopil.ICRL, NUMBERED, {}),
-    "continuous sac": (scopil.SAC, BOX, {}),
     "continuous scopil": (scopil.SCOPIL, BOX, {}),
-    "continuous scopil, as it is": (scopil.SCOPIL, BOX, {"normalise_obs": False}),
-    "continuous bc": (scopil.BC, BOX, {}),
+    "continuous bc, as it is": (scopil.BC, BOX, {"normalise_obs": False}),
+    "continuous ppo": (scopil.PPO, BOX, {}),  # one deviation for all states
+    "continuous ppo-dgd, as it is": (scopil.PPODGD, BOX, {"normalise_obs": False}),
 }
+NOTE = {"algorithm": "some", "seed": "5"}
 
 
 def walk(space: gym.Space) -> Walk:
@@ -47,72 +49,53 @@ def walk(space: gym.Space) -> Walk:
     return env
 
 
-def shaken(agent: Agent) -> Agent:
-    """Networks and statistics as training might leave them: no zeros, no ones, nothing symmetric."""
-    rng = np.random.default_rng(3)
+def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
+    """An agent whose policy is as training might leave it: no zeros, no ones, nothing symmetric."""
+    agent, rng = cls(lambda: walk(space), seed=5, hidden=(16, 8), **config), np.random.default_rng(3)
 
     def shake(leaf: Any) -> Any:
         return leaf + jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype)
 
-    def seen(stats: Running | None) -> Running | None:
-        if stats is None:
-            return None
-        return Running(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.number)
-
-    state = agent.learner
-    if hasattr(state, "nets"):
-        nets = state.nets._replace(params=jax.tree.map(shake, state.nets.params))
-        state = state._replace(nets=nets, obs_stats=seen(state.obs_stats))
-    else:
-        state = state._replace(actor=state.actor._replace(params=jax.tree.map(shake, state.actor.params)))
-    if hasattr(state, "frame"):
-        state = state._replace(frame=state.frame._replace(obs_stats=seen(state.frame.obs_stats)))
-    agent._restored = (state, 1234)
+    policy = agent.policy
+    stats = policy.normaliser
+    if stats is not None:
+        stats = RunningStats(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.samples)
+    agent._loaded = Policy(stats, jax.tree.map(shake, policy.network), policy.head)
     return agent
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def agent(request) -> Agent:
-    cls, space, config = KINDS[request.param]
-    return shaken(cls(lambda: walk(space), seed=5, hidden=(16, 8), **config))
+def agent(request) -> scopil.Agent:
+    return shaken(*KINDS[request.param])
 
 
 @pytest.fixture(scope="module")
 def session(agent, tmp_path_factory) -> Any:
-    path = scopil.export_onnx(agent, tmp_path_factory.mktemp("onnx") / "policy.onnx")
+    path = agent.policy.to_onnx(tmp_path_factory.mktemp("onnx") / "policy.onnx", NOTE)
     return ort.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def width(agent: Agent) -> int:
-    return 3 if isinstance(agent.env.action_space, gym.spaces.Box) else 4
-
-
-def inputs(agent: Agent, rows: int) -> dict[str, np.ndarray]:
+def inputs(head: Head, rows: int) -> dict[str, np.ndarray]:
     """Ordinary observations and absurd ones."""
     rng = np.random.default_rng(rows)
     obs = rng.normal(size=(rows, 2)) * [3.0, 200.0] + [7.0, -300.0]
     obs[1::4] *= 1e6
     obs[2::4] = -obs[2::4] * 1e20
     obs[3::4] = 0.0
-    shape = (rows, width(agent))
-    noise = (
-        rng.normal(size=shape)
-        if isinstance(agent.env.action_space, gym.spaces.Box)
-        else rng.gumbel(size=shape)
-    )
+    shape = (rows, head.num_actions)
+    noise = rng.normal(size=shape) if head.continuous else rng.gumbel(size=shape)
     return {"obs": obs.astype(np.float32), "noise": noise.astype(np.float32)}
 
 
-def in_jax(agent: Agent, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the trained policy says, by the functions that training uses."""
-    pi = agent.algorithm.policy(agent.learner, jnp.asarray(given["obs"]))
-    if isinstance(agent.env.action_space, gym.spaces.Box):
-        sampled = pi.frame.out(pi.pi.at(jnp.asarray(given["noise"]))[0])
+def in_jax(policy: Policy, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the policy says, by the functions that training uses."""
+    pi: Any = policy.distribution(jnp.asarray(given["obs"]))
+    if policy.head.continuous:
         found = {
-            "action": pi.mode(),
-            "sampled_action": sampled,
-            "mean": pi.pi.mean,
-            "std": jnp.exp(pi.pi.log_std),
+            "action": policy.act(jnp.asarray(given["obs"])),
+            "sampled_action": policy.head.to_env(pi.at(jnp.asarray(given["noise"]))[0]),
+            "mean": pi.mean,
+            "std": jnp.exp(pi.log_std),
         }
     else:
         drawn = np.argmax(np.asarray(pi.log_probs) + given["noise"], axis=-1)
@@ -133,80 +116,63 @@ def assert_alike(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
 
 @pytest.mark.parametrize("rows", [1, 7, 200])
 def test_onnx_says_what_jax_says(rows, agent, session):
-    given = inputs(agent, rows)
+    given = inputs(agent.policy.head, rows)
     names = [output.name for output in session.get_outputs()]
     found = dict(zip(names, session.run(None, given)))
     assert names[:2] == ["action", "sampled_action"]
-    assert_alike(found, in_jax(agent, given))
+    assert_alike(found, in_jax(agent.policy, given))
     if rows == 200:  # and the tests can tell actions apart
         assert len(np.unique(found["action"], axis=0)) > 1
         assert (found["action"] != found["sampled_action"]).any()
 
 
 def test_onnx_plays_as_predict_does(agent, session):
-    given = inputs(agent, 50)
-    (action,) = session.run(["action"], given | {"noise": np.zeros((1, width(agent)), np.float32)})
+    given = inputs(agent.policy.head, 50)
+    (action,) = session.run(
+        ["action"], given | {"noise": np.zeros((1, agent.policy.head.num_actions), np.float32)}
+    )
     predicted = agent.predict(given["obs"])[0]
     np.testing.assert_allclose(action, predicted, rtol=2e-5, atol=1e-6)
-    if isinstance(agent.env.action_space, gym.spaces.Box):
+    if agent.policy.head.continuous:
         assert ((action >= LOW) & (action <= HIGH)).all()
         assert (np.isin(action[:, 0], (LOW[0], HIGH[0]))).any()  # at a bound, exactly
 
 
-def test_onnx_tells_where_it_comes_from(agent, session):
+def test_onnx_says_where_it_comes_from(agent, session):
     said = session.get_modelmeta().custom_metadata_map
-    assert said["algorithm"] == agent.algorithm.name
-    assert (said["seed"], said["env_steps"], said["scopil_version"]) == ("5", "1234", scopil.__version__)
-    assert [i.shape for i in session.get_inputs()] == [["batch", 2], ["noise_batch", width(agent)]]
-    state = agent.learner
-    stats = state.frame.obs_stats if hasattr(state, "frame") else getattr(state, "obs_stats", None)
-    assert said["normalises_observations"] == str(stats is not None).lower()
+    assert (said["algorithm"], said["seed"], said["scopil_version"]) == ("some", "5", scopil.__version__)
+    assert [i.shape for i in session.get_inputs()] == [
+        ["batch", 2],
+        ["noise_batch", agent.policy.head.num_actions],
+    ]
+    assert said["normalises_observations"] == str(agent.policy.normaliser is not None).lower()
+
+
+def test_a_deviation_without_states_is_among_the_kinds(agent, request):
+    fixed = isinstance(agent.policy.network, GaussianNet)
+    assert fixed == request.node.callspec.params["agent"].startswith("continuous ppo")
 
 
 def test_the_jax_program_says_what_jax_says(agent, tmp_path):
-    path = scopil.export_jax(agent, tmp_path / "policy.jaxexport")
+    path = agent.policy.to_jax(tmp_path / "policy.jaxexport", NOTE)
     program = jax_export.deserialize(bytearray(path.read_bytes()))
     for rows in (1, 7):
-        given = inputs(agent, rows)
+        given = inputs(agent.policy.head, rows)
         found = {k: np.asarray(v) for k, v in program.call(given["obs"], given["noise"]).items()}
-        assert_alike(found, in_jax(agent, given))
+        assert_alike(found, in_jax(agent.policy, given))
     said = json.loads((tmp_path / "policy.jaxexport.json").read_text())
     assert said["platforms"] == list(program.platforms) == ["cpu", "cuda", "rocm", "tpu"]
     assert set(said["outputs"]) == set(found)
-
-
-def test_one_observation_is_answered_quickly():
-    """In a process of its own, as users have it: pytest checks the types of every call here, which takes longer."""
-    code = """
-import time
-import numpy as np
-import scopil
-
-for cls, env in ((scopil.SAC, "CartPole-v1"), (scopil.PPO, "CartPole-v1"), (scopil.SCOPIL, "Pendulum-v1")):
-    agent = cls(env, seed=0)
-    obs = np.zeros(agent.env.observation_space.shape, np.float32)
-    for deterministic in (True, False):
-        taken = []
-        for _ in range(500):
-            begun = time.perf_counter()
-            agent.predict(obs, deterministic)
-            taken.append(time.perf_counter() - begun)
-        print(min(taken))
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    best = [float(line) for line in out.stdout.split()]
-    assert len(best) == 6
-    print("predict, µs:", [round(1e6 * t, 1) for t in best])
-    assert max(best) < 100e-6
+    assert said["algorithm"] == "some"
 
 
 @pytest.fixture(scope="module")
-def numbered() -> Agent:
-    return shaken(scopil.SAC(lambda: walk(NUMBERED), seed=5, hidden=(16, 8)))
+def numbered() -> Policy:
+    return shaken(*KINDS["sac"]).policy
 
 
 def test_gumbel_noise_draws_from_the_policy(numbered, tmp_path):
-    path = scopil.export_onnx(numbered, tmp_path / "policy.onnx")
+    path = numbered.to_onnx(tmp_path / "policy.onnx")
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     n, rng = 20_000, np.random.default_rng(0)
     obs = np.tile(np.float32([[0.1, 0.2]]), (n, 1))
@@ -221,8 +187,8 @@ def test_gumbel_noise_draws_from_the_policy(numbered, tmp_path):
 
 
 def test_the_files_run_without_scopil(numbered, tmp_path):
-    scopil.export_onnx(numbered, tmp_path / "policy.onnx")
-    scopil.export_jax(numbered, tmp_path / "policy.jaxexport")
+    numbered.to_onnx(tmp_path / "policy.onnx")
+    numbered.to_jax(tmp_path / "policy.jaxexport")
     code = """
 import sys
 sys.modules["scopil"] = sys.modules["equinox"] = None
@@ -238,21 +204,21 @@ print(program.call(obs, noise)["action"].tolist())
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    predicted = numbered.predict(np.float32([[0.1, 0.2], [30.0, -4.0]]))[0].tolist()
+    predicted = numbered.act_numpy(np.float32([[0.1, 0.2], [30.0, -4.0]])).tolist()
     assert out.stdout.split("\n")[:2] == [str(predicted)] * 2
 
 
 def test_the_same_policy_gives_the_same_file(numbered, tmp_path):
-    files = [scopil.export_onnx(numbered, tmp_path / name).read_bytes() for name in ("a.onnx", "b.onnx")]
+    files = [numbered.to_onnx(tmp_path / name).read_bytes() for name in ("a.onnx", "b.onnx")]
     assert files[0] == files[1]
 
 
 def test_refusals(numbered, tmp_path, monkeypatch):
-    for export in (scopil.export_onnx, scopil.export_jax):
+    for export in (numbered.to_onnx, numbered.to_jax):
         with pytest.raises(ConfigError, match="is a folder; want a file name"):
-            export(numbered, tmp_path)
+            export(tmp_path)
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setitem(sys.modules, "onnx.numpy_helper", None)
     with pytest.raises(ScopilError, match=r'pip install "scopil\[onnx\]"'):
-        scopil.export_onnx(numbered, tmp_path / "policy.onnx")
+        numbered.to_onnx(tmp_path / "policy.onnx")
     assert list(Path(tmp_path).iterdir()) == []

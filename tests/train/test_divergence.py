@@ -1,6 +1,5 @@
 """NaN and infinity stop training, name their cause, and never reach a checkpoint."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probes import PAIRS, SMALL, Endless
-from scopil.algos import ALGORITHMS
+from probes import SMALL, Endless, mostly_one
+from scopil.algos.sac import ALGORITHM as SAC
+from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.gym import FunctionalEnv
 from scopil.errors import DatasetError, DivergedError
-from scopil.train.checkpoint import load_tree
-from scopil.train.offpolicy import OffPolicy
+from scopil.train.demo_data import DemoData
+from scopil.train.loop import Loop
 from scopil.train.run import Run, RunSpec
-from scopil.train.trainer import Report, Trainer
+from scopil.train.trainer import Trainer, TrainStatus
+from scopil.treefile import load_tree
 
 AT = 7_000  # the step of the endless episode whose reward is not a number
 
@@ -33,26 +34,26 @@ class Poisoned(Endless):
 
 @pytest.fixture(scope="module")
 def loop():
-    return OffPolicy(ALGORITHMS["scopil"], CompiledEnv(Poisoned()), PAIRS)
+    return Loop(SCOPIL, CompiledEnv(Poisoned()), DemoData(mostly_one(), None))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
 def trainer(loop):
-    return Trainer(loop, ALGORITHMS["scopil"].config(demo_batch_size=4, **SMALL), seed=0)
+    return Trainer(loop, SCOPIL.config(demo_batch_size=4, **SMALL), seed=0)
 
 
 def stops(trainer: Trainer, match: str, until: int = 2_000) -> None:
-    heard: list[Report] = []
+    called: list[TrainStatus] = []
     with pytest.raises(DivergedError, match=match):
-        trainer.advance(until, heard.append)
-    assert heard == []  # nobody was told, so nobody has saved
+        trainer.advance(until, called.append)
+    assert called == []  # no observer was called, so nothing was saved
 
 
 @pytest.mark.slow
 def test_a_healthy_run_goes_on(trainer):
-    heard: list[Report] = []
-    trainer.advance(AT - 1, heard.append)
-    assert [r.env_steps for r in heard] == [5_000, AT - 1]
+    called: list[TrainStatus] = []
+    trainer.advance(AT - 1, called.append)
+    assert [r.env_steps for r in called] == [5_000, AT - 1]
     with pytest.raises(DivergedError, match=f"before environment step {AT}: .*reward that is not finite"):
         trainer.advance(AT)
 
@@ -74,8 +75,8 @@ class Blinding(Endless):
 
 def test_an_observation_that_is_not_finite():
     """A batch of sixteen out of two thousand may not meet it at all."""
-    cfg = ALGORITHMS["sac"].config(**SMALL | {"replay_size": 4096})
-    trainer = Trainer(OffPolicy(ALGORITHMS["sac"], CompiledEnv(Blinding())), cfg, seed=0)
+    cfg = SAC.config(**SMALL | {"replay_size": 4096})
+    trainer = Trainer(Loop(SAC, CompiledEnv(Blinding())), cfg, seed=0)
     stops(trainer, "the environment returned an observation that is not finite", until=800)
 
 
@@ -124,16 +125,14 @@ def env_id():
 
 def test_a_run_keeps_its_last_good_checkpoint(env_id, tmp_path):
     spec = RunSpec(
-        algorithm="sac",
-        env=env_id,
-        steps=20_000,
-        eval_every=10**9,
-        checkpoint_every=5_000,
-        config=dict(SMALL),
+        algorithm=SAC, env=env_id, steps=20_000, eval_every=10**9, checkpoint_every=5_000, config=dict(SMALL)
     )
     run = Run.create(tmp_path / "run", spec)
     good: dict[int, Any] = {}
-    keep: Callable[[Report], None] = lambda r: good.update({r.env_steps: jax.device_get(r.state.learner)})  # noqa: E731
+
+    def keep(status: TrainStatus) -> None:
+        good[status.env_steps] = jax.device_get(status.state.learner)
+
     with pytest.raises(DivergedError, match="reward that is not finite"):
         run.train(keep)
     assert list(good) == [5_000]
@@ -143,9 +142,7 @@ def test_a_run_keeps_its_last_good_checkpoint(env_id, tmp_path):
     assert [row["env_steps"] for row in again.metrics.rows()] == [5_000]
     (path,) = again.checkpoints.files()
     assert again.newest_policy() == path
-    like = jax.eval_shape(
-        OffPolicy(ALGORITHMS["sac"], again.env()).init, jax.random.key(0), spec.build_config()
-    )
+    like = jax.eval_shape(Loop(SAC, again.env()).init, jax.random.key(0), spec.build_config(again.env()))
     state, _ = load_tree(path, like)
     assert int(state.env_steps) == 5_000
     for saved, seen in zip(jax.tree.leaves(state.learner), jax.tree.leaves(good[5_000])):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.algos import ALGORITHMS
+from scopil.algos.sac import ALGORITHM as SAC
 from scopil.envs.functional import CompiledEnv
-from scopil.train.offpolicy import OffPolicy
+from scopil.train.loop import Loop
 from scopil.train.trainer import Trainer
 
 ALPHA, DISCOUNT, LIMIT, STEPS = 0.2, 0.8, 8, 20_000
@@ -48,7 +48,7 @@ CELLS = [
     Cell("match blindly", (1.0, 0.0)),
     Cell("endless", (1.0, 1.0), then=12),  # until the time limit
     *(Cell("clocked", (1.0, 1.0), then=14 + i, start=i == 0) for i in range(LIMIT - 1)),
-    Cell("clocked", (1.0, 1.0), start=False),  # the bug: the clock told to the learner as an ending
+    Cell("clocked", (1.0, 1.0), start=False),  # the bug: the learner takes the clock for an ending
 ]
 LOOKS = sorted({cell.look for cell in CELLS})
 
@@ -78,8 +78,7 @@ class Probes(FuncEnv):
 @pytest.fixture(scope="module")
 def learned():
     """The final training state of SAC on all probes."""
-    algorithm = ALGORITHMS["sac"]
-    cfg = algorithm.config(
+    cfg = SAC.config(
         discount=DISCOUNT,
         learning_rate=3e-3,
         polyak=0.05,
@@ -89,7 +88,7 @@ def learned():
         batch_size=64,
         replay_size=4096,
     )
-    trainer = Trainer(OffPolicy(algorithm, CompiledEnv(Probes(), max_episode_steps=LIMIT)), cfg, seed=0)
+    trainer = Trainer(Loop(SAC, CompiledEnv(Probes(), max_episode_steps=LIMIT)), cfg, seed=0)
     trainer.advance(STEPS)
     trainer.cfg = replace(
         cfg, learning_rate=1e-4
@@ -107,7 +106,7 @@ def q(learned):
 
 @pytest.fixture(scope="module")
 def pi(learned):
-    return dict(zip(LOOKS, np.asarray(ALGORITHMS["sac"].policy(learned.learner, jnp.eye(len(LOOKS))).probs)))
+    return dict(zip(LOOKS, np.asarray(SAC.policy(learned.learner).distribution(jnp.eye(len(LOOKS))).probs)))
 
 
 def test_one_step_is_worth_its_reward(q):

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from scopil.train import progress
-from scopil.train.progress import Progress
-from scopil.train.trainer import Report
+from scopil.train.progress import ProgressLines
+from scopil.train.trainer import TrainStatus
 
 NUMBERS = {
     "episode/return": -123.456,
@@ -27,19 +27,19 @@ def clock(monkeypatch) -> list[float]:
     return now
 
 
-def lines(bar: Progress) -> list[str]:
+def lines(bar: ProgressLines) -> list[str]:
     console = Console(file=io.StringIO(), width=80)
     console.print(bar._lines())
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 def test_the_lines_say_how_far_how_fast_and_how_long(clock):
-    bar = Progress("SCOPIL", 1_000_000)
+    bar = ProgressLines("SCOPIL", 1_000_000)
     assert "compiling" in lines(bar)[1]
     clock[0] = 30.0
-    bar(Report(400_000, {}, None))  # resumed there: neither the steps before nor compiling count
+    bar(TrainStatus(400_000, {}, None))  # resumed there: neither the steps before nor compiling count
     clock[0] = 40.0
-    bar(Report(500_000, NUMBERS, None))
+    bar(TrainStatus(500_000, NUMBERS, None))
     first, second = lines(bar)
     assert "500,000/1,000,000" in first
     assert "10,000 steps/s" in first
@@ -51,7 +51,7 @@ def test_the_lines_say_how_far_how_fast_and_how_long(clock):
 
 
 def test_what_was_not_measured_keeps_its_last_value(clock):
-    bar = Progress("SAC", 100)
-    bar(Report(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
-    bar(Report(20, {"episode/return": float("nan")}, None))
+    bar = ProgressLines("SAC", 100)
+    bar(TrainStatus(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
+    bar(TrainStatus(20, {"episode/return": float("nan")}, None))
     assert lines(bar)[1].split("  ") == ["return -5", "viol 1"]

@@ -2,51 +2,63 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from samples import marble_games, small_set
-from scopil.algos import ALGORITHMS
+import scopil
+from samples import marble_episodes, small_set
+from scopil.algos import Algorithm
+from scopil.algos.sac import ALGORITHM as SAC
+from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.envs.base import BatchEnv
 from scopil.envs.functional import compile_env
-from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError, ScopilError
+from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
+from scopil.files import SEAL_BYTES, seal
 from scopil.train import run as run_module
 from scopil.train import trainer
-from scopil.train.loops import make_loop
+from scopil.train.loop import Loop, make_loop
 from scopil.train.run import Run, RunSpec
+from scopil.treefile import read_arrays
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 CONFIG = {"hidden": [8], "batch_size": 32, "replay_size": 1200, "demo_batch_size": 8}  # the replay wraps
-DEMOS = marble_games(steps=12, games=3)
-LOOP = make_loop(ALGORITHMS["scopil"], compile_env(ENV), DEMOS)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(scope="module")
+def demos() -> Demonstrations:
+    return marble_episodes(steps=12, episodes=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(demos):
     """Short stretches, and one loop for all runs here, so that they share its compiled program."""
-    monkeypatch.setattr(trainer, "STRETCH", 500)
-    monkeypatch.setattr(
-        run_module,
-        "make_loop",
-        lambda algorithm, env, demos: LOOP if demos else make_loop(algorithm, env, demos),
-    )
+    shared = make_loop(SCOPIL, compile_env(ENV), demos)
+
+    def loop(algorithm: Algorithm, env: BatchEnv, given: Demonstrations | None) -> Loop:
+        fits = given is not None and given.observation_space == demos.observation_space
+        return shared if algorithm is SCOPIL and fits else make_loop(algorithm, env, given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "STRETCH", 500)
+        patch.setattr(run_module, "make_loop", loop)
+        yield
 
 
 def spec(demos: Path | str | None, **changes) -> RunSpec:
     fields = {"steps": 2300, "seed": 3, "eval_every": 1000, "checkpoint_every": 500, "config": CONFIG}
-    return RunSpec(**{"algorithm": "scopil", "env": ENV, "demos": demos and str(demos), **fields, **changes})
+    return RunSpec(**{"algorithm": SCOPIL, "env": ENV, "demos": demos and str(demos), **fields, **changes})
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Run:
+def undisturbed(quick, demos, tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("undisturbed")
-    store.write(DEMOS, folder / "demos.npz")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "STRETCH", 500)
-        patch.setattr(run_module, "make_loop", lambda *_: LOOP)
-        run = Run.create(folder / "run", spec(folder / "demos.npz"))
-        assert run.train() is True
+    store.write(demos, folder / "demos.npz")
+    run = Run.create(folder / "run", spec(folder / "demos.npz"))
+    assert run.train() is True
     return run
 
 
@@ -54,20 +66,19 @@ def undisturbed(tmp_path_factory) -> Run:
 def interrupted(undisturbed, tmp_path) -> Run:
     """As if killed between the last checkpoint and the policy."""
     shutil.copytree(undisturbed.folder, tmp_path / "run")
-    (tmp_path / "run" / "policy.ckpt").unlink()
+    (tmp_path / "run" / "policy.safetensors").unlink()
     return Run.open(tmp_path / "run")
 
 
 def assert_same_end(run: Run, undisturbed: Run) -> None:
-    for name in ("policy.ckpt", "metrics.jsonl", "checkpoints/000000002300.ckpt"):
+    for name in ("policy.safetensors", "metrics.jsonl", "checkpoints/000000002300.ckpt"):
         assert (run.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes(), name
 
 
 def test_a_run_leaves_what_it_promises(undisturbed):
     names = {p.name for p in undisturbed.folder.iterdir()} - {"tensorboard", ".lock"}
-    assert names == {
-        "run.json", "versions.json", "demos.npz", "metrics.jsonl", "timing.jsonl", "checkpoints", "policy.ckpt",
-    }  # fmt: skip
+    wanted = "run.json versions.json demos.npz metrics.jsonl timing.jsonl checkpoints policy.safetensors"
+    assert names == set(wanted.split())
     assert [int(f.stem) for f in undisturbed.checkpoints.files()] == [2000, 2300]
     rows = undisturbed.metrics.rows()
     assert [r["env_steps"] for r in rows] == [500, 1000, 1500, 2000, 2300]
@@ -81,7 +92,10 @@ def test_a_run_leaves_what_it_promises(undisturbed):
         "python",
         "XLA_FLAGS",
     }
-    assert Run.open(undisturbed.folder).spec.build_config() == undisturbed.spec.build_config()
+    assert (said["format"], said["algorithm"], said["title"]) == (run_module.FORMAT, "scopil", "SCOPIL")
+    again, env = Run.open(undisturbed.folder), undisturbed.env()
+    assert again.spec.algorithm is SCOPIL
+    assert again.spec.build_config(env) == undisturbed.spec.build_config(env)
     assert undisturbed.finished
 
 
@@ -96,10 +110,10 @@ def test_the_same_spec_gives_the_same_bytes(undisturbed, tmp_path):
 
 def test_stopping_after_each_stretch_changes_nothing(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", undisturbed.spec)
-    heard = []
-    while not Run.open(run.folder).train(lambda report: heard.append(report.env_steps) or True):
+    called = []
+    while not Run.open(run.folder).train(lambda status: called.append(status.env_steps) or True):
         assert not run.finished
-    assert heard == [500, 1000, 1500, 2000, 2300]
+    assert called == [500, 1000, 1500, 2000, 2300]
     assert_same_end(run, undisturbed)
 
 
@@ -115,10 +129,10 @@ def test_death_before_the_policy_is_written(interrupted, undisturbed):
 def test_a_damaged_newest_checkpoint_costs_time_not_exactness(spoil, interrupted, undisturbed):
     newest = interrupted.checkpoints.files()[-1]
     newest.write_bytes(spoil(newest.read_bytes()))
-    heard = []
+    called = []
     with pytest.warns(UserWarning, match=r"000000002300\.ckpt.*Falling back to the checkpoint before it"):
-        interrupted.train(lambda report: heard.append(report.env_steps))
-    assert heard == [2300]  # from 2000
+        interrupted.train(lambda status: called.append(status.env_steps))
+    assert called == [2300]  # from 2000
     assert_same_end(interrupted, undisturbed)
 
 
@@ -134,23 +148,23 @@ def test_half_a_line_and_half_a_checkpoint_are_swept_away(interrupted, undisturb
         with (interrupted.folder / name).open("a") as file:
             file.write('{"env_steps": 2400, "actor/obj')
     (interrupted.folder / "checkpoints" / ".000000002300.ckpt.x1.tmp").write_bytes(b"half")
-    (interrupted.folder / ".policy.ckpt.x2.tmp").write_bytes(b"half")
+    (interrupted.folder / ".policy.safetensors.x2.tmp").write_bytes(b"half")
     interrupted.train()
     assert_same_end(interrupted, undisturbed)
     assert [r["env_steps"] for r in interrupted.timing.rows()] == [500, 1000, 1500, 2000, 2300]
     assert not list(interrupted.folder.rglob("*.tmp"))
 
 
-def test_a_run_keeps_its_own_demonstrations(undisturbed, tmp_path):
-    store.write(DEMOS, tmp_path / "mine.npz")
+def test_a_run_keeps_its_own_demonstrations(demos, tmp_path):
+    store.write(demos, tmp_path / "mine.npz")
     run = Run.create(tmp_path / "run", spec(tmp_path / "mine.npz"))
     (tmp_path / "mine.npz").unlink()
     (tmp_path / "run").rename(tmp_path / "moved")
     found = Run.open(tmp_path / "moved").demos()
     assert found is not None
     assert (found.observations.tobytes(), found.actions.tobytes()) == (
-        DEMOS.observations.tobytes(),
-        DEMOS.actions.tobytes(),
+        demos.observations.tobytes(),
+        demos.actions.tobytes(),
     )
     assert run.spec.demos == str(tmp_path / "mine.npz")  # where they came from
 
@@ -160,7 +174,7 @@ def test_two_processes_are_one_too_many(interrupted):
         Run.open(interrupted.folder).train()
 
 
-def test_other_versions_are_told(interrupted):
+def test_other_versions_are_named(interrupted):
     file = interrupted.folder / "versions.json"
     file.write_text(file.read_text().replace('"numpy": "', '"numpy": "0.'))
     with pytest.warns(UserWarning, match=r"begun with numpy 0\.\d.*, now .*may not end exactly"):
@@ -180,8 +194,12 @@ def test_a_folder_with_a_run_is_not_written_over(undisturbed):
     [
         ({"demos": None}, DatasetError, "learns from demonstrations"),
         ({"demos": "nowhere.npz"}, DatasetError, "no demonstrations 'nowhere.npz'"),
-        ({"env": "Nowhere-v0", "algorithm": "sac", "demos": None}, EnvError, "Nowhere"),
-        ({"config": {"depth": 3}}, ConfigError, r"scopil has no depth; it has .*hidden.*learning_rate"),
+        ({"env": "Nowhere-v0", "algorithm": SAC, "demos": None}, EnvError, "Nowhere"),
+        (
+            {"config": {"depth": 3}},
+            ConfigError,
+            r"there is no setting depth; there are .*hidden.*learning_rate",
+        ),
         ({"config": {"discount": 1.5}}, ConfigError, "discount = 1.5"),
     ],
 )
@@ -191,8 +209,7 @@ def test_what_cannot_be_trained_leaves_no_folder(changes, error, message, undist
     assert not (tmp_path / "run").exists()
 
 
-def test_demonstrations_of_something_else_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "make_loop", make_loop)
+def test_demonstrations_of_something_else_are_refused(tmp_path):
     store.write(small_set(), tmp_path / "other.npz")
     with pytest.raises(DatasetError, match="the environment wants Box"):
         Run.create(tmp_path / "run", spec(tmp_path / "other.npz"))
@@ -206,7 +223,14 @@ def test_counts_below_one_are_refused(field):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"algorithm": "sac", "env": "x", "depth": 1}', '{"algorithm": 1']
+    "text",
+    [
+        "",
+        "[]",
+        '{"format": 2}',
+        '{"format": 2, "algorithm": "sac", "title": "SAC", "env": "x", "depth": 1}',
+        '{"al',
+    ],
 )
 def test_a_damaged_run_file_is_named(text, tmp_path):
     (tmp_path / "run.json").write_text(text)
@@ -217,13 +241,52 @@ def test_a_damaged_run_file_is_named(text, tmp_path):
 def test_no_run_here(tmp_path):
     with pytest.raises(CheckpointError, match="is not a run folder"):
         Run.open(tmp_path)
-    (tmp_path / "run.json").write_text('{"algorithm": "sax", "env": "x"}')
-    with pytest.raises(ScopilError, match="no algorithm 'sax'"):
+
+
+OLD = {"algorithm": "sac", "env": ENV, "demos": None, "seed": 0, "steps": 100, "config": {"lambda_init": 1.0}}
+
+
+@pytest.mark.parametrize("note", [OLD, OLD | {"format": 1}, OLD | {"format": 99}])
+def test_a_run_folder_of_another_format_is_refused_in_one_sentence(note, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(note))
+    (tmp_path / "policy.ckpt").write_bytes(b"of the former layout")
+    with pytest.raises(CheckpointError, match=r"made by another version of scopil; .*: train again\.$"):
         Run.open(tmp_path)
 
 
+def test_a_policy_file_of_another_format_is_refused_in_one_sentence(undisturbed, tmp_path):
+    """As files were before this format: the same container, sealed and whole, with another format's name."""
+    body = undisturbed.policy_file.read_bytes()[:-SEAL_BYTES]
+    old = body.replace(b"scopil-tree-2", b"scopil-tree-1")
+    assert old != body
+    (tmp_path / "policy.ckpt").write_bytes(old + seal(old))
+    for read in (scopil.load, scopil.Policy.load, read_arrays):
+        with pytest.raises(
+            CheckpointError, match=r"scopil-tree-1, of another version of scopil; .*: train again\.$"
+        ):
+            read(tmp_path / "policy.ckpt")
+
+
+def test_a_run_of_an_algorithm_that_is_not_installed(undisturbed, tmp_path):
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
+    (tmp_path / "run" / "policy.safetensors").unlink()
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace('"scopil"', '"far-away"').replace('"SCOPIL"', '"Far Away"'))
+    run = Run.open(tmp_path / "run")  # to be read …
+    assert (run.spec.algorithm.name, run.spec.algorithm.title) == ("far-away", "Far Away")
+    assert run.note() == json.loads(file.read_text())
+    with pytest.raises(
+        ConfigError, match=r"far-away is not a registered algorithm.*Run\.open\(folder, algorithm\)"
+    ):
+        run.train()  # … and not to be trained
+    with pytest.raises(CheckpointError, match="is a run of far-away, not of sac"):
+        Run.open(tmp_path / "run", SAC)
+    theirs = replace(SCOPIL, name="far-away", title="Far Away")
+    assert Run.open(tmp_path / "run", theirs).spec.algorithm is theirs
+
+
 def test_a_policy_is_looked_for_where_it_should_be(undisturbed, interrupted, tmp_path):
-    assert undisturbed.newest_policy().name == "policy.ckpt"
+    assert undisturbed.newest_policy().name == "policy.safetensors"
     newest = interrupted.newest_policy()
     assert newest.name == "000000002300.ckpt"
     newest.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Lines of metrics survive kills and rewrites byte for byte; TensorBoard hears the same numbers."""
+"""Lines of metrics survive kills and rewrites byte for byte; TensorBoard gets the same numbers."""
 
 import builtins
 import json
@@ -81,7 +81,7 @@ def events(folder: Path) -> list:
     return found
 
 
-def test_tensorboard_hears_every_finite_number(tmp_path):
+def test_tensorboard_gets_every_finite_number(tmp_path):
     pytest.importorskip("tensorboardX")
     with tensorboard(tmp_path, 10) as write:
         write(20, {"env_steps": 20, "loss": 0.5, "return": math.nan})

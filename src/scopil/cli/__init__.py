@@ -3,12 +3,13 @@
 A module in this package has `main(argv) -> int | None` and raises `ScopilError` for what it refuses.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from scopil import __version__
-from scopil.errors import ScopilError
+from scopil.errors import ConfigError, ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or go on with one"),
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(args)
+    except ConfigError as error:
+        return _refuse(_with_flag(error))
     except ScopilError as error:
         return _refuse(str(error))
     except OSError as error:
@@ -51,6 +54,13 @@ def _run(args: list[str]) -> int:
     if verb not in VERBS:
         raise ScopilError(f"unknown command {verb!r}; want one of {', '.join(VERBS)} (see scopil --help).")
     return import_module(VERBS[verb][0]).main(rest) or 0
+
+
+def _with_flag(error: ConfigError) -> str:
+    """The library speaks of its settings, the command line of its options."""
+    if error.setting is None:
+        return str(error)
+    return re.sub(rf"\b{error.setting}\b", f"--{error.setting.replace('_', '-')}", str(error))
 
 
 def _refuse(message: str) -> int:

@@ -19,7 +19,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from scopil.algos import Algorithm, registered
+from scopil.algos import Algorithm, find, registered
 from scopil.cli.options import option
 from scopil.config import settings
 from scopil.envs.functional import make_env
@@ -40,6 +40,8 @@ def main(argv: list[str]) -> int:
                 f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN."
             )
         return _train(Run.open(Path(argv[1])))
+    if argv and not argv[0].startswith("-"):
+        find(argv[0])  # refuses an unknown name, with the nearest one as a hint
     continuous = _continuous(argv)
     return tyro.extras.subcommand_cli_from_dict(
         {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},

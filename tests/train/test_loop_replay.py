@@ -1,4 +1,4 @@
-"""The compiled loop: counts, seeds, lengths, and `vmap` over seeds and over the numbers of a config."""
+"""The compiled loop with a replay: counts, seeds, lengths, and `vmap` over seeds and over the numbers of a config."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probes import PAIRS, SMALL, Probe
-from scopil.algos import ALGORITHMS
+from probes import SMALL, Probe, mostly_one
+from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.envs.functional import CompiledEnv
-from scopil.train.offpolicy import OffPolicy
+from scopil.train.demo_data import DemoData
+from scopil.train.loop import Loop
 
-SCOPIL = ALGORITHMS["scopil"]
 CONFIG = SCOPIL.config(demo_batch_size=4, **SMALL)
 BLOCKS = 30
 
@@ -33,7 +33,7 @@ class Walk(Probe):
 
 @pytest.fixture(scope="module")
 def loop():
-    return OffPolicy(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), PAIRS)
+    return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), DemoData(mostly_one(), None))  # pyright: ignore[reportArgumentType]
 
 
 def bits(state: Any) -> list[bytes]:
@@ -41,7 +41,7 @@ def bits(state: Any) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
 
 
-def run(loop: OffPolicy, seed: int, cfg: Any, *lengths: int) -> Any:
+def run(loop: Loop, seed: int, cfg: Any, *lengths: int) -> Any:
     state = loop.start(jax.random.key(seed), cfg)
     for length in lengths:
         state, _ = loop.run_blocks(state, cfg, length)
@@ -119,7 +119,7 @@ def test_successors_are_true_ones_and_the_next_row_begins_anew(loop):
 def test_vmap_over_seeds_and_config_numbers_equals_single_runs(loop):
     """Rounding may differ between the programs, and grows; ten blocks keep the same actions and close numbers."""
     seeds, slacks, rates = [0, 1, 0, 0], [0.0, 0.0, 0.7, 0.0], [3e-4, 3e-4, 3e-4, 3e-3]
-    blocks, base = 10, replace(CONFIG, lambda_lr=0.3)  # so that the slack is felt within ten blocks
+    blocks, base = 10, replace(CONFIG, multiplier_lr=0.3)  # so that the slack is felt within ten blocks
 
     def one(key, slack, rate):
         cfg = replace(base, slack=slack, learning_rate=rate)

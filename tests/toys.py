@@ -1,0 +1,76 @@
+"""The smallest environments with a rule: two decisions per episode, where the best paid action breaks it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+
+import scopil
+from probes import Probe
+from scopil.envs.functional import CompiledEnv
+from scopil.envs.gym import FunctionalEnv
+
+ARMS = gym.spaces.Discrete(3)
+BOX = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
+LIMIT = 1.0  # of the continuous action: beyond it the rule is broken
+SHOWN_ARM, SHOWN_ACTION = 1, 0.5  # what the demonstrator does
+
+
+class Arms(Probe):
+    """Three arms pay 0, ½ and 1; the last breaks the rule. Two steps per episode, with the sign drawn at its start
+    and the clock to see."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = ARMS
+
+    def observation(self, state, rng, params=None):
+        return jnp.stack([state.sign, jnp.float32(state.clock)])
+
+    def terminal(self, state, rng, params=None):
+        return state.clock >= 2
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return 0.5 * jnp.float32(action)
+
+    def transition_info(self, state, action, next_state, params=None):
+        return {"cost": jnp.float32(action == 2)}
+
+
+class Throttle(Arms):
+    """The same with one continuous action: the more the better paid, and beyond the limit forbidden."""
+
+    action_space = BOX
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return 0.25 * (action[0] + 1.0)
+
+    def transition_info(self, state, action, next_state, params=None):
+        return {"cost": jnp.float32(action[0] > LIMIT)}
+
+
+def toy(continuous: bool) -> CompiledEnv:
+    return CompiledEnv(Throttle() if continuous else Arms(), max_episode_steps=2)
+
+
+def toy_demos(continuous: bool, episodes: int = 4) -> scopil.Demonstrations:
+    """The demonstrator keeps the rule."""
+    observations = [
+        np.array([[sign, 0], [sign, 1], [sign, 2]], np.float32) for sign in np.resize([1.0, -1.0], episodes)
+    ]
+    action: Any = np.full((2, 1), SHOWN_ACTION, np.float32) if continuous else np.full(2, SHOWN_ARM)
+    return scopil.Demonstrations.from_arrays(
+        observations, [action] * episodes, action_space=BOX if continuous else ARMS
+    )
+
+
+@contextmanager
+def registered_toy(env: CompiledEnv, name: str) -> Iterator[str]:
+    """An id for a toy, which is the same compiled object each time it is made."""
+    gym.register(name, entry_point=lambda **_: FunctionalEnv(env))
+    try:
+        yield name
+    finally:
+        del gym.registry[name]
