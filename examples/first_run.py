@@ -1,4 +1,4 @@
-"""Train SCOPIL and SAC on Marble Maze for about two minutes, and see which of them keeps an unwritten rule.
+"""Train SCOPIL, cloning and SAC on Marble Maze for about two minutes, and see which of them keeps the unwritten rules.
 
 python examples/first_run.py [--steps 100000] [--out out/first_run]
 """
@@ -12,19 +12,23 @@ ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
 
 def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
-    print(
-        f"Two trainings of {steps:,} steps, one per core. The rules are drawn on the tray; neither is given them."
-    )
-    runs = scopil.train_runs(out, ["scopil", "sac"], ENV, DEMOS, steps=steps, checkpoint_every=20_000)
+    print(f"Three trainings of {steps:,} steps. The rules are drawn on the tray; no learner is given them.")
+    runs = scopil.train_runs(out, ["scopil", "sac", "bc"], ENV, DEMOS, steps=steps, checkpoint_every=20_000)
     env = scopil.open_env(ENV)
-    episodes = {"demonstrations": scopil.replay(env, scopil.load_demos(DEMOS))}
+    demonstrated = scopil.replay(env, scopil.load_demos(DEMOS))
+    rows = {"demonstrations": scopil.average(scopil.measure_all(demonstrated, env))}
+    pictures = {"demonstrations": demonstrated}
     for run in runs:
         agent = scopil.load(run.folder)
-        episodes[agent.algorithm.title] = agent.play("demonstrated")
-    rows = {name: scopil.average(scopil.measure_all(played, env)) for name, played in episodes.items()}
-    scopil.print_measures(rows, f"40 episodes from the demonstrated starts, greedy, {steps:,} steps")
+        for starts in ("demonstrated", "unseen"):
+            episodes = agent.play(starts)
+            rows[f"{agent.algorithm.title}, {starts} starts"] = scopil.average(
+                scopil.measure_all(episodes, env)
+            )
+        pictures[f"{agent.algorithm.title}, unseen starts"] = episodes
+    scopil.print_measures(rows, f"40 episodes each, greedy, {steps:,} steps")
     (out / "table.md").write_text(scopil.markdown_table(rows))
-    scopil.save_episodes(out / "episodes.png", env, episodes)
+    scopil.save_episodes(out / "episodes.png", env, pictures)
     print(f"written: {out}/table.md, {out}/episodes.png")
     return rows
 

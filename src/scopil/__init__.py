@@ -29,8 +29,14 @@ if TYPE_CHECKING:
     from scopil.demos.dataset import Demonstrations, Episode
     from scopil.demos.store import load_demos
     from scopil.envs.functional import CompiledEnv
+    from scopil.envs.host import open_env
     from scopil.errors import ScopilError
+    from scopil.evaluate.episodes import replay
+    from scopil.evaluate.measures import average, measure_all
+    from scopil.experiments.execute import train_runs
     from scopil.policy import Policy
+    from scopil.report.episode_pictures import save_episodes
+    from scopil.report.measure_tables import markdown_table, print_measures
     from scopil.studies.marble_maze import (
         Circle,
         HorizontalLine,
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
         Rectangle,
         VerticalLine,
     )
+    from scopil.studies.marble_maze.own_tray import demonstrate_tray
+    from scopil.studies.running import run_study
     from scopil.train.run import Run, RunSpec
     from scopil.train.trainer import TrainStatus
 
@@ -73,8 +81,18 @@ __all__ = [
     "TrainStatus",
     "VerticalLine",
     "__version__",
+    "average",
+    "demonstrate_tray",
     "load",
     "load_demos",
+    "markdown_table",
+    "measure_all",
+    "open_env",
+    "print_measures",
+    "replay",
+    "run_study",
+    "save_episodes",
+    "train_runs",
 ]
 _HOMES = {
     "agents": "BC ICRL PPO PPODGD SAC SCOPIL SDGD SDGDEiC SEiC Agent OraclePPOLagrangian OracleSACLagrangian load",
@@ -82,9 +100,17 @@ _HOMES = {
     "demos.dataset": "Demonstrations Episode",
     "demos.store": "load_demos",
     "envs.functional": "CompiledEnv",
+    "envs.host": "open_env",
     "errors": "ScopilError",
+    "evaluate.episodes": "replay",
+    "evaluate.measures": "average measure_all",
+    "experiments.execute": "train_runs",
     "policy": "Policy",
+    "report.episode_pictures": "save_episodes",
+    "report.measure_tables": "markdown_table print_measures",
     "studies.marble_maze": "Circle HorizontalLine MarbleMaze MarbleParams Rectangle VerticalLine",
+    "studies.marble_maze.own_tray": "demonstrate_tray",
+    "studies.running": "run_study",
     "train.run": "Run RunSpec",
     "train.trainer": "TrainStatus",
 }

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scopil.train.offpolicy import OffPolicy
 
 import scopil
 from probes import PAIRS, Probe
@@ -15,7 +16,6 @@ from scopil.algos import bc
 from scopil.algos.base import Pairs, Spaces
 from scopil.envs.functional import CompiledEnv
 from scopil.errors import ConfigError, DatasetError
-from scopil.train.offpolicy import OffPolicy
 from scopil.types import Transition
 
 CONFIG = bc.Config(hidden=(8,), demo_batch_size=16, learning_rate=1e-2)

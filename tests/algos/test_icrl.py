@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scopil.algos.onpolicy import Trajectories
 
 from reference import icrl_numpy as ref
 from reference import ppo_numpy
 from scopil.algos import icrl
 from scopil.algos.base import Spaces
-from scopil.algos.onpolicy import Trajectories
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests
 OBS, ACTIONS = 2, 3

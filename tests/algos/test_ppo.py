@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scopil.algos.onpolicy import Rollout
 
 from reference import ppo_numpy as ref
 from scopil.algos import ALGORITHMS, ppo, ppo_lagrangian
 from scopil.algos.base import Pairs, Spaces
-from scopil.algos.onpolicy import Rollout
 from scopil.types import Transition
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scopil.train.loops import make_loop
+from scopil.train.oracle import OracleOffPolicy
 
 from probes import SMALL, Probe
 from reference import soft_numpy as ref
@@ -17,8 +19,6 @@ from scopil.algos.sac_lagrangian import Config, OracleTransition
 from scopil.envs.functional import CompiledEnv
 from scopil.errors import EnvError
 from scopil.train.checkpoint import load_tree, save_tree
-from scopil.train.loops import make_loop
-from scopil.train.oracle import OracleOffPolicy
 from scopil.types import Transition
 
 OBS, ACTIONS, ROWS = 3, 4, 12

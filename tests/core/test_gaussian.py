@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from scopil.core.gaussian import EDGE, LOG_STD_MAX, LOG_STD_MIN, Resolved, SquashedGaussian, log_slope
 from scopil.core.intervals import log_cell, tail
-from scopil.core.gaussian import (
-    EDGE,
-    LOG_STD_MAX,
-    LOG_STD_MIN,
-    Resolved,
-    SquashedGaussian,
-    log_slope,
-)
 
 EPS = 0.05
 

@@ -9,29 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import scopil
 from scopil.evaluate.measures import average, measure_all
 
 ROOT = Path(__file__).parents[2]
-# merge: remove with `public`, once scopil/__init__.py exports these
-PUBLIC = {
-    "run_study": "scopil.studies.running",
-    "train_runs": "scopil.experiments.execute",
-    "open_env": "scopil.envs.host",
-    "replay": "scopil.evaluate.episodes",
-    "average": "scopil.evaluate.measures",
-    "measure_all": "scopil.evaluate.measures",
-    "print_measures": "scopil.report.measure_tables",
-    "markdown_table": "scopil.report.measure_tables",
-    "save_episodes": "scopil.report.episode_pictures",
-    "demonstrate_tray": "scopil.studies.marble_maze.own_tray",
-}
-
-
-@pytest.fixture(autouse=True)
-def public(monkeypatch):
-    for name, home in PUBLIC.items():
-        monkeypatch.setattr(scopil, name, getattr(importlib.import_module(home), name), raising=False)
 
 
 def script(path: str) -> ModuleType:
