@@ -76,10 +76,3 @@ def marble_episodes(
         name="random",
         env_id=env_id,
     )
-
-
-def marble_games(
-    steps: int = 12, games: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0"
-) -> Demonstrations:
-    """The former name of `marble_episodes`, until every test has changed."""
-    return marble_episodes(steps, games, env_id)

@@ -6,7 +6,7 @@ Public names load on first use, so that `import scopil` and `scopil --help` stay
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from scopil._version import __version__
+from scopil._version import __version__ as __version__
 from scopil.envs.registration import register
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ __all__ = [
     "Spaces",
     "TrainStatus",
     "VerticalLine",
-    "__version__",
     "average",
     "demonstrate_tray",
     "load",
@@ -124,7 +123,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return [*__all__, "__version__"]
 
 
 register()

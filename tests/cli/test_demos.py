@@ -6,7 +6,6 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from scopil.evaluate.games import replay
 
 from samples import marble_episodes, small_set
 from scopil.cli import demo_checks, main
@@ -14,6 +13,7 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.minari import from_minari, to_minari
 from scopil.envs.functional import compile_env
+from scopil.evaluate.episodes import replay
 from scopil.studies.marble_maze import generate as planner
 
 

@@ -29,15 +29,17 @@ def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
 
 def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_rules.py").write_text("def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n")
+    (tmp_path / "early_rules.py").write_text(
+        "def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n"
+    )
     argv = ["evaluate", str(run.folder), "--episodes", "3", "--out", "found.json", "--rules"]
-    assert main([*argv, "my_rules:early"]) == 0
+    assert main([*argv, "early_rules:early"]) == 0
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["mean"]["violations"] == 2  # the clock shows 1 and 2 in every episode
-    assert found["rules"] == "my_rules:early"
+    assert found["rules"] == "early_rules:early"
     capsys.readouterr()
     for wrong, message in (
-        ("my_rules:late", "has no function 'late'"),
+        ("early_rules:late", "has no function 'late'"),
         ("nowhere:x", "cannot import 'nowhere:x'"),
     ):
         assert main([*argv, wrong]) == 2

@@ -45,7 +45,7 @@ def critics() -> tuple[MLP, MLP]:
     return table(Q), table(Q_OTHER)
 
 
-# --- numbered actions --------------------------------------------------------------------------------------------------
+# --- numbered actions ---------------------------------------------------------------------------------------------
 
 
 def test_the_soft_value_adds_the_entropy(pi, critics):
@@ -70,7 +70,7 @@ def test_exact_sums_draw_nothing(pi):
         np.testing.assert_allclose(made.log_probs, pi.log_probs, rtol=1e-6)
 
 
-# --- continuous actions ------------------------------------------------------------------------------------------------
+# --- continuous actions -------------------------------------------------------------------------------------------
 
 WEIGHTS = (
     np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)
@@ -141,7 +141,7 @@ def test_the_operator_fits_the_head():
     assert isinstance(pi, Sampled)
 
 
-# --- both ----------------------------------------------------------------------------------------------------------------
+# --- both ---------------------------------------------------------------------------------------------------------
 
 
 def test_only_a_termination_cuts_the_future():

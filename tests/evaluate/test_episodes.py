@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from samples import marble_games, small_set
-from scopil.algos import ALGORITHMS
-from scopil.algos.base import discrete_spaces
+from samples import marble_episodes, small_set
+from scopil.algos import sac
+from scopil.algos.base import spaces_of
 from scopil.demos import store
 from scopil.envs.functional import CompiledEnv, compile_env
 from scopil.errors import ConfigError, DatasetError, EnvError
@@ -27,15 +27,13 @@ def env() -> CompiledEnv:
 
 @pytest.fixture(scope="module")
 def policy(env) -> Policy:
-    # merge: Policy(normaliser, network, head) of an untrained SAC
-    sac = ALGORITHMS["sac"]
-    spaces = discrete_spaces(env.observation_space, env.action_space)
-    return Policy(sac.init(jax.random.key(3), spaces, sac.config(hidden=(8,))), sac)
+    spaces = spaces_of(env.observation_space, env.action_space)
+    return sac.policy(sac.init(jax.random.key(3), spaces, sac.Config(hidden=(8,))))
 
 
 def logits_of(policy):
     """The policy's logits in NumPy."""
-    return policy.algorithm.numpy_logits(policy.learner)  # merge: of the Policy
+    return policy.network.in_numpy()
 
 
 def by_hand(start, choose) -> dict[str, list]:
@@ -92,7 +90,7 @@ def test_the_player_is_compiled_once_for_an_environment(env):
 
 
 def test_a_replayed_demonstration_is_the_demonstration(env):
-    demos = marble_games(steps=9, games=3)
+    demos = marble_episodes(steps=9, episodes=3)
     for played, shown in zip(replay(env, demos), demos):
         np.testing.assert_array_equal(played.actions, shown.actions)
         np.testing.assert_allclose(played.observations, shown.observations, atol=1e-6)
@@ -107,7 +105,7 @@ def positions(first) -> np.ndarray:
 
 
 def test_demonstrated_starts_are_those_of_the_demonstrations_and_cycle(env):
-    demos = marble_games(steps=3, games=3)
+    demos = marble_episodes(steps=3, episodes=3)
     starts = np.asarray(demos.starts)
     for episodes, index in ((None, [0, 1, 2]), (5, [0, 1, 2, 0, 1]), (2, [0, 1])):
         found = positions(starts_from("demonstrated", env, demos, episodes))
@@ -125,7 +123,7 @@ def test_unseen_starts_are_the_same_for_everybody_and_move_with_the_seed(env):
 
 
 def test_starts_from_files(env, tmp_path):
-    demos = marble_games(steps=3, games=3)
+    demos = marble_episodes(steps=3, episodes=3)
     store.write(demos, tmp_path / "d.npz")
     np.testing.assert_array_equal(positions(starts_from(str(tmp_path / "d.npz"), env, None)), demos.starts)
     np.save(tmp_path / "s.npy", np.array([(1.0, 2.0), (3.0, 4.0)]))

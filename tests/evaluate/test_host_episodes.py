@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from hosts import LIMIT, Walk, registered
-from scopil.algos import ALGORITHMS
+from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.host import HostEnv, open_env
@@ -21,9 +21,8 @@ from scopil.policy import Policy
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    # merge: Policy(normaliser, network, head) of an untrained SAC
-    sac, spaces = ALGORITHMS["sac"], spaces_of(Walk.observation_space, Walk.action_space)
-    return Policy(sac.init(jax.random.key(3), spaces, sac.config(hidden=(8,))), sac)
+    spaces = spaces_of(Walk.observation_space, Walk.action_space)
+    return sac.policy(sac.init(jax.random.key(3), spaces, sac.Config(hidden=(8,))))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def sampled(policy, seeds):
 
 
 def by_hand(policy, seed: int):
-    net, walk = policy.algorithm.numpy_logits(policy.learner), Walk()  # merge: the policy's logits in NumPy
+    net, walk = policy.network.in_numpy(), Walk()
     obs, info = walk.reset(seed=seed)
     seen, actions, rewards, costs, left = [obs], [], [], [info["cost"]], [info["cost_left"]]
     while True:
@@ -141,7 +140,7 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
         def step(self, action):
             return self.see(), 0.0, False, False, {}
 
-    monkeypatch.setattr("scopil.envs.functional.ENDLESS", 30)  # merge: wherever it is now
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", 30)
     (episode,) = player(HostEnv(Endless()), "greedy")(policy, Seeds(np.array([1])), jax.random.key(0))
     assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
 

@@ -5,7 +5,7 @@ import pytest
 
 from scopil.demos.dataset import Episode
 from scopil.evaluate.measures import average, label, mean_and_std, measure
-from scopil.studies.marble_maze.paths import measures as of_marble_maze  # merge: MarbleMaze().measures
+from scopil.studies.marble_maze.paths import measures as of_marble_maze
 
 
 def episode(**changes) -> Episode:

@@ -19,7 +19,7 @@ assert (run / "run.json").read_text() == "{}", "the run's files came first"
 (run / "metrics.jsonl").write_text("1\\n2\\n")
 (run / "checkpoints" / "2.ckpt").write_bytes(b"two")
 (run / "checkpoints" / "1.ckpt").unlink()
-(run / "policy.ckpt").write_bytes(b"done")
+(run / "policy.safetensors").write_bytes(b"done")
 (run / ".lock").write_bytes(b"mine")
 """
 
@@ -57,7 +57,7 @@ def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
     assert set(codes[:-1]) <= {None}
     assert (folder / "metrics.jsonl").read_text() == "1\n2\n"
     assert [p.name for p in (folder / "checkpoints").iterdir()] == ["2.ckpt"]
-    assert (folder / "policy.ckpt").read_bytes() == b"done"
+    assert (folder / "policy.safetensors").read_bytes() == b"done"
     assert not (folder / ".lock").exists()
 
 
@@ -75,14 +75,14 @@ def test_a_failing_run_brings_its_log(pretend, tmp_path):
 def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):
     """It is read before the lines it depends on and written after them; so is a policy, the mark of a finished run."""
     folder = created(tmp_path / "run")
-    (folder / "policy.ckpt").write_bytes(b"done")
+    (folder / "policy.safetensors").write_bytes(b"done")
     files, stamps = cluster._news(folder, {})
-    assert list(files)[:2] == ["policy.ckpt", "checkpoints/1.ckpt"]
+    assert list(files)[:2] == ["policy.safetensors", "checkpoints/1.ckpt"]
     assert len(files) == 4
     written = []
     monkeypatch.setattr(cluster, "write_atomically", lambda path, data: written.append(path.name))
     cluster._write(tmp_path / "other", files, list(stamps))
-    assert written[-2:] == ["1.ckpt", "policy.ckpt"]
+    assert written[-2:] == ["1.ckpt", "policy.safetensors"]
     assert cluster._news(folder, stamps)[0] == {}
 
 
@@ -113,7 +113,7 @@ def test_a_node_dies_and_the_tables_are_the_same(tmp_path):
         while not list(run.glob("checkpoints/*.ckpt")):
             assert remote.poll() is None
             time.sleep(0.1)
-        assert not (run / "policy.ckpt").exists()
+        assert not (run / "policy.safetensors").exists()
         kill_node_of("scopil-0")
         assert remote.wait(900) == 0
     for name in ("results.json", "results.csv", "tables.md"):

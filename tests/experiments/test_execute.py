@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from samples import marble_games
+from samples import marble_episodes
+from scopil.algos import find
 from scopil.demos import store
 from scopil.errors import ConfigError
 from scopil.experiments import execute, local
@@ -17,18 +18,18 @@ from scopil.files import lock
 from scopil.train.run import Run, RunSpec
 
 ENV = "scopil/MarbleMaze-Simple-v0"
-FINISH = "import pathlib, sys; pathlib.Path(sys.argv[1], 'policy.ckpt').write_bytes(b'')"
+FINISH = "import pathlib, sys; pathlib.Path(sys.argv[1], 'policy.safetensors').write_bytes(b'')"
 FAIL = "import sys; print('error: out of luck'); sys.exit(2)"
 
 
 @pytest.fixture
 def runs(tmp_path) -> list[Run]:
-    store.write(marble_games(steps=3, games=2), tmp_path / "demos.npz")
+    store.write(marble_episodes(steps=3, episodes=2), tmp_path / "demos.npz")
     return [execute.prepare(tmp_path / "simple" / f"scopil-{i}", spec(tmp_path, seed=i)) for i in range(4)]
 
 
 def spec(folder: Path, **changes) -> RunSpec:
-    fields = {"algorithm": "scopil", "env": ENV, "demos": str(folder / "demos.npz"), "steps": 1000}
+    fields = {"algorithm": find("scopil"), "env": ENV, "demos": str(folder / "demos.npz"), "steps": 1000}
     return RunSpec(**(fields | {"config": {"hidden": [8]}} | changes))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from scopil.algos import icrl
 from scopil.algos.base import Spaces
+from scopil.core.heads import DiscreteHead
 from scopil.envs.functional import CompiledEnv
 from scopil.evaluate.offers import cost_drawing
 from scopil.report.episode_pictures import save_costs
@@ -23,7 +24,7 @@ PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
 @pytest.fixture(scope="module")
 def learner() -> Any:
     cfg = icrl.Config(hidden=(4,), constraint_hidden=(5,))
-    return jax.jit(icrl.init, static_argnums=1)(jax.random.key(0), Spaces(8, DiscreteHead(9)), cfg)
+    return icrl.init(jax.random.key(0), Spaces(8, DiscreteHead(9)), cfg)
 
 
 def test_the_grid_is_the_cost_of_a_ball_at_rest(learner):

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from scopil import studies
-from scopil.algos import ALGORITHMS, registered
+from scopil.algos import find, registered
+from scopil.config import build
 from scopil.errors import ConfigError
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.planning import plan
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading, number
 from scopil.studies.marble_maze.study import STUDY
-from scopil.train.trainer import check  # merge: the check at the fields of a config
 
 
 def test_numbers_are_read_as_printed():
@@ -64,16 +64,14 @@ def test_first_seeds_come_first():
 @pytest.mark.parametrize("budget", STUDY.budgets)
 def test_every_config_is_valid(budget):
     for (_, spec), cell in zip(plan(STUDY, Path("out"), budget, STUDY.cells(), 1), STUDY.cells()):
-        check(spec.build_config())
+        build(spec.algorithm.config, spec.config)  # refuses what is out of range
         assert spec.demos == f"marble-maze/{cell.setting}-v1"
 
 
 def test_the_papers_budget():
     steps = {cell: STUDY.spec("paper", cell, 0, None).steps for cell in STUDY.cells()}
     assert {s for cell, s in steps.items() if cell.method != "icrl"} == {1_000_000}
-    assert (
-        steps[Cell("simple", "icrl")] == ALGORITHMS["icrl"].budget > 8_000_000
-    )  # merge: find("icrl").budget
+    assert steps[Cell("simple", "icrl")] == find("icrl").budget > 8_000_000
     assert STUDY.budgets["paper"].seeds == 10
 
 

@@ -24,10 +24,10 @@ def named_function(name: str) -> Callable[..., Any]:
         found = getattr(import_module(module), attribute, None)
     except (ImportError, ValueError) as error:
         raise ConfigError(
-            f"cannot import {name!r}: {error}; want MODULE:NAME, as in my_laws:tilt."
+            f"cannot import {name!r}: {error}; want MODULE:NAME, as in my_rules:tilt."
         ) from error
     finally:
         sys.path.pop(0)
     if not callable(found):
-        raise ConfigError(f"{module!r} has no function {attribute!r}; want MODULE:NAME, as in my_laws:tilt.")
+        raise ConfigError(f"{module!r} has no function {attribute!r}; want MODULE:NAME, as in my_rules:tilt.")
     return found

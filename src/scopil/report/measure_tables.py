@@ -71,6 +71,7 @@ def measures_table(
 
 
 def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
+    """The table of `print_measures` as Markdown."""
     names = columns(rows)
     lines = ["| | " + " | ".join(label(n) for n in names) + " |", "|---" * (len(names) + 1) + "|"]
     lines += [f"| {k} | " + " | ".join(cell(n, row.get(n)) for n in names) + " |" for k, row in rows.items()]

@@ -178,7 +178,7 @@ class Run:
         with."""
         if self._settings is not None:
             return self._settings
-        return asdict(self.spec.build_config(self.env()))
+        return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as a file holds them
 
     def _trainer(self, demos: Demonstrations | None) -> Trainer:
         loop = make_loop(self.spec.algorithm, self.env(), demos)
