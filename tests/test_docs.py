@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()
 ]
-BUDGET = re.compile(r"(learn|advance)\([\d_]+")
+BUDGET = re.compile(r"(learn\(|\bsteps=)[\d_]+")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -22,7 +22,7 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     namespace: dict[str, object] = {}
     for snippet in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE):
-        exec(compile(BUDGET.sub(r"\1(500", dedent(snippet)), str(page), "exec"), namespace)
+        exec(compile(BUDGET.sub(r"\g<1>500", dedent(snippet)), str(page), "exec"), namespace)
 
 
 def test_every_page_is_in_the_contents():
