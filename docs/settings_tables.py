@@ -1,0 +1,40 @@
+"""Fills the tables of settings in docs/algorithms from the algorithms' configs:
+
+    python docs/settings_tables.py
+
+A page marks the place with `<!-- settings: NAME -->` and `<!-- end settings -->`, NAME being a registered algorithm.
+"""
+
+import re
+from pathlib import Path
+
+from scopil.algos import find
+from scopil.config import markdown_table
+
+DOCS = Path(__file__).parent
+PLACE = re.compile(r"(<!-- settings: (\S+) -->\n).*?(<!-- end settings -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """A page with its tables as the code has them now."""
+    return PLACE.sub(lambda m: f"{m[1]}\n{table(m[2])}\n{m[3]}", text)
+
+
+def table(name: str) -> str:
+    rows = markdown_table(find(name).config).splitlines()
+    return "\n".join(_escaped(row) for row in rows) + "\n"
+
+
+def _escaped(row: str) -> str:
+    """A bar in the last cell, as in log|A|, would end it."""
+    *cells, last = row.removesuffix(" |").split(" | ", 3)
+    return " | ".join([*cells, re.sub(r"(?<!\\)\|", r"\\|", last)]) + " |" if len(cells) == 3 else row
+
+
+def pages() -> list[Path]:
+    return [page for page in sorted(DOCS.rglob("*.md")) if PLACE.search(page.read_text())]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(filled(page.read_text()))
