@@ -33,10 +33,10 @@ from scopil.train.checkpoint import Checkpoints
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import Run, RunSpec
-from toys import BOX, Throttle, registered_toy, toy, toy_demos
+from toys import BOX, REPLAY, Throttle, registered_toy, toy, toy_demos
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
-TINY: Any = {"hidden": (8,), "batch_size": 32, "replay_size": 2000}
+TINY: Any = REPLAY
 KINDS = {"numbered": False, "continuous": True}
 CLASSES = [
     getattr(scopil, name) for name in scopil.__all__

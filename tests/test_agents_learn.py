@@ -13,42 +13,29 @@ import pytest
 import scopil
 from scopil.agents import Agent
 from scopil.algos import ppo_lagrangian
-from toys import LIMIT, SHOWN_ACTION, SHOWN_ARM, toy, toy_demos
+from toys import INVERSE, LIMIT, REPLAY, ROLLOUT, SHOWN_ACTION, SHOWN_ARM, toy, toy_demos
 
 STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
-SMALL: dict[str, Any] = {"hidden": (8,), "learning_rate": 0.02, "normalise_obs": False}
-REPLAY = SMALL | {
-    "batch_size": 32,
-    "replay_size": 512,
-    "discount": 0.0,
-    "log_alpha_init": -3.0,
-    "alpha_lr": 0.0,
-}
-ROLLOUT = SMALL | {"num_envs": 8, "rollout_steps": 8, "batch_size": 32, "epochs": 4, "target_kl": math.inf}
-ROLLOUT |= {"discount": 0.0, "gae_lambda": 0.0}
+FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead
+OFF = REPLAY | FAST | {"log_alpha_init": -3.0, "alpha_lr": 0.0}
+ON = ROLLOUT | FAST | {"gae_lambda": 0.0, "target_kl": math.inf}
 IMITATION = {"demo_batch_size": 8, "multiplier_init": 3.0}
 PRICE = {"multiplier_init": 5.0, "cost_discount": 0.0}
-INVERSE = {
-    "constraint_hidden": (8,),
-    "constraint_lr": 0.05,
-    "forward_steps": 128,
-    "rollouts": 8,
-    "backward_iters": 5,
-}
+ON_PRICE = ON | PRICE | {"cost_gae_lambda": 0.0}
 
-REWARD = {scopil.SAC: (REPLAY, 400), scopil.PPO: (ROLLOUT, 1500)}
+REWARD = {scopil.SAC: (OFF, 400), scopil.PPO: (ON, 1500)}
 IMITATORS = {
-    scopil.SCOPIL: (REPLAY | IMITATION, 400),
-    scopil.SDGD: (REPLAY | IMITATION, 400),
-    scopil.SEiC: (REPLAY | IMITATION, 400),
-    scopil.SDGDEiC: (REPLAY | IMITATION, 400),
-    scopil.PPODGD: (ROLLOUT | IMITATION, 1500),
-    scopil.BC: (SMALL | {"demo_batch_size": 8}, 300),
+    scopil.SCOPIL: (OFF | IMITATION, 400),
+    scopil.SDGD: (OFF | IMITATION, 400),
+    scopil.SEiC: (OFF | IMITATION, 400),
+    scopil.SDGDEiC: (OFF | IMITATION, 400),
+    scopil.PPODGD: (ON | IMITATION, 1500),
+    scopil.BC: ({"hidden": (8,), "demo_batch_size": 8, "learning_rate": 0.02}, 300),
 }
 CAREFUL = {
-    scopil.OracleSACLagrangian: (REPLAY | PRICE, 600),
-    scopil.OraclePPOLagrangian: (ROLLOUT | PRICE | {"cost_gae_lambda": 0.0}, 2000),
-    scopil.ICRL: (ROLLOUT | PRICE | {"cost_gae_lambda": 0.0} | INVERSE, 3000),
+    scopil.OracleSACLagrangian: (OFF | PRICE, 600),
+    scopil.OraclePPOLagrangian: (ON_PRICE, 2000),
+    scopil.ICRL: (ON_PRICE | INVERSE | {"constraint_lr": 0.05}, 3000),
 }
 both_kinds = pytest.mark.parametrize("continuous", [False, True], ids=["numbered", "continuous"])
 

@@ -18,7 +18,7 @@ from scopil.train.run import Run
 from scopil.train.trainer import TrainStatus
 from toys import registered_toy, toy, toy_demos
 
-TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "2000", "--eval-every", "500"]
+TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "128", "--eval-every", "500"]
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,10 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
         argv = ["scopil", "--env", env_id, "--demos", "demos.npz", "--out", "run", "--steps", "1000", *TINY]
         with monkeypatch.context() as patch:
             patch.setattr("scopil.cli.train._signals", already_asked)
-            assert main(["train", *argv, "--seed", "3", "--slack", "0.25"]) == STOPPED
+            assert (
+                main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"])
+                == STOPPED
+            )
         out = " ".join(capsys.readouterr().out.split())
         assert "stopped at step 500, saved; go on with: scopil train --resume run" in out
         assert not Run.open(here / "run").finished
@@ -138,7 +141,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
     assert "λ" in out
     spec = json.loads((here / "run" / "run.json").read_text())
     assert (spec["seed"], spec["steps"], spec["config"]["batch_size"]) == (3, 1000, 32)
-    assert (spec["config"]["slack"], spec["config"]["normalise_obs"]) == (0.25, continuous)
+    assert (spec["config"]["discount"], spec["config"]["normalise_obs"]) == (0.5, continuous)
 
 
 class already_asked:

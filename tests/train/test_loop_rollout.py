@@ -85,7 +85,7 @@ def test_observation_statistics_change_between_rollouts_and_not_within_one():
             assert not np.allclose(seen.obs, steps.obs, atol=0.1)
         met = np.concatenate([met, np.asarray(steps.next_obs).reshape(-1, 1)])
         assert_statistics_of(met, state.learner.obs_stats)
-    assert_sees_successors(seen, steps)
+        assert_sees_successors(seen, steps)
 
 
 def assert_statistics_of(met: np.ndarray, stats: RunningStats) -> None:

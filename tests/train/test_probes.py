@@ -6,7 +6,7 @@ program serves them all. Two actions and a fixed α: where both actions are wort
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -106,7 +106,8 @@ def q(learned):
 
 @pytest.fixture(scope="module")
 def pi(learned):
-    return dict(zip(LOOKS, np.asarray(SAC.policy(learned.learner).distribution(jnp.eye(len(LOOKS))).probs)))
+    found: Any = SAC.policy(learned.learner).distribution(jnp.eye(len(LOOKS)))
+    return dict(zip(LOOKS, np.asarray(found.probs)))
 
 
 def test_one_step_is_worth_its_reward(q):

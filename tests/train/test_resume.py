@@ -10,17 +10,15 @@ from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.loop import make_loop
 from scopil.train.run import Run, RunSpec
-from toys import registered_toy, toy, toy_demos
+from toys import INVERSE, REPLAY, ROLLOUT, registered_toy, toy, toy_demos
 
-REPLAY = {"hidden": [4], "batch_size": 8, "replay_size": 64, "num_envs": 2}  # the replay wraps
-ROLLOUT = {"hidden": [4], "batch_size": 10, "num_envs": 2, "rollout_steps": 10, "epochs": 2}
-CONSTRAINT = {"constraint_hidden": [4], "forward_steps": 60, "rollouts": 3, "backward_iters": 2}
+STRETCH, STEPS = 64, 320  # the replay wraps
 CASES = {
-    "scopil, continuous": ("scopil", True, REPLAY | {"demo_batch_size": 4}),
+    "scopil, continuous": ("scopil", True, REPLAY | {"demo_batch_size": 8}),
     "sac oracle": ("oracle-sac-lagrangian", False, REPLAY),
-    "ppo+dgd, continuous": ("ppo-dgd", True, ROLLOUT | {"demo_batch_size": 4}),
-    "icrl": ("icrl", False, ROLLOUT | CONSTRAINT),
-    "bc": ("bc", False, {"hidden": [4], "demo_batch_size": 4}),
+    "ppo+dgd, continuous": ("ppo-dgd", True, ROLLOUT | {"demo_batch_size": 8}),
+    "icrl": ("icrl", False, ROLLOUT | INVERSE),
+    "bc": ("bc", False, {"hidden": (8,), "demo_batch_size": 8}),
 }
 
 
@@ -30,7 +28,7 @@ def spec(request, tmp_path, monkeypatch):
     name, continuous, config = CASES[request.param]
     env, demos, algorithm = toy(continuous), toy_demos(continuous), find(name)
     loop = make_loop(algorithm, env, demos)
-    monkeypatch.setattr(trainer, "STRETCH", 40)
+    monkeypatch.setattr(trainer, "STRETCH", STRETCH)
     monkeypatch.setattr(run_module, "make_loop", lambda *_: loop)
     demos.save(tmp_path / "demos.npz")
     with registered_toy(env, "test/Toy-v0") as env_id:
@@ -39,15 +37,15 @@ def spec(request, tmp_path, monkeypatch):
             env=env_id,
             demos=str(tmp_path / "demos.npz") if algorithm.needs_demos else None,
             seed=3,
-            steps=180,
-            eval_every=80,
-            checkpoint_every=40,
+            steps=STEPS,
+            eval_every=2 * STRETCH,
+            checkpoint_every=STRETCH,
             config=config,
         )
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    kept = ("policy.safetensors", "metrics.jsonl", *(f"checkpoints/{n:012d}.ckpt" for n in (160, 180)))
+    kept = ("policy.safetensors", "metrics.jsonl", *(f"checkpoints/{n:012d}.ckpt" for n in (256, 320)))
     return {name: (folder / name).read_bytes() for name in kept}
 
 
@@ -58,9 +56,9 @@ def test_stopping_after_each_stretch_changes_no_byte(spec, tmp_path):
     stopped, called = Run.create(tmp_path / "stopped", spec), []
     while not Run.open(stopped.folder).train(lambda status: called.append(status.env_steps) or True):
         assert not stopped.finished
-    assert called == [40, 80, 120, 160, 180]
+    assert called == [64, 128, 192, 256, 320]
     assert files(stopped.folder) == files(alone.folder)
     rows = alone.metrics.rows()
-    assert [row["env_steps"] for row in rows if "eval/reward" in row] == [80, 160, 180]
+    assert [row["env_steps"] for row in rows if "eval/reward" in row] == [128, 256, 320]
     if spec.algorithm.name == "icrl":
-        assert rows[-1]["constraint/phases"] == 3
+        assert rows[-1]["constraint/phases"] == 2

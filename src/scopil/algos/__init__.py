@@ -54,12 +54,9 @@ def stand_in(name: str, title: str) -> Algorithm:
     """In place of an algorithm that is not installed here: its runs can be read, played and reported, not trained."""
 
     def refuse(*_: Any) -> Any:
-        raise ConfigError(
-            f"{name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
-            f"scopil.load(path, algorithm=...)), or install the package that registers it."
-        )
+        refuse_stand_in(made)
 
-    return Algorithm(
+    made = Algorithm(
         name=name,
         title=title,
         summary="not installed here",
@@ -69,6 +66,16 @@ def stand_in(name: str, title: str) -> Algorithm:
         policy=refuse,
         wants=frozenset(),
     )
+    return made
+
+
+def refuse_stand_in(algorithm: Algorithm) -> None:
+    """Say what to do where an algorithm has to be the real one."""
+    if algorithm.config is _Nothing:
+        raise ConfigError(
+            f"{algorithm.name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
+            f"scopil.load(path, algorithm=...)), or install the package that registers it."
+        )
 
 
 @config
@@ -76,4 +83,4 @@ class _Nothing:
     """No settings."""
 
 
-__all__ = ["Algorithm", "find", "registered", "stand_in"]
+__all__ = ["Algorithm", "find", "refuse_stand_in", "registered", "stand_in"]

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 from jaxtyping import Array
 
-from scopil.algos import Algorithm, registered, stand_in
+from scopil.algos import Algorithm, refuse_stand_in, registered, stand_in
 from scopil.algos.base import head_for
 from scopil.config import build
 from scopil.demos import store
@@ -187,6 +187,7 @@ class Run:
     def train(self, observe: Callable[[TrainStatus], bool | None] = lambda status: None) -> bool:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
         Returns whether the budget is spent."""
+        refuse_stand_in(self.spec.algorithm)
         with self._locked():
             for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
                 leftover.unlink()  # of a write that was killed
