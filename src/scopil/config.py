@@ -122,7 +122,8 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
     several = f.type == tuple[int, ...]
     if several and not (isinstance(value, tuple) and value):
         raise ConfigError(f"{f.name} = {value!r}; want a tuple of at least one value.", setting=f.name)
-    for number in value if several else (value,):
+    numbers: tuple[Any, ...] = value if several else (value,)
+    for number in numbers:
         if f.type is bool:
             fits, wanted = isinstance(number, bool), "True or False"
         elif f.type in (int, tuple[int, ...]):

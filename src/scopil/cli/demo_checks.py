@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode, describe_space
 from scopil.errors import DatasetError, EnvError
-from scopil.files import unsealed
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
 JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
@@ -34,7 +32,7 @@ class Check:
 def run_checks(source: str, env_id: str | None = None) -> Iterator[Check]:
     """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
     demos = store.load_demos(source)
-    yield Check("format", _format(source))
+    yield Check("format", store.format_of(source).about(source))
     for sentence in demos.about.get("assumed", []):
         yield Check("assumed", sentence, warning=True)
     yield Check("name", f"{demos.name}, environment {demos.env_id or 'not named'}")
@@ -46,17 +44,6 @@ def run_checks(source: str, env_id: str | None = None) -> Iterator[Check]:
     if env_id is not None:
         yield _check_fit(demos, env_id)
     yield from _check_replay(demos)
-
-
-def _format(source: str) -> str:
-    if source.startswith("minari:"):
-        return "Minari dataset"
-    path = store.library().get(source, Path(source))
-    if path.is_dir() or path.suffix == ".csv":
-        return "tables, one file per episode, no checksum"
-    if unsealed(path.read_bytes()) is not None:
-        return f"{store.FORMAT} version {store.VERSION}, checksum matches"
-    return "plain .npz, no checksum"
 
 
 def _rewards(demos: Demonstrations) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from scopil.demos.array_layouts import KNOWN, split_rows
 from scopil.demos.csv_tables import from_tables
 from scopil.demos.dataset import Demonstrations, Episode, Space
+from scopil.demos.formats import Format, installed
 from scopil.demos.from_arrays import from_arrays, from_mapping, to_episode
 from scopil.errors import DatasetError
 from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
@@ -46,19 +47,52 @@ def _load(source: Any) -> Demonstrations:
         return source
     if not isinstance(source, str | Path):
         return from_arrays(source)
-    if str(source).startswith("minari:"):
-        from scopil.demos.minari import from_minari
+    return format_of(str(source)).read(str(source))
 
-        return from_minari(str(source).removeprefix("minari:"))
-    if str(source) in library():
-        return read(library()[str(source)])
-    path = Path(source)
-    if not path.exists():
-        shipped = ", ".join(library()) or "none"
-        raise DatasetError(
-            f"no demonstrations {str(source)!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
-        )
-    return from_tables(path) if path.is_dir() or path.suffix == ".csv" else read(path)
+
+def format_of(source: str) -> Format:
+    """How a source is stored: the first format that matches, ours last."""
+    for one in (*installed(), *_OURS):
+        if one.matches(source):
+            return one
+    shipped = ", ".join(library()) or "none"
+    raise DatasetError(
+        f"no demonstrations {source!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
+    )
+
+
+def _read_minari(source: str) -> Demonstrations:
+    from scopil.demos.minari import from_minari  # an extra
+
+    return from_minari(source.removeprefix("minari:"))
+
+
+def _about_npz(source: str) -> str:
+    if unsealed(library().get(source, Path(source)).read_bytes()) is not None:
+        return f"{FORMAT} version {VERSION}, checksum matches"
+    return "plain .npz, no checksum"
+
+
+_OURS = (
+    Format(
+        name="minari",
+        matches=lambda source: source.startswith("minari:"),
+        read=_read_minari,
+        about=lambda source: "Minari dataset",
+    ),
+    Format(
+        name="csv",
+        matches=lambda source: Path(source).is_dir() or (source.endswith(".csv") and Path(source).exists()),
+        read=lambda source: from_tables(Path(source)),
+        about=lambda source: "tables, one file per episode, no checksum",
+    ),
+    Format(
+        name="npz",
+        matches=lambda source: source in library() or Path(source).exists(),
+        read=lambda source: read(library().get(source, Path(source))),
+        about=_about_npz,
+    ),
+)
 
 
 def library() -> dict[str, Path]:

@@ -124,8 +124,12 @@ class _Record:
         )
 
 
-def replay(env: CompiledEnv, demos: Demonstrations) -> list[Episode]:
-    """The demonstrated actions played again from the demonstrated starts."""
+def replay(env: BatchEnv, demos: Demonstrations) -> list[Episode]:
+    """The demonstrated actions played again from the demonstrated starts, in an environment written in JAX."""
+    if not isinstance(env, CompiledEnv):
+        raise EnvError(
+            "episodes can be replayed only in an environment written in JAX that starts where it is told."
+        )
     if demos.starts is None:
         raise EnvError(f"{demos.name} does not record its starts, so it cannot be replayed.")
     longest = max(len(e) for e in demos)
