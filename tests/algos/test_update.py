@@ -160,13 +160,7 @@ def fresh(name: str) -> Any:
 
 
 def follow(
-    update: Any,
-    name: str,
-    cfg: Any,
-    real: Any,
-    steps: int,
-    tolerance: float,
-    s: ref.Settings | None = None,
+    update: Any, name: str, cfg: Any, real: Any, steps: int, tolerance: float, s: ref.Settings | None = None
 ) -> list[dict[str, Any]]:
     """Make `steps` updates on both sides, comparing everything after each."""
     s = s or settings(name, cfg)

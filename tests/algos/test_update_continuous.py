@@ -30,7 +30,13 @@ COMMON = {
     "target_entropy": -1.6,
     "normalise_obs": True,
 }
-OURS = {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "entropy_split": 0.2, "action_resolution": 0.08}
+OURS = {
+    "multiplier_init": 0.8,
+    "multiplier_lr": 0.05,
+    "slack": 0.6,
+    "entropy_split": 0.2,
+    "action_resolution": 0.08,
+}
 CHANGES: dict[str, dict[str, bool]] = {
     "sac": {"imitates": False},
     "scopil": {},

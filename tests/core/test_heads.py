@@ -20,7 +20,7 @@ def box(low=LOW, high=HIGH) -> BoxHead:
     return BoxHead(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
 
 
-# --- a box -----------------------------------------------------------------------------------------------------------
+# --- a box ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_lopsided_box_maps_to_the_unit_cube_and_back():
@@ -64,7 +64,7 @@ def test_numpy_draws_are_tanh_of_a_gaussian():
     np.testing.assert_allclose(head.act_numpy(outputs[:1], None), [[2 * np.tanh(0.3) - 1]], rtol=1e-5)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers -------------------------------------------------------------------------------------------------------
 
 
 def test_numbered_actions_are_counted_from_zero_by_learners_and_from_start_by_environments():
@@ -87,7 +87,7 @@ def test_numpy_draws_of_numbers_come_as_often_as_they_should():
     assert stats.chisquare(np.bincount(drawn, minlength=3), expected).pvalue > 1e-3
 
 
-# --- spaces ----------------------------------------------------------------------------------------------------------
+# --- spaces --------------------------------------------------------------------------------------------------------
 
 
 def test_the_head_of_a_space():

@@ -69,7 +69,9 @@ def test_orthogonal_layers_are_tanh_layers_without_biases(getkey):
     layers = [
         (np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)
     ]
-    np.testing.assert_allclose(net(jnp.asarray(x)), tanh_forward(layers, x.astype(float)), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        net(jnp.asarray(x)), tanh_forward(layers, x.astype(float)), rtol=1e-4, atol=1e-7
+    )
     for w, gain in zip((w for w, _ in layers), (2**0.5, 2**0.5, 0.01)):
         gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
         np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)

@@ -45,7 +45,7 @@ def critics() -> tuple[MLP, MLP]:
     return table(Q), table(Q_OTHER)
 
 
-# --- numbered actions --------------------------------------------------------------------------------------------------
+# --- numbered actions ----------------------------------------------------------------------------------------------
 
 
 def test_the_soft_value_adds_the_entropy(pi, critics):
@@ -70,9 +70,11 @@ def test_exact_sums_draw_nothing(pi):
         np.testing.assert_allclose(made.log_probs, pi.log_probs, rtol=1e-6)
 
 
-# --- continuous actions ------------------------------------------------------------------------------------------------
+# --- continuous actions --------------------------------------------------------------------------------------------
 
-WEIGHTS = np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)  # of two critics: three states, two actions
+WEIGHTS = (
+    np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)
+)  # of two critics: three states, two actions
 ACTOR = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
 XI = np.array([[0.5, -1.0], [0.0, 2.0], [-0.3, 0.7]], np.float32)
 
@@ -81,7 +83,9 @@ def test_one_drawn_action_takes_the_place_of_the_sum():
     critics = tuple(linear(w, np.array([0.1])) for w in WEIGHTS)
     s = REPARAMETRISED.states(jnp.asarray(STATES))
     pi = REPARAMETRISED.distribution(linear(ACTOR, np.zeros(4)), s, jnp.asarray(XI))
-    action, log_pi = ref.sampled([(ACTOR.T.astype(float), np.zeros(4))], STATES.astype(float), XI.astype(float))
+    action, log_pi = ref.sampled(
+        [(ACTOR.T.astype(float), np.zeros(4))], STATES.astype(float), XI.astype(float)
+    )
     q = [np.concatenate([STATES, action], 1) @ w[0] + 0.1 for w in WEIGHTS]
     assert (q[0] < q[1]).any()
     assert (q[0] > q[1]).any()
@@ -137,7 +141,7 @@ def test_the_operator_fits_the_head():
     assert isinstance(pi, Sampled)
 
 
-# --- both ----------------------------------------------------------------------------------------------------------------
+# --- both ----------------------------------------------------------------------------------------------------------
 
 
 def test_only_a_termination_cuts_the_future():
