@@ -69,7 +69,12 @@ def settings(cls: type, continuous: bool = False) -> list[Setting]:
     """Every field of a config, with the defaults for numbered or for continuous actions."""
     return [
         Setting(
-            f.name, f.type, _default(f, continuous), f.metadata["about"], f.metadata["low"], f.metadata["high"]
+            f.name,
+            f.type,
+            _default(f, continuous),
+            f.metadata["about"],
+            f.metadata["low"],
+            f.metadata["high"],
         )
         for f in fields(cls)
     ]
