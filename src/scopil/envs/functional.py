@@ -90,7 +90,8 @@ class CompiledEnv(BatchEnv):
         """Asked of the shapes alone: nothing is computed."""
         inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self._params))
         space = self.action_space
-        action = jax.ShapeDtypeStruct(space.shape or (), jnp.zeros((), space.dtype).dtype)
+        kind = jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32
+        action = jax.ShapeDtypeStruct(space.shape or (), kind)
         return "cost" in jax.eval_shape(self._info, inner, action, inner)
 
     def _info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
