@@ -252,6 +252,8 @@ def test_in_single_precision_too(name):
 def test_a_policy_that_moved_too_far_gets_no_further_pass(share, made):
     """The bound lies a little below or above the first pass's KL."""
     steps, cfg = rollout("continuous"), config("ppo", learning_rate=0.1)
+    likeliest = ppo.policy(begin("ppo", "continuous")).act(jnp.asarray(steps["obs"]))
+    steps["action"] = np.asarray(likeliest)  # which a moved policy does less often
     with jax.enable_x64(True):
         learner = twin("ppo", as_type(begin("ppo", "continuous"), jnp.float64))
         first = schedule("ppo", "continuous", cfg, jax.random.key(7))[:1]
