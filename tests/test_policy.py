@@ -200,8 +200,7 @@ def test_a_file_of_another_version_is_refused_with_the_way_out(tmp_path):
     old = save_safetensors({"weights": np.ones(3, np.float32)}, metadata)
     (tmp_path / "old").write_bytes(old + seal(old))
     with pytest.raises(
-        CheckpointError,
-        match=r"old: format scopil-checkpoint-1, of another version of scopil; .*train again",
+        CheckpointError, match=r"old: format scopil-checkpoint-1, of another version of scopil; .*train again"
     ):
         Policy.load(tmp_path / "old")
 
