@@ -1,6 +1,7 @@
 """A policy as a value: distribution, act and act_numpy agree; files of it, whole, damaged and foreign."""
 
 import json
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -85,8 +86,8 @@ def test_one_observation_and_any_leading_axes(kind, policies, obs):
 def test_sampled_actions_have_the_distribution_in_jax_and_in_numpy(kind, policies, getkey):
     """Frequencies, or means and deviations before tanh, of 20 000 draws in one state."""
     policy, draws = policies[kind], 20_000
-    state = np.tile(np.float32([0.5, 1.0, -2.0]), (draws, 1))
-    pi = policy.distribution(jnp.asarray(state[:1]))
+    state = np.tile(np.array([0.5, 1.0, -2.0], np.float32), (draws, 1))
+    pi: Any = policy.distribution(jnp.asarray(state[:1]))
     in_jax = np.asarray(jax.jit(lambda p, o, k: p.act(o, k))(policy, jnp.asarray(state), getkey()))
     in_numpy = policy.in_numpy()(state, np.random.default_rng(0)) - start_of(policy)
     for drawn in (in_jax, in_numpy):
@@ -211,4 +212,4 @@ def test_the_file_is_readable_by_the_safetensors_library(policies, tmp_path):
     policies["gaussian"].save(tmp_path / "policy")
     body = (tmp_path / "policy").read_bytes()
     arrays = load(body[: -len(seal(b""))])
-    np.testing.assert_array_equal(arrays["['policy'].network.log_std"], np.float32([-0.3, 0.4]))
+    np.testing.assert_array_equal(arrays["['policy'].network.log_std"], np.array([-0.3, 0.4], np.float32))

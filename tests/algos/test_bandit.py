@@ -102,7 +102,7 @@ def solve() -> Callable[..., Solution]:
                 return find(name).update(state, given, cfg, jax.random.key(0))[0]
 
             state = jax.lax.fori_loop(0, 20_000, improve, state)
-            pi = find(name).policy(state).distribution(jnp.ones((1, 1)))
+            pi: Any = find(name).policy(state).distribution(jnp.ones((1, 1)))
             q = jnp.minimum(*(critic(jnp.ones((1, 1)))[0] for critic in state.critics.params))
             return pi.probs[0, 1], getattr(state, "multiplier", jnp.float32(0.0)), q
 

@@ -68,9 +68,8 @@ def test_the_minimiser_is_what_the_demonstrator_does():
         return bc.update(state, data, CONFIG, jax.random.key(0))
 
     state, metrics = train(bc.init(jax.random.key(0), Spaces(1, DiscreteHead(2)), CONFIG))
-    np.testing.assert_allclose(
-        bc.ALGORITHM.policy(state).distribution(jnp.ones((1, 1))).probs, [[0.25, 0.75]], atol=1e-3
-    )
+    pi: Any = bc.ALGORITHM.policy(state).distribution(jnp.ones((1, 1)))
+    np.testing.assert_allclose(pi.probs, [[0.25, 0.75]], atol=1e-3)
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     assert float(metrics["demo/nll"]) == pytest.approx(entropy, abs=1e-5)
     assert float(metrics["demo/entropy"]) == pytest.approx(entropy, abs=1e-3)
@@ -134,9 +133,8 @@ def one_state(actions: tuple[int, ...], reward: float = 0.0) -> Demonstrations:
         terminated=True,
         truncated=False,
     )
-    return Demonstrations(
-        episodes=(made,), observation_space=Probe.observation_space, action_space=Probe.action_space
-    )
+    spaces: Any = {"observation_space": Probe.observation_space, "action_space": Probe.action_space}
+    return Demonstrations(episodes=(made,), **spaces)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from scopil.types import Transition
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests
 OBS, ACTIONS = 2, 3
-CONFIG = {"hidden": (4,), "constraint_hidden": (5,), "num_envs": 2, "constraint_lr": 0.02}
+CONFIG: dict[str, Any] = {"hidden": (4,), "constraint_hidden": (5,), "num_envs": 2, "constraint_lr": 0.02}
 
 
 KINDS = ("numbered", "continuous")
@@ -132,8 +132,8 @@ def test_the_hand_written_gradient_is_the_slope(learn, kind):
     expert, nominal, w = pairs(experts(kind)), pairs(nominals(kind)), np.linspace(0.5, 1.5, 6)
 
     def loss(nets: list[Any]) -> float:
-        both = ([ref.zeta(nets[0], *pair) for pair in part] for part in (expert, nominal))
-        return ref.loss(*both, w, 0.3)
+        of_experts, own = ([ref.zeta(nets[0], *pair) for pair in part] for part in (expert, nominal))
+        return ref.loss(of_experts, own, w, 0.3)
 
     flat, rebuild = ppo_numpy.flatten([net])
     grad, _ = ppo_numpy.flatten([ref.loss_grad(net, expert, nominal, w, 0.3)])
@@ -186,7 +186,7 @@ def test_it_finds_the_action_that_experts_avoid(learn):
 
 # --- the outer iteration, inside one update ------------------------------------------------------------------------
 
-ROLLOUT = {
+ROLLOUT: dict[str, Any] = {
     "rollout_steps": 4,
     "batch_size": 8,
     "epochs": 1,

@@ -227,5 +227,5 @@ def test_fresh_networks_are_orthogonal_and_policies_nearly_uniform():
             gram = w @ w.T if w.shape[0] == short else w.T @ w
             np.testing.assert_allclose(gram, wanted**2 * np.eye(short), atol=1e-5)
         assert not any(np.any(b) for b in net.biases)
-    probs = ppo.policy(state).distribution(jnp.ones((5, 8))).probs
-    np.testing.assert_allclose(probs, 0.25, atol=0.02)
+    pi: Any = ppo.policy(state).distribution(jnp.ones((5, 8)))
+    np.testing.assert_allclose(pi.probs, 0.25, atol=0.02)

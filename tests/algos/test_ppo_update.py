@@ -214,7 +214,7 @@ def both(name: str, kind: str, real: Any, steps: dict[str, np.ndarray], **change
 
 def agree(state: Any, metrics: Any, learner: ref.Learner, log: dict[str, float], tolerance: float) -> None:
     have, want = twin("", state), learner
-    near = {"rtol": tolerance, "atol": tolerance}
+    near: Any = {"rtol": tolerance, "atol": tolerance}
     for mine, other in zip(have.arrays(), want.arrays(), strict=True):
         np.testing.assert_allclose(mine, other, err_msg="networks", **near)
     np.testing.assert_allclose(state.obs_stats.mean, learner.mean, err_msg="mean", **near)
@@ -336,7 +336,7 @@ def test_the_hand_written_gradients_are_slopes(name, kind):
 def test_a_fresh_policy_is_nearly_a_standard_normal_and_the_same_everywhere():
     cfg = ppo.Config(hidden=(16,))
     state = ppo.init(jax.random.key(0), Spaces(8, head("continuous")), cfg)
-    pi = ppo.policy(state).distribution(jax.random.normal(jax.random.key(1), (20, 8)))
+    pi: Any = ppo.policy(state).distribution(jax.random.normal(jax.random.key(1), (20, 8)))
     np.testing.assert_allclose(pi.mean, 0.0, atol=0.1)
     np.testing.assert_array_equal(np.asarray(pi.log_std).std(0), 0.0)
     assert float(jnp.abs(pi.log_std).max()) < 0.1  # the bend is nearly the identity there
@@ -346,12 +346,12 @@ def test_statistics_do_not_change_within_a_rollout():
     """What the networks saw while they played is what they learn from: ρ = 1 before the first step."""
     steps = rollout("continuous")
     state, cfg = begin("ppo", "continuous"), config("ppo", learning_rate=0.0)
-    data = Data(rollout=Transition(*(jnp.asarray(v) for k, v in steps.items() if k != "cost")))
+    step = Transition(*(jnp.asarray(v) for k, v in steps.items() if k != "cost"))
+    data = Data(rollout=step)
     after, metrics = compiled("ppo")(state, data, cfg, jax.random.key(0))
     assert float(metrics["policy/kl"]) == pytest.approx(0.0, abs=1e-6)
     assert not np.allclose(after.obs_stats.mean, state.obs_stats.mean)
-    expected = (
-        ppo.policy(state).distribution(data.rollout.obs).log_prob(state.head.to_learner(data.rollout.action))
-    )  # type: ignore[union-attr]
+    pi = ppo.policy(state).distribution(step.obs)
     batch, _ = ppo.prepare(state, ppo.see(state, data), cfg)
+    expected = pi.log_prob(state.head.to_learner(step.action))
     np.testing.assert_allclose(batch.log_prob, jnp.ravel(expected), rtol=1e-6)

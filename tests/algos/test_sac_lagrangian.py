@@ -188,7 +188,7 @@ class ContinuousTwin:
         value, nu = squashed.lagrangian, self.nu
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(squashed, "lagrangian", lambda actor, *rest: value(actor, *rest) + nu * harm(actor))
-            log |= squashed.step(self.sac, rows, None, (*noise[:2], noise[1]), self.settings)
+            log |= squashed.step(self.sac, rows, None, (noise[0], noise[1], noise[1]), self.settings)
         self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
         self.targets = [
             [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
@@ -225,7 +225,8 @@ def bandit():
     step = Transition(ones, arm, EDGE * arm, ones, jnp.ones(8, bool), jnp.zeros(8, bool))
 
     def chosen(state: Any) -> jax.Array:
-        return sac.policy(state).distribution(jnp.ones((1, 1))).probs[:, 1]
+        pi: Any = sac.policy(state).distribution(jnp.ones((1, 1)))
+        return pi.probs[:, 1]
 
     @jax.jit
     def train(cfg: Config, price: jax.Array):
@@ -239,7 +240,7 @@ def bandit():
         return chosen(state)[0], state.multiplier
 
     def run(budget: float = 0.0, price: float = 1.0) -> tuple[float, float]:
-        rates = {
+        rates: Any = {
             "learning_rate": 3e-3,
             "alpha_lr": 0.0,
             "log_alpha_init": math.log(ALPHA),
@@ -309,7 +310,8 @@ def test_the_replay_keeps_the_cost_of_the_state_reached_and_the_oracle_avoids_it
     # ν has added up every newest cost, each once
     rise = 2000 * LOOP_CONFIG.multiplier_lr * float(metrics["cost/mean"])
     assert float(state.learner.multiplier) == pytest.approx(LOOP_CONFIG.multiplier_init + rise, rel=1e-3)
-    assert float(sac.policy(state.learner).distribution(jnp.ones((1, 1))).probs[0, 1]) < 0.1
+    pi: Any = sac.policy(state.learner).distribution(jnp.ones((1, 1)))
+    assert float(pi.probs[0, 1]) < 0.1
 
 
 def test_a_saved_state_goes_on_to_the_same_bits(loop, tmp_path):

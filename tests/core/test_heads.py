@@ -57,7 +57,7 @@ def test_numpy_draws_are_tanh_of_a_gaussian():
     """Kolmogorov–Smirnov on 20 000 draws of a known mean and deviation."""
     head, rng = box((-3.0,), (1.0,)), np.random.default_rng(0)
     raw = -1.5 + 3.5 * np.arctanh((np.log(0.4) + 1.5) / 3.5)
-    outputs = np.tile(np.float32([0.3, raw]), (20_000, 1))
+    outputs = np.tile(np.array([0.3, raw], np.float32), (20_000, 1))
     unit = (head.act_numpy(outputs, rng)[:, 0] + 1) / 2
     assert stats.kstest(np.arctanh(unit), "norm", (0.3, 0.4)).pvalue > 1e-3
     assert stats.kstest(np.arctanh(unit), "norm", (0.3, 0.42)).pvalue < 1e-3
@@ -98,7 +98,7 @@ def test_the_head_of_a_space():
     spaces = spaces_of(gym.spaces.Box(-1, 1, (7,)), wide)
     assert spaces.obs_dim == 7
     assert isinstance(spaces.head, BoxHead)
-    np.testing.assert_array_equal(spaces.head.low, np.float32(LOW))
+    np.testing.assert_array_equal(spaces.head.low, np.array(LOW, np.float32))
     assert spaces.head.high.dtype == jnp.float32
 
 
@@ -109,7 +109,10 @@ def test_the_head_of_a_space():
         (gym.spaces.Box(-1, 1, (2, 2)), "one axis"),
         (gym.spaces.Box(0, 9, (2,), np.int32), "real numbers"),
         (gym.spaces.Box(-np.inf, 1, (2,)), "finite bounds"),
-        (gym.spaces.Box(np.float32([0, 1]), np.float32([1, 1])), "each low below its high"),
+        (
+            gym.spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)),
+            "each low below its high",
+        ),
     ],
 )
 def test_action_spaces_that_are_refused(space, said):
