@@ -123,7 +123,8 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
     several = f.type == tuple[int, ...]
     if several and not (isinstance(value, tuple) and value):
         raise ConfigError(f"{f.name} = {value!r}; want a tuple of at least one value.", setting=f.name)
-    for number in value if several else (value,):
+    numbers: tuple[Any, ...] = value if several else (value,)
+    for number in numbers:
         if f.type is bool:
             fits, wanted = isinstance(number, bool), "True or False"
         elif f.type in (int, tuple[int, ...]):
@@ -133,7 +134,7 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
             fits, wanted = isinstance(number, Real) or getattr(number, "shape", None) == (), "a number"
         if not fits:
             raise ConfigError(f"{f.name} = {value!r}; want {wanted}.", setting=f.name)
-        yield float(number)
+        yield float(number)  # pyright: ignore[reportArgumentType]
 
 
 def _shown(value: Any) -> str:
