@@ -35,7 +35,8 @@ def setting(
     return field(default=default, metadata={"about": about, "continuous": continuous} | limits)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
+# `setting` is not named as a field specifier: type checkers would then look for defaults among its keywords alone.
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make a frozen dataclass of settings, registered as a pytree. A method `problem()` may return what is wrong with a
     combination of settings."""
@@ -133,7 +134,7 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
             fits, wanted = isinstance(number, Real) or getattr(number, "shape", None) == (), "a number"
         if not fits:
             raise ConfigError(f"{f.name} = {value!r}; want {wanted}.", setting=f.name)
-        yield float(number)
+        yield float(number)  # pyright: ignore[reportArgumentType]
 
 
 def _shown(value: Any) -> str:

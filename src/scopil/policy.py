@@ -7,7 +7,7 @@ saved; a file made by `save` (or by an agent, or by a run) is read back without 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from scopil.core.distributions import Categorical
 from scopil.core.gaussian import SquashedGaussian
 from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.core.nets import MLP, GaussianNet, Network
+from scopil.core.nets import MLP, Activation, GaussianNet, Network
 from scopil.core.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
 from scopil.errors import CheckpointError
 from scopil.treefile import as_tree, branch, read_arrays, save_tree
@@ -114,6 +114,8 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
     sizes = tuple(int(n) for n in form["sizes"])
     if not 2 <= len(sizes) <= 64 or not all(0 < n <= 1 << 20 for n in sizes):
         raise ValueError(f"a network of sizes {sizes}")
+    if form["activation"] not in get_args(Activation):
+        raise ValueError(f"activation {form['activation']!r}")
     mlp = MLP(sizes, key, form["activation"])
     head: Head
     if "num_actions" in form:

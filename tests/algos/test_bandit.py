@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from scopil.algos import ALGORITHMS
-from scopil.algos.base import Pairs, Spaces
+from probes import demo_steps
+from scopil.algos import find
+from scopil.algos.base import Data, Spaces
+from scopil.core.heads import DiscreteHead
 from scopil.types import Transition
 
 ALPHA, REWARDS = 0.2, (1.0, 0.0)
@@ -34,7 +36,7 @@ class Solution(NamedTuple):
     lam: float
 
 
-# --- closed forms ----------------------------------------------------------------------------------------------------
+# --- closed forms --------------------------------------------------------------------------------------------------
 
 
 def root(f: Callable[[float], float], low: float, high: float) -> float:
@@ -72,8 +74,8 @@ def held(lam: float, beta: float, weight: float) -> Solution:
 
 def sharp(**changes: Any) -> dict[str, Any]:
     """Rates for a problem with three numbers in it. α stays where it is put."""
-    rates = {"learning_rate": 3e-3, "lambda_lr": 5e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
-    return {"hidden": (4,), "lambda_init": LAMBDA} | rates | changes
+    rates = {"learning_rate": 3e-3, "multiplier_lr": 5e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
+    return {"hidden": (4,), "multiplier_init": LAMBDA} | rates | changes
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +89,20 @@ def solve() -> Callable[..., Solution]:
         terminated=jnp.ones(8, bool),
         truncated=jnp.zeros(8, bool),
     )
-    demo = Pairs(jnp.ones((4, 1)), jnp.ones(4, jnp.int32))
+    data = Data(replay=batch, demo_batch=demo_steps(jnp.ones((4, 1)), jnp.ones(4, jnp.int32)))
     programs = {}
-    begin = jax.jit(lambda init, cfg: init(jax.random.key(1), Spaces(1, 2), cfg), static_argnums=0)
+    spaces = Spaces(1, DiscreteHead(2))
+    begin = jax.jit(lambda init, cfg: init(jax.random.key(1), spaces, cfg), static_argnums=0)
 
     def program(name: str):
         def train(state, cfg):
-            update = ALGORITHMS[name].update
-            state = jax.lax.fori_loop(0, 20_000, lambda _, s: update(s, batch, demo, cfg)[0], state)
-            pi = ALGORITHMS[name].policy(state, jnp.ones((1, 1)))
+            given = data if find(name).needs_demos else data._replace(demo_batch=None)
+
+            def improve(_: Any, state: Any) -> Any:  # nothing is drawn where actions are numbers
+                return find(name).update(state, given, cfg, jax.random.key(0))[0]
+
+            state = jax.lax.fori_loop(0, 20_000, improve, state)
+            pi: Any = find(name).policy(state).distribution(jnp.ones((1, 1)))
             q = jnp.minimum(*(critic(jnp.ones((1, 1)))[0] for critic in state.critics.params))
             return pi.probs[0, 1], getattr(state, "multiplier", jnp.float32(0.0)), q
 
@@ -103,9 +110,9 @@ def solve() -> Callable[..., Solution]:
 
     def run(name: str, **changes: Any) -> Solution:
         programs.setdefault(name, program(name))
-        values = {k: v for k, v in sharp(**changes).items() if hasattr(ALGORITHMS[name].config, k)}
-        cfg = ALGORITHMS[name].config(**values)
-        p, lam, q = programs[name](begin(ALGORITHMS[name].init, cfg), cfg)
+        values = {k: v for k, v in sharp(**changes).items() if hasattr(find(name).config, k)}
+        cfg = find(name).config(**values)
+        p, lam, q = programs[name](begin(find(name).init, cfg), cfg)
         np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics know the bandit
         return Solution(float(p), float(lam))
 

@@ -1,4 +1,4 @@
-"""ICRL's backward phase: its first step, its stops, and what it learns."""
+"""ICRL's backward phase for both kinds of actions: against NumPy, its stops, what it learns, and when it is due."""
 
 from typing import Any
 
@@ -6,48 +6,65 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scopil.algos.onpolicy import Trajectories
 
 from reference import icrl_numpy as ref
 from reference import ppo_numpy
 from scopil.algos import icrl
-from scopil.algos.base import Spaces
+from scopil.algos.base import Data, PaddedEpisodes, Spaces
+from scopil.core.heads import BoxHead, DiscreteHead
+from scopil.types import Transition
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests
 OBS, ACTIONS = 2, 3
-CONFIG = {"hidden": (4,), "constraint_hidden": (5,), "num_envs": 2, "constraint_lr": 0.02}
+CONFIG: dict[str, Any] = {"hidden": (4,), "constraint_hidden": (5,), "num_envs": 2, "constraint_lr": 0.02}
+
+
+KINDS = ("numbered", "continuous")
 
 
 @pytest.fixture(scope="module")
 def learn():
     """`learn(changes, outer)`: one backward phase from one and the same beginning."""
-    init = jax.jit(icrl.init, static_argnums=1, compiler_options=QUICK)
     step = jax.jit(icrl.backward, compiler_options=QUICK)
-    cfg = icrl.Config(**CONFIG)
-    state = init(jax.random.key(0), Spaces(OBS, ACTIONS), cfg)
+    began = {
+        kind: icrl.init(jax.random.key(0), Spaces(OBS, head(kind)), icrl.Config(**CONFIG)) for kind in KINDS
+    }
 
     def run(
         outer: int = 0,
-        expert: Trajectories | None = None,
-        nominal: Trajectories | None = None,
+        expert: PaddedEpisodes | None = None,
+        nominal: PaddedEpisodes | None = None,
+        kind: str = "numbered",
         **changes: Any,
     ):
-        played = expert or EXPERT, nominal or NOMINAL
+        state, played = began[kind], (expert or experts(kind), nominal or nominals(kind))
         return state, *step(state, *played, icrl.Config(**CONFIG | changes), jnp.int32(outer))
 
     return run
 
 
-def games(seed: int, count: int, actions: tuple[int, ...]) -> Trajectories:
-    """Games of different lengths; what lies behind a game's end is not to be looked at."""
+def head(kind: str) -> Any:
+    return DiscreteHead(ACTIONS) if kind == "numbered" else BoxHead(-jnp.ones(2), 3 * jnp.ones(2))
+
+
+def episodes(seed: int, count: int, kind: str, choice: tuple[int, ...]) -> PaddedEpisodes:
+    """Episodes of different lengths; what lies behind an episode's end is not to be looked at."""
     rng = np.random.default_rng(seed)
     mask = np.arange(8) < rng.integers(3, 9, size=(count, 1))
     obs = np.where(mask[..., None], rng.normal(size=(count, 8, OBS)), 1e6)
-    action = np.where(mask, rng.choice(actions, size=(count, 8)), 2)
-    return Trajectories(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32), jnp.asarray(mask))
+    action = np.where(mask, rng.choice(choice, size=(count, 8)), 2).astype(np.int32)
+    if kind == "continuous":
+        spread = rng.uniform(-0.5, 0.5, (count, 8, 2)) + action[..., None]
+        action = np.where(mask[..., None], spread, 1e3).astype(np.float32)
+    return PaddedEpisodes(jnp.asarray(obs, jnp.float32), jnp.asarray(action), jnp.asarray(mask))
 
 
-EXPERT, NOMINAL = games(1, 4, (0, 1)), games(2, 6, (0, 1, 2))
+def experts(kind: str) -> PaddedEpisodes:
+    return episodes(1, 4, kind, (0, 1))
+
+
+def nominals(kind: str) -> PaddedEpisodes:
+    return episodes(2, 6, kind, (0, 1, 2))
 
 
 def layers(state: icrl.State) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -55,27 +72,74 @@ def layers(state: icrl.State) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
 
 
-def zetas(net, played: Trajectories) -> list[np.ndarray]:
+def pairs(played: PaddedEpisodes) -> ref.Pairs:
     rows = zip(*(np.asarray(leaf) for leaf in played))
-    return [ref.zeta(net, obs[mask].astype(np.float64), action[mask]) for obs, action, mask in rows]
+    made = [(obs[mask].astype(np.float64), action[mask]) for obs, action, mask in rows]
+    return [(obs, a.astype(np.float64) if a.ndim > 1 else a) for obs, a in made]
 
 
-def test_the_first_step_equals_numpy(learn):
+def zetas(net, played: PaddedEpisodes) -> list[np.ndarray]:
+    return [ref.zeta(net, obs, action) for obs, action in pairs(played)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_step_equals_numpy(learn, kind):
     """Weights are 1 and the bounds cannot bind, so one step is always made."""
-    state, after, metrics = learn(max_forward_kl=0.0, max_reverse_kl=0.0, backward_iters=1, regulariser=0.3)
+    expert, nominal = experts(kind), nominals(kind)
+    state, after, metrics = learn(
+        kind=kind, max_forward_kl=0.0, max_reverse_kl=0.0, backward_iters=1, regulariser=0.3
+    )
 
     def loss(nets):
-        return ref.loss(zetas(nets[0], EXPERT), zetas(nets[0], NOMINAL), np.ones(6), 0.3)
+        return ref.loss(zetas(nets[0], expert), zetas(nets[0], nominal), np.ones(6), 0.3)
 
     wanted = ppo_numpy.adam_step(loss, [layers(state)], 0.02, max_norm=np.inf)
     np.testing.assert_allclose(ppo_numpy.flatten([layers(after)])[0], ppo_numpy.flatten(wanted)[0], atol=2e-5)
     np.testing.assert_allclose(metrics["constraint/loss"], loss([layers(state)]), rtol=1e-4)
-    p = ref.products(zetas(wanted[0], NOMINAL), zetas(layers(state), NOMINAL))
+    p = ref.products(zetas(wanted[0], nominal), zetas(layers(state), nominal))
     np.testing.assert_allclose(metrics["constraint/forward_kl"], ref.kl_forward(p), rtol=1e-2, atol=1e-5)
     np.testing.assert_allclose(metrics["constraint/reverse_kl"], ref.kl_reverse(p), rtol=1e-2, atol=1e-5)
-    for name, played in (("expert", EXPERT), ("nominal", NOMINAL)):
+    for name, played in (("expert", expert), ("nominal", nominal)):
         cost = 1 - np.concatenate(zetas(wanted[0], played)).mean()
         np.testing.assert_allclose(metrics[f"constraint/{name}_cost"], cost, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_phase_equals_the_hand_written_one(learn, kind):
+    """Several steps, whose importance weights move away from 1, and a bound that ends them."""
+    bounds = (np.inf, 0.08)
+    state, after, metrics = learn(
+        kind=kind, max_forward_kl=bounds[0], max_reverse_kl=bounds[1], backward_iters=15, regulariser=0.3
+    )
+    net, made, losses = ref.phase(
+        layers(state),
+        pairs(experts(kind)),
+        pairs(nominals(kind)),
+        rate=0.02,
+        steps=15,
+        rho=0.3,
+        bounds=bounds,
+    )
+    assert 3 <= made < 15
+    assert float(metrics["constraint/steps"]) == made
+    np.testing.assert_allclose(ppo_numpy.flatten([layers(after)])[0], ppo_numpy.flatten([net])[0], atol=2e-5)
+    np.testing.assert_allclose(metrics["constraint/loss"], losses[-1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_hand_written_gradient_is_the_slope(learn, kind):
+    net = layers(learn(kind=kind, backward_iters=1)[0])
+    expert, nominal, w = pairs(experts(kind)), pairs(nominals(kind)), np.linspace(0.5, 1.5, 6)
+
+    def loss(nets: list[Any]) -> float:
+        of_experts, own = ([ref.zeta(nets[0], *pair) for pair in part] for part in (expert, nominal))
+        return ref.loss(of_experts, own, w, 0.3)
+
+    flat, rebuild = ppo_numpy.flatten([net])
+    grad, _ = ppo_numpy.flatten([ref.loss_grad(net, expert, nominal, w, 0.3)])
+    for i, h in enumerate(1e-6 * np.eye(len(flat))):
+        slope = (loss(rebuild(flat + h)) - loss(rebuild(flat - h))) / 2e-6
+        np.testing.assert_allclose(grad[i], slope, rtol=1e-6, atol=1e-8)
 
 
 def test_the_rate_decays_with_outer_iterations(learn):
@@ -102,14 +166,82 @@ def test_a_bound_stops_after_the_step_that_oversteps_it(learn, bound):
 def test_it_finds_the_action_that_experts_avoid(learn):
     """Experts alternate between two actions, the policy between three, all in one state."""
 
-    def cycling(like: Trajectories, actions: int) -> Trajectories:
+    def cycling(like: PaddedEpisodes, actions: int) -> PaddedEpisodes:
         action = jnp.broadcast_to(jnp.arange(8) % actions, like.mask.shape)
-        return Trajectories(jnp.zeros_like(like.obs), action, jnp.ones_like(like.mask))
+        return PaddedEpisodes(jnp.zeros_like(like.obs), action, jnp.ones_like(like.mask))
 
     free = {"max_forward_kl": np.inf, "max_reverse_kl": np.inf, "backward_iters": 400}
-    _, after, metrics = learn(expert=cycling(EXPERT, 2), nominal=cycling(NOMINAL, 3), regulariser=0.1, **free)
+    _, after, metrics = learn(
+        expert=cycling(experts("numbered"), 2),
+        nominal=cycling(nominals("numbered"), 3),
+        regulariser=0.1,
+        **free,
+    )
     costs = np.asarray(icrl.cost(after, jnp.zeros((ACTIONS, OBS)), jnp.arange(ACTIONS)))
     assert costs[2] > 0.9
     assert costs[:2].max() < 0.1
     np.testing.assert_allclose(metrics["constraint/expert_cost"], costs[:2].mean(), rtol=1e-4)
     np.testing.assert_allclose(metrics["constraint/nominal_cost"], costs @ [3 / 8, 3 / 8, 2 / 8], rtol=1e-4)
+
+
+# --- the outer iteration, inside one update ------------------------------------------------------------------------
+
+ROLLOUT: dict[str, Any] = {
+    "rollout_steps": 4,
+    "batch_size": 8,
+    "epochs": 1,
+    "forward_steps": 9,
+    "rollouts": 3,
+    "backward_iters": 2,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backward_phase_follows_every_so_many_steps(kind):
+    """Blocks of eight steps and phases of nine: rounded up to two blocks."""
+    cfg = icrl.Config(**CONFIG | ROLLOUT)
+    assert icrl.phase_steps(cfg) == icrl.ALGORITHM.restart_every(cfg) == 16  # pyright: ignore[reportOptionalCall]
+    rng = np.random.default_rng(0)
+    obs, next_obs = jnp.asarray(rng.normal(size=(2, 4, 2, OBS)), jnp.float32)
+    action = jnp.asarray(rng.integers(ACTIONS, size=(4, 2)), jnp.int32)
+    if kind == "continuous":
+        action = jnp.asarray(rng.uniform(-1, 3, (4, 2, 2)), jnp.float32)
+    no = jnp.zeros((4, 2), bool)
+    step = Transition(obs, action, jnp.asarray(rng.normal(size=(4, 2)), jnp.float32), next_obs, no, no)
+
+    def play(policy, key, count):
+        assert count == 3
+        return PaddedEpisodes(*(leaf[:count] for leaf in nominals(kind)))
+
+    data = Data(rollout=step, demo_episodes=experts(kind), play=play)
+    update = jax.jit(lambda state, key: icrl.update(state, data, cfg, key), compiler_options=QUICK)
+    state = icrl.init(jax.random.key(0), Spaces(OBS, head(kind)), cfg)
+    played = int(np.asarray(play(None, None, 3).mask).sum())
+    for i in range(4):
+        before = state
+        cost = np.asarray(icrl.cost(before, obs, action))
+        state, metrics = update(state, jax.random.key(i))
+        due = i % 2 == 1
+        moved = not np.array_equal(state.constraint.params.weights[0], before.constraint.params.weights[0])
+        assert moved == due
+        assert float(metrics["constraint/phases"]) == (i + 1) // 2
+        assert float(metrics["constraint/all_steps"]) == 2 * ((i + 1) // 2)
+        assert float(metrics["constraint/episode_steps"]) == (played if i else 0)
+        np.testing.assert_allclose(metrics["cost/mean"], cost.mean(), rtol=1e-5)  # the cost before the phase
+        assert np.any(state.reward_scale.running) != due  # episodes begin anew
+        assert np.any(state.cost_scale.running) != due
+    assert int(state.forward_steps) == 32
+
+
+def test_the_learned_cost_is_no_true_cost():
+    assert "true_cost" not in icrl.ALGORITHM.wants
+    assert icrl.ALGORITHM.learned_cost is icrl.cost
+
+
+@pytest.mark.parametrize("count", [2, 4, 9])
+def test_demonstrated_episodes_are_drawn_without_replacement_where_there_are_enough(count, getkey):
+    drawn = icrl.draw(getkey(), experts("numbered"), count)
+    assert drawn.obs.shape == (count, 8, OBS)
+    firsts = np.asarray(drawn.obs[:, 0, 0])
+    assert len(set(firsts.tolist())) == count if count <= 4 else len(set(firsts.tolist())) <= 4
+    assert set(firsts.tolist()) <= set(np.asarray(experts("numbered").obs[:, 0, 0]).tolist())

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize
 
-from scopil.algos import CONTINUOUS
-from scopil.algos.base import Bounds, Pairs, Spaces
+from probes import demo_steps
+from scopil.algos import find
+from scopil.algos.base import Data, Spaces
+from scopil.core.heads import BoxHead
 from scopil.types import Transition
 
 K, BEST, ALPHA = 4.0, 0.5, 0.1
 EPS = 0.05
 UPDATES = 6_000
-BOX = Bounds((-3.0,), (1.0,))  # the unit action is (a + 1) / 2
+LOW, HIGH = -3.0, 1.0  # the unit action is (a + 1) / 2
 
 
 def played(unit: Any) -> Any:
@@ -51,25 +53,32 @@ def solve():
     programs = {}
 
     def program(name: str):
-        algorithm = CONTINUOUS[name]
+        algorithm = find(name)
 
         def train(cfg, shown):
-            demo = Pairs(jnp.ones((16, 1)), jnp.full((16, 1), shown))
-            state = algorithm.init(jax.random.key(1), Spaces(1, BOX), cfg)
+            demo = demo_steps(jnp.ones((16, 1)), jnp.full((16, 1), shown)) if algorithm.needs_demos else None
+            box = BoxHead(jnp.array([LOW]), jnp.array([HIGH]))
+            state = algorithm.init(jax.random.key(1), Spaces(1, box), cfg)
 
             def body(i, carry):
-                return algorithm.update(carry[0], batch, demo, cfg, jax.random.fold_in(jax.random.key(2), i))
+                key = jax.random.fold_in(jax.random.key(2), i)
+                return algorithm.update(carry[0], Data(replay=batch, demo_batch=demo), cfg, key)
 
             state, metrics = jax.lax.fori_loop(1, UPDATES, body, body(0, (state, None)))
-            return algorithm.policy(state, jnp.ones((1, 1))).mode()[0, 0], metrics
+            return algorithm.policy(state).act(jnp.ones((1, 1)))[0, 0], metrics
 
         return jax.jit(train)
 
     def run(name: str, shown: float = 0.0, **changes: Any) -> Solution:
-        rates = {"learning_rate": 2e-3, "lambda_lr": 2e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
-        known = CONTINUOUS[name].config.__dataclass_fields__
+        rates = {
+            "learning_rate": 2e-3,
+            "multiplier_lr": 2e-2,
+            "alpha_lr": 0.0,
+            "log_alpha_init": math.log(ALPHA),
+        }
+        known = find(name).config.__dataclass_fields__
         values = {"hidden": (32,), "action_resolution": EPS, "normalise_obs": False} | rates | changes
-        cfg = CONTINUOUS[name].config(**{k: v for k, v in values.items() if k in known})
+        cfg = find(name).config(**{k: v for k, v in values.items() if k in known})
         programs.setdefault(name, program(name))
         mode, m = programs[name](cfg, jnp.float32(played(shown)))
         nothing = jnp.float32(0.0)
@@ -143,7 +152,7 @@ def binding(shown: float, slack: float) -> Solution:
 @pytest.mark.parametrize("slack", [1.0, 2.0])
 def test_a_binding_constraint_without_entropy_is_met_with_equality(slack, solve):
     want = binding(0.2, slack)
-    got = solve("s-eic", shown=0.2, slack=slack, lambda_lr=2e-3, lambda_init=0.5)
+    got = solve("s-eic", shown=0.2, slack=slack, multiplier_lr=2e-3, multiplier_init=0.5)
     assert got.nll == pytest.approx(slack, abs=0.15)
     assert got.lam == pytest.approx(want.lam, abs=0.05)
     assert got.mode == pytest.approx(want.mode, abs=0.05)

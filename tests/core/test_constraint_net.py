@@ -50,6 +50,18 @@ def test_cost_of_a_pair(nets):
     np.testing.assert_allclose(cn.log_lawful(z), np.log(zeta + 1e-5), rtol=1e-4, atol=1e-6)
 
 
+def test_vector_actions_stand_beside_the_observation_as_they_are(nets):
+    rng = np.random.default_rng(4)
+    obs, action = rng.normal(0, 15, (2, 7, OBS)).astype(np.float32), rng.normal(0, 2, (2, 7, ACTIONS))
+    z = cn.logit(nets[0], jnp.asarray(obs), jnp.asarray(action, jnp.float32))
+    wide = (
+        obs.astype(np.float64).reshape(-1, OBS),
+        action.astype(np.float32).astype(np.float64).reshape(-1, ACTIONS),
+    )
+    zeta = ref.zeta(layers(nets[0]), *wide).reshape(2, 7)
+    np.testing.assert_allclose(cn.cost(z), 1 - zeta, rtol=1e-4)
+
+
 def test_the_cost_depends_on_the_action(nets):
     """The released code drops the action's columns where there are as many observations."""
     obs = jnp.zeros((ACTIONS, OBS))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from scopil.core.gaussian import EDGE, LOG_STD_MAX, LOG_STD_MIN, Resolved, SquashedGaussian, log_slope
 from scopil.core.intervals import log_cell, tail
@@ -57,6 +57,38 @@ def test_log_probability_at_both_bounds(sign):
     assert float(slope) == pytest.approx(-2 * sign, rel=1e-6)  # d/du log(1 − tanh²u) = −2 tanh u
 
 
+NEAR = [0.0, 0.5, -0.9, 0.999, -0.9999, 0.99999, 1 - 2e-6]
+
+
+@pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (0.7, 0.3), (-1.5, 0.8), (4.0, 0.5)])
+def test_log_density_of_a_given_action_near_the_bounds(mu, sigma):
+    """SciPy's normal at atanh a in float64, over the slope 1 − a²: of two components, for any leading axes."""
+    a = np.array([[x, -x] for x in NEAR], np.float32)
+    wide = a.astype(np.float64)
+    want = stats.norm.logpdf(np.arctanh(wide), mu, sigma) - np.log1p(-wide) - np.log1p(wide)
+    pi = gaussian([mu, mu], [float(np.log(sigma))] * 2)
+    have = jax.jit(jax.vmap(lambda x: pi.log_prob(x[None])[0]))(jnp.asarray(a))
+    np.testing.assert_allclose(have, want.sum(1), rtol=1e-5, atol=1e-5)
+    action, log_prob = pi.at(jnp.array([[0.3, -0.4]]))
+    np.testing.assert_allclose(pi.log_prob(action), log_prob, rtol=1e-4, atol=1e-4)  # where it was drawn
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_action_at_its_bound_counts_as_a_millionth_inside_and_has_finite_slopes(sign):
+    def log_prob(outputs):
+        return SquashedGaussian(outputs).log_prob(jnp.array([[sign]]))[0]
+
+    edge = sign * float(np.float32(EDGE))
+    want = stats.norm.logpdf(np.arctanh(edge), 0.2, 1.0) - np.log1p(-edge) - np.log1p(edge)
+    raw = -1.5 + 3.5 * np.arctanh(1.5 / 3.5)  # bent to log σ = 0
+    outputs = jnp.array([[0.2, raw]], jnp.float32)
+    assert float(log_prob(outputs)) == pytest.approx(want, rel=1e-5)
+    slope = np.asarray(jax.grad(log_prob)(outputs))
+    assert np.isfinite(slope).all()
+    z = np.arctanh(edge) - 0.2
+    np.testing.assert_allclose(slope[0], [z, (z * z - 1) * (1 - (1.5 / 3.5) ** 2)], rtol=1e-4)
+
+
 def test_its_gradient_is_the_central_difference():
     with jax.enable_x64(True):
         head, xi = jnp.array([[0.4, -1.1, -0.3, 0.6]]), jnp.array([[0.9, -1.7]])
@@ -82,7 +114,7 @@ def test_log_std_stays_in_its_range_and_never_loses_its_gradient():
     assert (np.asarray(jax.grad(lambda r: bend(r).sum())(raw)) > 1e-3).all()
 
 
-# --- the mass of an interval -----------------------------------------------------------------------------------------
+# --- the mass of an interval ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("action", [0.0, 0.3, -0.9, 0.93])
@@ -135,7 +167,7 @@ def test_entropy_at_a_resolution_is_that_of_the_cells():
     assert float(have) == pytest.approx(want, abs=0.02)
 
 
-# --- float32 at its ends --------------------------------------------------------------------------------------------
+# --- float32 at its ends -------------------------------------------------------------------------------------------
 
 
 def test_tails_are_right_to_single_precision():

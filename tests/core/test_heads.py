@@ -20,7 +20,7 @@ def box(low=LOW, high=HIGH) -> BoxHead:
     return BoxHead(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
 
 
-# --- a box -----------------------------------------------------------------------------------------------------------
+# --- a box ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_lopsided_box_maps_to_the_unit_cube_and_back():
@@ -57,14 +57,14 @@ def test_numpy_draws_are_tanh_of_a_gaussian():
     """Kolmogorov–Smirnov on 20 000 draws of a known mean and deviation."""
     head, rng = box((-3.0,), (1.0,)), np.random.default_rng(0)
     raw = -1.5 + 3.5 * np.arctanh((np.log(0.4) + 1.5) / 3.5)
-    outputs = np.tile(np.float32([0.3, raw]), (20_000, 1))
+    outputs = np.tile(np.array([0.3, raw], np.float32), (20_000, 1))
     unit = (head.act_numpy(outputs, rng)[:, 0] + 1) / 2
     assert stats.kstest(np.arctanh(unit), "norm", (0.3, 0.4)).pvalue > 1e-3
     assert stats.kstest(np.arctanh(unit), "norm", (0.3, 0.42)).pvalue < 1e-3
     np.testing.assert_allclose(head.act_numpy(outputs[:1], None), [[2 * np.tanh(0.3) - 1]], rtol=1e-5)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers -------------------------------------------------------------------------------------------------------
 
 
 def test_numbered_actions_are_counted_from_zero_by_learners_and_from_start_by_environments():
@@ -87,7 +87,7 @@ def test_numpy_draws_of_numbers_come_as_often_as_they_should():
     assert stats.chisquare(np.bincount(drawn, minlength=3), expected).pvalue > 1e-3
 
 
-# --- spaces ----------------------------------------------------------------------------------------------------------
+# --- spaces --------------------------------------------------------------------------------------------------------
 
 
 def test_the_head_of_a_space():
@@ -98,7 +98,7 @@ def test_the_head_of_a_space():
     spaces = spaces_of(gym.spaces.Box(-1, 1, (7,)), wide)
     assert spaces.obs_dim == 7
     assert isinstance(spaces.head, BoxHead)
-    np.testing.assert_array_equal(spaces.head.low, np.float32(LOW))
+    np.testing.assert_array_equal(spaces.head.low, np.array(LOW, np.float32))
     assert spaces.head.high.dtype == jnp.float32
 
 
@@ -109,7 +109,10 @@ def test_the_head_of_a_space():
         (gym.spaces.Box(-1, 1, (2, 2)), "one axis"),
         (gym.spaces.Box(0, 9, (2,), np.int32), "real numbers"),
         (gym.spaces.Box(-np.inf, 1, (2,)), "finite bounds"),
-        (gym.spaces.Box(np.float32([0, 1]), np.float32([1, 1])), "each low below its high"),
+        (
+            gym.spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)),
+            "each low below its high",
+        ),
     ],
 )
 def test_action_spaces_that_are_refused(space, said):

@@ -54,7 +54,7 @@ def test_first_weights_are_uniform_within_their_bound(getkey):
 def test_targets_move_a_share_of_the_way(getkey):
     target, online = MLP((4, 5, 3), getkey()), MLP((4, 5, 3), getkey())
     for rate in (0.0, 0.005, 1.0):
-        moved = optax.incremental_update(online, target, rate)
+        moved = optax.incremental_update(online, target, rate)  # pyright: ignore[reportArgumentType]
         for old, new, now in zip(*(jax.tree.leaves(n) for n in (target, online, moved))):
             want = rate * np.asarray(new, np.float64) + (1 - rate) * np.asarray(old, np.float64)
             np.testing.assert_allclose(now, want, rtol=1e-6, atol=1e-7)
@@ -85,5 +85,7 @@ def test_a_gaussian_net_has_one_deviation_for_all_states(shape, getkey):
     got = np.asarray(net(jnp.asarray(x)))
     assert got.shape == (*shape[:-1], 4)
     np.testing.assert_array_equal(got[..., :2], net.mlp(jnp.asarray(x)))
-    np.testing.assert_array_equal(got[..., 2:], np.broadcast_to(np.float32([0.3, -1.0]), (*shape[:-1], 2)))
+    np.testing.assert_array_equal(
+        got[..., 2:], np.broadcast_to(np.array([0.3, -1.0], np.float32), (*shape[:-1], 2))
+    )
     np.testing.assert_allclose(net.in_numpy()(x), got, rtol=1e-5, atol=1e-6)

@@ -21,7 +21,8 @@ def rollout(seed: int, steps: int = 12, envs: int = 3):
 @pytest.mark.parametrize(("gamma", "lam"), [(0.99, 0.95), (0.9, 0.0), (0.9, 1.0), (1.0, 1.0)])
 def test_equal_to_the_definition(gamma, lam):
     data = rollout(0)
-    got = gae(*map(jnp.asarray, data), gamma, lam)
+    reward, value, next_value, terminated, truncated = map(jnp.asarray, data)
+    got = gae(reward, value, next_value, terminated, truncated, gamma, lam)
     np.testing.assert_allclose(got, ref.advantages(*data, gamma, lam), rtol=1e-5, atol=1e-5)
 
 

@@ -1,6 +1,8 @@
 """Both operators of soft values, targets and the imitation constraint, one number per sample, against hand-computed
 ones."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -45,7 +47,7 @@ def critics() -> tuple[MLP, MLP]:
     return table(Q), table(Q_OTHER)
 
 
-# --- numbered actions ---------------------------------------------------------------------------------------------
+# --- numbered actions ----------------------------------------------------------------------------------------------
 
 
 def test_the_soft_value_adds_the_entropy(pi, critics):
@@ -70,7 +72,7 @@ def test_exact_sums_draw_nothing(pi):
         np.testing.assert_allclose(made.log_probs, pi.log_probs, rtol=1e-6)
 
 
-# --- continuous actions -------------------------------------------------------------------------------------------
+# --- continuous actions --------------------------------------------------------------------------------------------
 
 WEIGHTS = (
     np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)
@@ -80,7 +82,7 @@ XI = np.array([[0.5, -1.0], [0.0, 2.0], [-0.3, 0.7]], np.float32)
 
 
 def test_one_drawn_action_takes_the_place_of_the_sum():
-    critics = tuple(linear(w, np.array([0.1])) for w in WEIGHTS)
+    critics = linear(WEIGHTS[0], np.array([0.1])), linear(WEIGHTS[1], np.array([0.1]))
     s = REPARAMETRISED.states(jnp.asarray(STATES))
     pi = REPARAMETRISED.distribution(linear(ACTOR, np.zeros(4)), s, jnp.asarray(XI))
     action, log_pi = ref.sampled(
@@ -98,7 +100,7 @@ def test_one_drawn_action_takes_the_place_of_the_sum():
 
 def test_gradients_flow_through_the_drawn_action():
     """V's slope in the actor's outputs against central differences of the NumPy policy."""
-    critics = tuple(linear(w, np.array([0.1])) for w in WEIGHTS)
+    critics = linear(WEIGHTS[0], np.array([0.1])), linear(WEIGHTS[1], np.array([0.1]))
     s = jnp.asarray(STATES)
 
     def value(bias):
@@ -120,13 +122,14 @@ def test_gradients_flow_through_the_drawn_action():
 
 def test_the_noise_of_an_update_is_one_draw_in_three_parts(getkey):
     head = BoxHead(-jnp.ones(2), jnp.ones(2))
-    noise = REPARAMETRISED.noise(getkey(), 500, 300, head)
+    noise: Any = REPARAMETRISED.noise(getkey(), 500, 300, head)
     assert [x.shape for x in noise] == [(500, 2), (500, 2), (300, 2)]
     rows = np.concatenate(noise)
     assert len(np.unique(rows)) > rows.size - 5
     assert abs(rows.mean()) < 0.1
     assert rows.std() == pytest.approx(1.0, abs=0.05)
-    assert REPARAMETRISED.noise(getkey(), 4, 0, head).demo.shape == (0, 2)
+    none: Any = REPARAMETRISED.noise(getkey(), 4, 0, head).demo
+    assert none.shape == (0, 2)
 
 
 def test_the_operator_fits_the_head():
@@ -141,7 +144,7 @@ def test_the_operator_fits_the_head():
     assert isinstance(pi, Sampled)
 
 
-# --- both ---------------------------------------------------------------------------------------------------------
+# --- both ----------------------------------------------------------------------------------------------------------
 
 
 def test_only_a_termination_cuts_the_future():

@@ -58,7 +58,7 @@ def loss(expert: list[np.ndarray], nominal: list[np.ndarray], w: np.ndarray, rho
     return float(fit + rho * (np.mean(1 - e) + np.mean(1 - n)))
 
 
-# --- a whole backward phase, its gradient written out by hand -----------------------------------------------------
+# --- a whole backward phase, its gradient written out by hand ------------------------------------------------------
 
 
 def loss_grad(net: Net, expert: Pairs, nominal: Pairs, w: np.ndarray, rho: float) -> Net:

@@ -110,7 +110,7 @@ def flatten(nets: list[Net]) -> tuple[np.ndarray, Callable[[np.ndarray], list[Ne
     return np.concatenate([a.ravel() for a in arrays]), rebuild
 
 
-# --- policies: each quantity of a row beside its gradient in the network's outputs -----------------------------------
+# --- policies: each quantity of a row beside its gradient in the network's outputs ---------------------------------
 
 Graded = tuple[np.ndarray, np.ndarray]  # (B,) values and (B, outputs) gradients
 LOW_STD, HIGH_STD = -5.0, 2.0
@@ -180,7 +180,7 @@ class Squashed:
         return np.log(mass).sum(1), np.concatenate([d_mu, d_std * slope], 1)
 
 
-# --- whole updates ---------------------------------------------------------------------------------------------------
+# --- whole updates -------------------------------------------------------------------------------------------------
 
 
 class Draw(NamedTuple):
@@ -216,8 +216,9 @@ class Learner:
     actor: Net
     log_std: np.ndarray | None
     critics: list[Net]  # of rewards, and of costs where there are any
-    mean: np.ndarray
+    mean: np.ndarray  # of `count` observations so far
     var: np.ndarray
+    count: float
     lam: float | None = None
     x: float | None = None
     m: list[np.ndarray] = field(default_factory=list)
@@ -350,6 +351,14 @@ def prepare(learner: Learner, steps: dict[str, np.ndarray], s: Settings) -> dict
     return batch
 
 
+def watch(learner: Learner, rows: np.ndarray) -> None:
+    """First and second moments of all observations together."""
+    total = learner.count + len(rows)
+    mean = (learner.count * learner.mean + rows.sum(0)) / total
+    second = (learner.count * (learner.var + learner.mean**2) + (rows**2).sum(0)) / total
+    learner.mean, learner.var, learner.count = mean, second - mean**2, total
+
+
 def update(
     learner: Learner,
     steps: dict[str, np.ndarray],
@@ -383,5 +392,5 @@ def update(
         grad = -excess / (1 + np.exp(-learner.x))
         learner.x = float(learner.x - s.dual_rate * grad / (np.abs(grad) + 1e-8))
         log |= {"cost/mean": steps["cost"].mean(), "dual/lambda": float(np.log1p(np.exp(learner.x)))}
-    learner.mean, learner.var = moments(steps["next_obs"].reshape(-1, steps["next_obs"].shape[-1]))
+    watch(learner, steps["next_obs"].reshape(-1, steps["next_obs"].shape[-1]))
     return log | {"policy/epochs": float(made)}

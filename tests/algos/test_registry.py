@@ -1,0 +1,98 @@
+"""Algorithms by name: ours, those of other packages, and what is refused."""
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from scopil import algos
+from scopil.algos import Algorithm, bc, find, icrl, ppo, registered, sac, scopil
+from scopil.errors import ConfigError
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """`installed(name=object, …)`: entry points of another package."""
+    registered.cache_clear()
+
+    def install(**found: object) -> None:
+        points = [EntryPoint(name, f"other.package:{name}", "scopil.algorithms") for name in found]
+        monkeypatch.setattr(EntryPoint, "load", lambda point: found[point.name])
+        monkeypatch.setattr(
+            algos, "entry_points", lambda group: points if group == "scopil.algorithms" else []
+        )
+        registered.cache_clear()
+
+    yield install
+    registered.cache_clear()
+
+
+def test_our_own_are_found_by_the_names_of_the_command_line():
+    assert list(registered()) == [
+        "scopil", "sac", "s-dgd", "s-eic", "s-dgd-eic", "ppo", "ppo-dgd", "icrl", "bc", "oracle-ppo-lagrangian",
+        "oracle-sac-lagrangian",
+    ]  # fmt: skip
+    assert find("scopil") is scopil.ALGORITHM
+    for name, algorithm in registered().items():
+        assert algorithm.name == name
+        assert algorithm.title
+        assert algorithm.summary
+
+
+def test_an_unknown_name_is_told_what_there_is():
+    with pytest.raises(
+        ConfigError, match=r"no algorithm is called 'scopill'; there are scopil, sac, .*Did you mean scopil\?"
+    ):
+        find("scopill")
+    with pytest.raises(
+        ConfigError, match=r"no algorithm is called 'zzz'; there are .*oracle-sac-lagrangian\.$"
+    ):
+        find("zzz")
+
+
+def test_an_algorithm_of_another_package_is_found(installed):
+    mine = replace(ppo.ALGORITHM, name="mine", title="Mine")
+    installed(mine=mine)
+    assert find("mine") is mine
+    assert find("ppo") is ppo.ALGORITHM
+    assert list(registered())[-1] == "mine"
+
+
+def test_another_package_cannot_take_our_name(installed):
+    installed(sac=replace(ppo.ALGORITHM, name="sac"))
+    assert find("sac") is sac.ALGORITHM
+
+
+def test_an_entry_point_that_is_no_algorithm_is_refused(installed):
+    installed(mine=ppo)
+    with pytest.raises(
+        ConfigError, match=r"entry point 'mine' \(other\.package:mine\) is a module; want a scopil\.Algorithm"
+    ):
+        find("mine")
+
+
+def test_replay_and_rollouts_exclude_each_other():
+    with pytest.raises(ConfigError, match="both wants both a replay and rollouts"):
+        replace(ppo.ALGORITHM, name="both", wants=frozenset({"replay", "rollout"}))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "demos", "steps"),
+    [
+        (scopil.ALGORITHM, True, True),
+        (sac.ALGORITHM, False, True),
+        (ppo.ALGORITHM, False, True),
+        (icrl.ALGORITHM, True, True),
+        (bc.ALGORITHM, True, False),
+    ],
+)
+def test_what_an_algorithm_needs_follows_from_what_it_wants(algorithm: Algorithm, demos: bool, steps: bool):
+    assert algorithm.needs_demos == demos
+    assert algorithm.steps_environment == steps
+
+
+def test_only_oracles_see_the_true_cost():
+    assert {n for n, a in registered().items() if "true_cost" in a.wants} == {
+        "oracle-ppo-lagrangian",
+        "oracle-sac-lagrangian",
+    }
