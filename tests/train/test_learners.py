@@ -1,0 +1,186 @@
+"""Every learner learns what it should, from numbered and from continuous actions, and resumes bit for bit.
+
+The best paid action breaks a rule (toys.py). Who learns from reward alone takes it; who learns from demonstrations, or
+knows or infers the cost, does not. Agents and runs of one algorithm share a loop, so that it is compiled once; of those
+whose code is shared with another only one is quick enough for every day, the others are marked slow.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scopil
+from scopil import agents
+from scopil.agents import Agent
+from scopil.algos import Algorithm, ppo_lagrangian
+from scopil.envs.functional import CompiledEnv
+from scopil.train import run as run_module
+from scopil.train import trainer
+from scopil.train.loop import make_loop
+from scopil.train.run import Run, RunSpec
+from toys import (
+    INVERSE,
+    LIMIT,
+    REPLAY,
+    ROLLOUT,
+    SHOWN_ACTION,
+    SHOWN_ARM,
+    Throttle,
+    registered_toy,
+    toy,
+    toy_demos,
+)  # fmt: skip
+
+STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
+FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead
+OFF = REPLAY | FAST | {"log_alpha_init": -3.0, "alpha_lr": 0.0}
+ON = ROLLOUT | FAST | {"gae_lambda": 0.0, "target_kl": math.inf}
+IMITATION = {"demo_batch_size": 8, "multiplier_init": 3.0}
+PRICE = {"multiplier_init": 5.0, "cost_discount": 0.0}
+ON_PRICE = ON | PRICE | {"cost_gae_lambda": 0.0}
+
+REWARD = {scopil.SAC: (OFF, 400), scopil.PPO: (ON, 1500)}
+IMITATORS = {
+    scopil.SCOPIL: (OFF | IMITATION, 400),
+    scopil.SDGD: (OFF | IMITATION, 400),
+    scopil.SEiC: (OFF | IMITATION, 400),
+    scopil.SDGDEiC: (OFF | IMITATION, 400),
+    scopil.PPODGD: (ON | IMITATION, 1500),
+    scopil.BC: ({"hidden": (8,), "demo_batch_size": 8, "learning_rate": 0.02}, 300),
+}
+CAREFUL = {
+    scopil.OracleSACLagrangian: (OFF | PRICE, 600),
+    scopil.OraclePPOLagrangian: (ON_PRICE, 2000),
+    scopil.ICRL: (ON_PRICE | INVERSE | {"constraint_lr": 0.05}, 3000),
+}
+NUMBERED = pytest.param(False, id="numbered", marks=pytest.mark.slow)
+CONTINUOUS = pytest.param(True, id="continuous")
+both_kinds = pytest.mark.parametrize("continuous", [NUMBERED, CONTINUOUS])
+ABLATIONS = {scopil.SDGD, scopil.SEiC}  # S-DGD-EiC has both their parts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def envs():
+    """The toys by kind of actions, and one loop for each algorithm on each of them."""
+    made = {continuous: toy(continuous) for continuous in (False, True)}
+    loops: dict[tuple[Algorithm, bool], Any] = {}
+
+    def shared(algorithm, env, demos):
+        key = (algorithm, env is made[True])
+        return loops.setdefault(key, make_loop(algorithm, made[key[1]], demos))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (agents, run_module):
+            patch.setattr(module, "make_loop", shared)
+        yield made
+
+
+def actions(agent: Agent) -> np.ndarray:
+    """The greedy action in each of the four states."""
+    return np.asarray(agent.predict(STATES)[0]).reshape(len(STATES))
+
+
+def learned(cls: Any, env: CompiledEnv, config: dict[str, Any], steps: int) -> Agent:
+    continuous = isinstance(env.env, Throttle)
+    demos = toy_demos(continuous) if cls._algorithm.needs_demos else None
+    return cls(env, demos, seed=0, **config).learn(steps)
+
+
+def test_no_agent_is_left_out():
+    every = {getattr(scopil, name) for name in scopil.__all__}
+    every = {
+        made for made in every if isinstance(made, type) and issubclass(made, Agent) and made is not Agent
+    }
+    assert every == REWARD.keys() | IMITATORS.keys() | CAREFUL.keys()
+
+
+@both_kinds
+@pytest.mark.parametrize("cls", REWARD)
+def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
+    agent = learned(cls, envs[continuous], *REWARD[cls])
+    assert (actions(agent) > 2.0 if continuous else actions(agent) == 2).all()
+    assert agent.evaluate(episodes=4)["violations"] == 2
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    "cls", [pytest.param(c, marks=pytest.mark.slow) if c in ABLATIONS else c for c in IMITATORS]
+)
+def test_imitators_do_what_was_shown(cls, continuous, envs):
+    agent = learned(cls, envs[continuous], *IMITATORS[cls])
+    if continuous:
+        np.testing.assert_allclose(actions(agent), SHOWN_ACTION, atol=0.3)
+    else:
+        np.testing.assert_array_equal(actions(agent), SHOWN_ARM)
+
+
+@both_kinds
+@pytest.mark.parametrize("cls", CAREFUL)
+def test_who_sees_or_infers_the_cost_avoids_it(cls, continuous, envs):
+    agent = learned(cls, envs[continuous], *CAREFUL[cls])
+    assert (actions(agent) <= LIMIT).all()
+
+
+@both_kinds
+def test_a_cost_of_your_own(continuous, envs):
+    """`ppo_lagrangian.under(cost)` through `Agent`: nothing is registered under its name."""
+
+    def cost(obs, action):
+        return (action[..., 0] > LIMIT if continuous else action == 2).astype("float32")
+
+    algorithm = ppo_lagrangian.under(cost)
+    config, steps = CAREFUL[scopil.OraclePPOLagrangian]
+    agent = scopil.Agent(algorithm, envs[continuous], seed=0, **config).learn(steps)
+    assert (actions(agent) <= LIMIT).all()
+    assert repr(agent).startswith("PPO-Lagrangian on ")
+    assert agent.num_timesteps >= steps
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------
+
+STRETCH, STEPS = 64, 320  # the replay wraps
+KINDS_OF_LOOP = {
+    "replay and demonstrations": scopil.SCOPIL,
+    "replay and true cost": scopil.OracleSACLagrangian,
+    "rollouts and demonstrations": scopil.PPODGD,
+    "rollouts, demonstrated and own episodes": scopil.ICRL,
+    "demonstrations alone": scopil.BC,
+}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    kept = ("policy.safetensors", "metrics.jsonl", *(f"checkpoints/{n:012d}.ckpt" for n in (256, 320)))
+    return {name: (folder / name).read_bytes() for name in kept}
+
+
+@pytest.mark.parametrize("cls", KINDS_OF_LOOP.values(), ids=KINDS_OF_LOOP)
+def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkeypatch):
+    """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
+    monkeypatch.setattr(trainer, "STRETCH", STRETCH)
+    toy_demos(continuous=True).save(tmp_path / "demos.npz")
+    algorithm, called = cls._algorithm, []
+    with registered_toy(envs[True], "test/Toy-v0") as env_id:
+        spec = RunSpec(
+            algorithm=algorithm,
+            env=env_id,
+            demos=str(tmp_path / "demos.npz") if algorithm.needs_demos else None,
+            seed=3,
+            steps=STEPS,
+            eval_every=2 * STRETCH,
+            checkpoint_every=STRETCH,
+            config=(REWARD | IMITATORS | CAREFUL)[cls][0],
+        )
+        alone = Run.create(tmp_path / "alone", spec)
+        assert alone.train()
+        stopped = Run.create(tmp_path / "stopped", spec)
+        while not Run.open(stopped.folder).train(lambda status: called.append(status.env_steps) or True):
+            assert not stopped.finished
+    assert called == [64, 128, 192, 256, 320]
+    assert files(stopped.folder) == files(alone.folder)
+    rows = alone.metrics.rows()
+    assert [row["env_steps"] for row in rows if "eval/reward" in row] == [128, 256, 320]
+    if cls is scopil.ICRL:
+        assert rows[-1]["constraint/phases"] == 2
