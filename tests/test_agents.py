@@ -1,6 +1,6 @@
 """Agents in the habits of Stable-Baselines3: predict, learn, save, load, and a clear sentence for every slip.
 
-Most tests run on a tiny environment with numbered actions and on one with continuous actions; agents share loops, so
+Most tests run on a tiny environment with discrete actions and on one with continuous actions; agents share loops, so
 that each program is traced and compiled once.
 """
 
@@ -297,6 +297,7 @@ def test_actions_that_cannot_be_learned_are_refused_at_once(space, words):
 
 
 def test_settings_are_refused_in_words_of_the_api(ids):
+    wrong: Any
     for wrong, said in (
         ({"gamma": 0.9}, r"there is no setting gamma; there are .*discount.*learning_rate"),
         ({"learning_rat": 0.9}, r"there is no setting learning_rat; .*Did you mean learning_rate\?"),
@@ -387,6 +388,7 @@ def test_a_saved_policy_carries_its_statistics(saved, kind):
     if kind == "numbered":
         assert stats is None
     else:  # of a sign and of a clock that shows 0 and 1
+        assert stats is not None
         np.testing.assert_allclose(stats.mean, [0.0, 0.5], atol=0.2)
         np.testing.assert_allclose(stats.var, [1.0, 0.25], atol=0.1)
 

@@ -154,5 +154,6 @@ def markdown_table(cls: type) -> str:
         default = f"`{one.default}`"
         if other.default != one.default:
             default += f", continuous actions `{other.default}`"
-        rows.append(f"| `{one.name}` | {default} | {one.range} | {one.about} |")
+        about = one.about.replace("|", "\\|")  # a bar would end the cell
+        rows.append(f"| `{one.name}` | {default} | {one.range} | {about} |")
     return "\n".join(rows) + "\n"

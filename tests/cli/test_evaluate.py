@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from runs import untrained_run
-from samples import marble_games
+from samples import marble_episodes
 from scopil.agents import load
 from scopil.cli import main
 from scopil.demos import store
@@ -17,7 +17,7 @@ from scopil.train.run import Run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
-    store.write(marble_games(steps=6, games=3), folder / "demos.npz")
+    store.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
     return untrained_run(folder / "run", "scopil", demos=str(folder / "demos.npz")).folder
 
 

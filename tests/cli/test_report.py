@@ -3,12 +3,13 @@
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from runs import untrained_run
-from samples import marble_games
+from samples import marble_episodes
 from scopil.cli import main
 from scopil.demos import store
 from scopil.evaluate.measures import average
@@ -42,11 +43,12 @@ def runs(tmp_path_factory) -> list[Path]:
     """Three seeds of SAC, the last one unfinished in its log, and one SCOPIL. What is played of them is kept in their
     folders, so that only the first test that needs it plays."""
     folder = tmp_path_factory.mktemp("runs")
-    store.write(marble_games(steps=6, games=3), folder / "demos.npz")
+    store.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
     made = [
         untrained_run(folder / f"sac-{s}", seed=s, rows=rows(1.0 + s, 40 if s < 2 else 20)) for s in (2, 0, 1)
     ]
-    logged = rows(5.0, **{"dual/lambda": 2.0, "dual/constraint": 0.3})
+    inner: dict[str, Any] = {"dual/lambda": 2.0, "dual/constraint": 0.3}
+    logged = rows(5.0, **inner)
     made.append(untrained_run(folder / "scopil", "scopil", demos=str(folder / "demos.npz"), rows=logged))
     return [run.folder for run in made]
 
@@ -63,7 +65,8 @@ def test_a_series_is_mean_and_deviation_over_the_runs_that_got_there():
 
 
 def test_panels_show_only_what_was_logged():
-    groups = {"a": [rows(1.0)], "b": [rows(1.0, **{"dual/lambda": 1.0})]}
+    inner: dict[str, Any] = {"dual/lambda": 1.0}
+    groups = {"a": [rows(1.0)], "b": [rows(1.0, **inner)]}
     names = [[metric for metric, _ in row] for row in behaviour_panels(groups)]
     assert names == [["eval/reward", "eval/steps"], ["eval/frequency/circle", "eval/violations/circle"]]
     assert [m for row in inner_panels(groups) for m, _ in row] == [
@@ -153,7 +156,7 @@ def test_one_run_is_reported_in_its_own_folder(runs, monkeypatch):
 
 
 def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path, capsys):
-    store.write(marble_games(steps=6, games=3), tmp_path / "demos.npz")
+    store.write(marble_episodes(steps=6, episodes=3), tmp_path / "demos.npz")
     logged = [
         {
             "env_steps": step,

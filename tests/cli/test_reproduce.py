@@ -9,6 +9,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     for name in STABLE:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
-    wanted = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
+    wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):
         ranges = [expected.Expectation(**wanted, high=high)]
         monkeypatch.setattr(expected, "load", lambda budget, ranges=ranges: (ranges, []))

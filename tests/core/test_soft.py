@@ -47,7 +47,7 @@ def critics() -> tuple[MLP, MLP]:
     return table(Q), table(Q_OTHER)
 
 
-# --- numbered actions ----------------------------------------------------------------------------------------------
+# --- discrete actions ----------------------------------------------------------------------------------------------
 
 
 def test_the_soft_value_adds_the_entropy(pi, critics):

@@ -37,7 +37,7 @@ def test_a_format_of_another_package_is_read_and_checked(publish, capsys):
     assert scopil.load_demos("dream:noon") is made
     assert main(["demos", "check", "dream:noon"]) == 0
     assert "dreamt at noon" in capsys.readouterr().out
-    with pytest.raises(DatasetError, match="no demonstrations 'nowhere.npz'"):
+    with pytest.raises(DatasetError, match=r"no demonstrations 'nowhere\.npz'"):
         scopil.load_demos("nowhere.npz")
 
 

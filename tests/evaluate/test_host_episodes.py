@@ -43,7 +43,8 @@ def by_hand(policy, seed: int):
     while True:
         actions.append(int(net(obs).argmax()))
         obs, reward, terminated, truncated, info = walk.step(actions[-1])
-        seen.append(obs), rewards.append(reward), costs.append(info["cost"]), left.append(info["cost_left"])
+        for row, value in zip((seen, rewards, costs, left), (obs, reward, info["cost"], info["cost_left"])):
+            row.append(value)
         if terminated or truncated:
             return seen, actions, rewards, costs, left, terminated
 
@@ -65,7 +66,7 @@ def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
         seen, actions, rewards, costs, left, terminated = by_hand(policy, int(seed))
         np.testing.assert_array_equal(episode.observations, seen)
         np.testing.assert_array_equal(episode.actions, actions)
-        np.testing.assert_allclose(episode.rewards, rewards, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(episode.rewards), rewards, rtol=1e-6)
         assert (episode.terminated, episode.truncated) == (terminated, not terminated)
         assert set(episode.info) == {"cost", "cost_left"}
         np.testing.assert_array_equal(episode.info["cost"], costs)
@@ -145,13 +146,18 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
     assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
 
 
+def seeds_of(starts) -> np.ndarray:
+    assert isinstance(starts, Seeds)
+    return starts.seeds
+
+
 def test_starts():
     env = HostEnv(Walk())
-    unseen = starts_from("unseen", env, None, 8).seeds
-    np.testing.assert_array_equal(unseen_starts(env, 5).seeds, unseen[:5])
-    moved = starts_from("unseen", env, None, 8, seed=1).seeds
+    unseen = seeds_of(starts_from("unseen", env, None, 8))
+    np.testing.assert_array_equal(seeds_of(unseen_starts(env, 5)), unseen[:5])
+    moved = seeds_of(starts_from("unseen", env, None, 8, seed=1))
     assert not np.intersect1d(unseen, moved).size
-    assert not np.intersect1d(watched_starts(env, None).seeds, np.concatenate([unseen, moved])).size
+    assert not np.intersect1d(seeds_of(watched_starts(env, None)), np.concatenate([unseen, moved])).size
     demos = Demonstrations.from_arrays([np.zeros((3, 2))], [np.array([0, 1])])
     assert watched_from(env, demos) == "unseen"
     with pytest.raises(DatasetError, match="cannot start at a demonstrated state"):

@@ -126,7 +126,7 @@ def ray_nodes():
     """A head without cores and two nodes with one each, all of them real processes."""
     from contextlib import contextmanager
 
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports] (an extra)
 
     @contextmanager
     def nodes():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -29,8 +30,14 @@ def runs(tmp_path) -> list[Run]:
 
 
 def spec(folder: Path, **changes) -> RunSpec:
-    fields = {"algorithm": find("scopil"), "env": ENV, "demos": str(folder / "demos.npz"), "steps": 1000}
-    return RunSpec(**(fields | {"config": {"hidden": [8]}} | changes))
+    fields: dict[str, Any] = {
+        "algorithm": find("scopil"),
+        "env": ENV,
+        "demos": str(folder / "demos.npz"),
+        "steps": 1000,
+    }
+    fields |= {"config": {"hidden": [8]}} | changes
+    return RunSpec(**fields)
 
 
 @pytest.fixture

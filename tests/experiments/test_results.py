@@ -105,6 +105,7 @@ def test_committed_results_can_be_read_without_their_runs():
     assert summary.measures["violations"][0] == pytest.approx(0.025)
     assert set(found) <= set(STUDY.cells())
     assert found[Cell("two-modes", "scopil")][0].extra["modes"]["both"] == 1.0
+    assert STUDY.expectations is not None
     ranges, _ = STUDY.expectations(budget, found)
     assert all(v.holds for v in ranges if v.value is not None)
 
@@ -116,6 +117,7 @@ def test_a_summary_by_hand():
     assert found.iqm == pytest.approx(0.025)
     assert found.unsafe == 0.25
     assert found.p_avoidable == pytest.approx(0.0293, abs=1e-4)  # 1 bad episode of 160
+    assert found.interval is not None
     assert found.interval[0] == pytest.approx(0.025)
     assert found.interval[1] > 0.1
 

@@ -24,7 +24,7 @@ def zeta(layers: list[tuple[np.ndarray, np.ndarray]], obs: np.ndarray, action: n
 
 
 def inputs(layers: list[tuple[np.ndarray, np.ndarray]], obs: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """A numbered action is one-hot, a vector stands as it is."""
+    """A discrete action is one-hot, a vector stands as it is."""
     if action.ndim == 1:
         one_hot = np.zeros((len(action), layers[0][0].shape[0] - obs.shape[1]))
         one_hot[np.arange(len(action)), action] = 1.0

@@ -1,7 +1,7 @@
 """PPO, PPO+DGD and PPO-Lagrangian in plain float64 NumPy, from the formulas.
 
 Shares no code with scopil. A network is a list of (w, b) with tanh between them. The first half has one minibatch of
-numbered actions with gradients by central differences; the second half whole updates, for numbered and for continuous
+discrete actions with gradients by central differences; the second half whole updates, for numbered and for continuous
 actions, with every gradient written out by hand. Orders of rows, noise and drawn demonstrations are arguments.
 """
 
@@ -117,7 +117,7 @@ LOW_STD, HIGH_STD = -5.0, 2.0
 
 
 class Softmax:
-    """Numbered actions; the outputs are logits."""
+    """Discrete actions; the outputs are logits."""
 
     def log_prob(self, out: np.ndarray, action: np.ndarray) -> Graded:
         """∂ log π(a) / ∂z = 1_a − π"""
@@ -211,7 +211,7 @@ class Settings:
 
 @dataclass
 class Learner:
-    """`log_std` is None for numbered actions. `lam` is PPO+DGD's multiplier, `x` PPO-Lagrangian's before softplus."""
+    """`log_std` is None for discrete actions. `lam` is PPO+DGD's multiplier, `x` PPO-Lagrangian's before softplus."""
 
     actor: Net
     log_std: np.ndarray | None

@@ -1,5 +1,7 @@
 """Expected ranges: inside, outside, and without a run."""
 
+from typing import Any
+
 import pytest
 
 from made_results import cell_of
@@ -7,7 +9,7 @@ from scopil.studies.marble_maze.expected import Expectation, judge, load
 from scopil.studies.marble_maze.paper_tables import PRINTED
 from scopil.studies.marble_maze.study import STUDY
 
-WANTED = {"setting": "simple", "method": "scopil", "measure": "violations", "source": "test"}
+WANTED: dict[str, Any] = {"setting": "simple", "method": "scopil", "measure": "violations", "source": "test"}
 
 
 def verdict(**changes):

@@ -106,7 +106,7 @@ def test_a_memory_of_the_optimiser_that_is_not_finite(trainer):
 
 def test_a_rate_far_too_high(trainer):
     trainer.cfg = replace(trainer.cfg, learning_rate=1e25)
-    stops(trainer, r"became NaN or infinite.*lower learning_rate \(now 1e\+25\)")
+    stops(trainer, r"became NaN or infinite.*lower the learning rate")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

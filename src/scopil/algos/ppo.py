@@ -139,7 +139,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def actor_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Network:
-    """Logits of numbered actions; or means of continuous ones, beside one learned deviation for all states."""
+    """Logits of discrete actions; or means of continuous ones, beside one learned deviation for all states."""
     mlp = orthogonal_mlp((spaces.obs_dim, *cfg.hidden, spaces.head.num_actions), key, 0.01)
     return GaussianNet(mlp, jnp.zeros(spaces.head.num_actions)) if spaces.head.continuous else mlp
 
@@ -233,7 +233,7 @@ def surrogate_objective(
 
 
 def entropy(pi: Any, key: PRNGKey) -> Float[Array, " B"]:
-    """Exact for numbered actions, at one drawn action for continuous ones."""
+    """Exact for discrete actions, at one drawn action for continuous ones."""
     if isinstance(pi, SquashedGaussian):
         pi = Sampled(pi, jax.random.normal(key, pi.mean.shape))
     return pi.entropy()

@@ -7,7 +7,7 @@ J_π(θ)  = E_B V_φ(s)                                          maximised in θ
 α:        minimise α ( E_B H(π(·|s)) − H̄ )
 ψx      ← ε φx + (1 − ε) ψx
 
-Expectations over numbered actions are exact sums; over continuous ones they are taken at one drawn action, with the
+Expectations over discrete actions are exact sums; over continuous ones they are taken at one drawn action, with the
 density of the action in [−1, 1]^A (core/soft.py has both operators).
 """
 
@@ -48,7 +48,7 @@ class Config:
     )
     target_entropy: float | None = setting(
         default=None,
-        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| numbered actions, −1 for each component of a "
+        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| discrete actions, −1 for each component of a "
         "continuous one (a density on [−1, 1]).",
         low=-1000,
     )

@@ -40,7 +40,7 @@ def resolution_setting() -> Any:
 def slack_setting() -> Any:
     return setting(
         default=None,
-        about="δ in nats, of the whole action. None: 0 for numbered actions, which asks for the demonstrator exactly "
+        about="δ in nats, of the whole action. None: 0 for discrete actions, which asks for the demonstrator exactly "
         "(ours: the paper gives no value); 1.5 for each component of a continuous one, at the resolution.",
     )
 

@@ -12,14 +12,14 @@ from scopil import __version__
 from scopil.errors import ConfigError, ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
-    "train": ("scopil.cli.train", "Train a policy into a run folder, or go on with one"),
-    "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations as the paper does"),
+    "train": ("scopil.cli.train", "Train a policy into a run folder, or continue one"),
+    "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
     "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
-    "reproduce": ("scopil.cli.reproduce", "Run the paper's experiments and write them up beside its figures"),
+    "reproduce": ("scopil.cli.reproduce", "Run the paper's experiments, or another study, and report them"),
     "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
-    "play": ("scopil.cli.play", "Play games by keyboard and record them as demonstrations"),
-    "render": ("scopil.cli.render", "Draw a game as a picture or an animation"),
+    "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
+    "render": ("scopil.cli.render", "Draw an episode as a picture or an animation"),
 }
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 

@@ -18,7 +18,7 @@ LOG_EPS = math.log(1e-5)
 
 
 def constraint_net(obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey) -> MLP:
-    """For `num_actions` numbered actions, or actions of so many components."""
+    """For `num_actions` discrete actions, or actions of so many components."""
     return MLP((obs_dim + num_actions, *hidden, 1), key)
 
 

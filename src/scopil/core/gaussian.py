@@ -95,7 +95,7 @@ class Sampled(eqx.Module):
 
 class Resolved(eqx.Module):
     """π(·|s) at resolution ε: a distribution over cells of width 2ε, with likelihoods ≤ 1 and an entropy in nats like
-    those of numbered actions. The imitation constraint asks it about demonstrated actions."""
+    those of discrete actions. The imitation constraint asks it about demonstrated actions."""
 
     pi: SquashedGaussian
     noise: Float[Array, "*B A"]  # of the entropy's estimate

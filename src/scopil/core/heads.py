@@ -10,7 +10,7 @@ from scopil.core.gaussian import SquashedGaussian, soft_clip_log_std
 
 
 class DiscreteHead(eqx.Module):
-    """Numbered actions. Learners count them from 0; the environment's first number is `start`."""
+    """Discrete actions. Learners count them from 0; the environment's first number is `start`."""
 
     num_actions: int = eqx.field(static=True)
     start: int = eqx.field(static=True, default=0)

@@ -1,6 +1,6 @@
 """Soft actor-critic's two operators behind one signature, one number per sample; the caller averages.
 
-`ExactSum` sums over numbered actions; `Reparametrised` takes one action drawn by the policy. Both give
+`ExactSum` sums over discrete actions; `Reparametrised` takes one action drawn by the policy. Both give
 
     V(s) = E_{a~π} [ Q(s,a) − α log π(a|s) ] = α H(π(·|s)) + E_{a~π} Q(s,a)
 
@@ -32,7 +32,7 @@ class Noise(NamedTuple):
 
 
 class ExactSum:
-    """Numbered actions: a critic has an output for each of them. States are columns, (D, B): 256 samples fill vector
+    """Discrete actions: a critic has an output for each of them. States are columns, (D, B): 256 samples fill vector
     registers, nine outputs do not."""
 
     def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:

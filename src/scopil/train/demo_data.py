@@ -55,7 +55,7 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
 
 
 def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
-    """Learners count numbered actions from 0."""
+    """Learners count discrete actions from 0."""
     if isinstance(env.action_space, gym.spaces.Discrete):
         return (actions - int(env.action_space.start)).astype(np.int32)
     return actions.astype(np.float32)

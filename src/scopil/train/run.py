@@ -87,7 +87,8 @@ class Run:
     def create(cls, folder: Path, spec: RunSpec) -> "Run":
         if (folder / "run.json").exists():
             raise ConfigError(
-                f"{folder} already holds a run: continue it with --resume {folder}, or name another folder."
+                f"{folder} already holds a run: continue it (Run.open, or scopil train --resume), or name "
+                f"another folder."
             )
         run = cls(folder, spec)
         demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())

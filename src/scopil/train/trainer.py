@@ -106,7 +106,7 @@ class Trainer:
             return
         raise DivergedError(
             f"stopped before environment step {int(state.env_steps)}: {what}. Look at the rewards and observations "
-            f"for outliers, or lower learning_rate (now {float(self.cfg.learning_rate):g})."
+            f"for outliers, or lower the learning rate."
         )
 
 
