@@ -9,7 +9,6 @@ import pytest
 
 from scopil.algos import registered
 from scopil.algos.bc import Config as Bc
-from scopil.algos.icrl import Config as Icrl
 from scopil.algos.ppo import Config as Ppo
 from scopil.algos.sac import Config as Sac
 from scopil.algos.scopil import Config as Scopil
@@ -25,7 +24,7 @@ class Small:
     widths: tuple[int, ...] = setting((4, 4), "Widths.", low=1, continuous=(8,))
     flag: bool = setting(False, "A switch.")
     free: float = setting(0.0, "Any number.")
-    top: float = setting(0.0, "At most nought.", high=0)
+    top: float = setting(0.0, "At most zero.", high=0)
 
     def problem(self) -> str | None:
         return "count 7 and flag exclude each other." if self.flag and self.count == 7 else None
@@ -128,8 +127,6 @@ def test_the_defaults_follow_the_kind_of_actions():
     assert build(Sac, {}, continuous=True).hidden == (64, 64)
     assert build(Scopil, {}, continuous=True).log_alpha_init == -2.3
     assert build(Bc, {}, continuous=True).normalise_obs
-    for cls in (Sac, Ppo, Icrl):
-        assert build(cls, {}).target_entropy is None if cls is Sac else True
 
 
 @pytest.mark.parametrize("name", sorted(registered()))
@@ -169,7 +166,7 @@ def test_the_table_for_the_docs():
     assert rows[2] == "| `rate` | `0.5` | [0, 1] | A rate. |"
     assert rows[3] == "| `bound` | `None`, continuous actions `-1.0` | ≥ -2 | A bound. |"
     assert rows[6] == "| `flag` | `False` |  | A switch. |"
-    assert rows[8] == "| `top` | `0.0` | ≤ 0 | At most nought. |"
+    assert rows[8] == "| `top` | `0.0` | ≤ 0 | At most zero. |"
     assert len(rows) == 2 + len(settings(Small))
     assert markdown_table(Small).endswith("|\n")
 
