@@ -87,7 +87,7 @@ def trained(ids, kind) -> Agent:
 
 @pytest.fixture(scope="module")
 def observations() -> np.ndarray:
-    return np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
+    return np.random.default_rng(0).uniform(-30, 30, (64, 2)).astype(np.float32)
 
 
 def leaves(agent: Agent) -> list[bytes]:
