@@ -305,7 +305,7 @@ def test_settings_are_refused_in_words_of_the_api(ids):
         ({"replay_size": 10}, "replay_size 10 is smaller than batch_size"),
     ):
         with pytest.raises(ConfigError, match=said) as refused:
-            scopil.SAC(ids["numbered"], **wrong)
+            scopil.SAC(ids["numbered"], **dict[str, Any](wrong))
         assert "--" not in str(refused.value)
 
 
@@ -387,6 +387,7 @@ def test_a_saved_policy_carries_its_statistics(saved, kind):
     if kind == "numbered":
         assert stats is None
     else:  # of a sign and of a clock that shows 0 and 1
+        assert stats is not None
         np.testing.assert_allclose(stats.mean, [0.0, 0.5], atol=0.2)
         np.testing.assert_allclose(stats.var, [1.0, 0.25], atol=0.1)
 

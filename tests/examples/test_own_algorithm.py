@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -54,7 +55,7 @@ def test_it_is_short_and_imports_public_names_only():
 
 
 @pytest.fixture(scope="module")
-def alone(own: ModuleType, tmp_path_factory) -> scopil.Run:
+def alone(own: ModuleType, tmp_path_factory) -> Iterator[scopil.Run]:
     """An undisturbed run; all runs here share its loop."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "STRETCH", 200)

@@ -53,10 +53,14 @@ def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
     """An agent whose policy is as training might leave it: no zeros, no ones, nothing symmetric."""
     agent, rng = cls(lambda: walk(space), seed=5, hidden=(16, 8), **config), np.random.default_rng(3)
 
-    def shake(leaf: Any) -> Any:
-        return leaf + jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype)
-
     policy = agent.policy
+    size = (
+        4.0 if isinstance(policy.network, GaussianNet) else 1.0
+    )  # tanh inside: so that actions reach their bounds
+
+    def shake(leaf: Any) -> Any:
+        return leaf + jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype)
+
     stats = policy.normaliser
     if stats is not None:
         stats = RunningStats(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.samples)
@@ -158,7 +162,8 @@ def test_the_jax_program_says_what_jax_says(agent, tmp_path):
     program = jax_export.deserialize(bytearray(path.read_bytes()))
     for rows in (1, 7):
         given = inputs(agent.policy.head, rows)
-        found = {k: np.asarray(v) for k, v in program.call(given["obs"], given["noise"]).items()}
+        answer: Any = program.call(given["obs"], given["noise"])
+        found = {k: np.asarray(v) for k, v in answer.items()}
         assert_alike(found, in_jax(agent.policy, given))
     said = json.loads((tmp_path / "policy.jaxexport.json").read_text())
     assert said["platforms"] == list(program.platforms) == ["cpu", "cuda", "rocm", "tpu"]
@@ -175,7 +180,7 @@ def test_gumbel_noise_draws_from_the_policy(numbered, tmp_path):
     path = numbered.to_onnx(tmp_path / "policy.onnx")
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     n, rng = 20_000, np.random.default_rng(0)
-    obs = np.tile(np.float32([[0.1, 0.2]]), (n, 1))
+    obs = np.tile(np.array([[0.1, 0.2]], np.float32), (n, 1))
     drawn, logits = session.run(
         ["sampled_action", "logits"], {"obs": obs, "noise": rng.gumbel(size=(n, 4)).astype(np.float32)}
     )
@@ -193,7 +198,7 @@ def test_the_files_run_without_scopil(numbered, tmp_path):
 import sys
 sys.modules["scopil"] = sys.modules["equinox"] = None
 import numpy as np, onnxruntime
-obs, noise = np.float32([[0.1, 0.2], [30.0, -4.0]]), np.zeros((2, 4), np.float32)
+obs, noise = np.array([[0.1, 0.2], [30.0, -4.0]], np.float32), np.zeros((2, 4), np.float32)
 session = onnxruntime.InferenceSession("policy.onnx", providers=["CPUExecutionProvider"])
 print(session.run(["action"], {"obs": obs, "noise": noise})[0].tolist())
 assert "jax" not in sys.modules
@@ -204,7 +209,7 @@ print(program.call(obs, noise)["action"].tolist())
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    predicted = numbered.act_numpy(np.float32([[0.1, 0.2], [30.0, -4.0]])).tolist()
+    predicted = numbered.act_numpy(np.array([[0.1, 0.2], [30.0, -4.0]], np.float32)).tolist()
     assert out.stdout.split("\n")[:2] == [str(predicted)] * 2
 
 

@@ -78,7 +78,8 @@ def spec(env: str, **changes) -> RunSpec:
         "eval_every": 10**9,
         "checkpoint_every": STRETCH,
     }
-    return RunSpec(**(fields | {"config": dict(CONFIG)} | changes))
+    fields |= {"config": dict(CONFIG)} | changes
+    return RunSpec(**fields)
 
 
 def walk_demos(episodes: int = 3) -> Demonstrations:
