@@ -23,7 +23,7 @@ class Probe(FuncEnv):
     action_space = gym.spaces.Discrete(2)
 
     def initial(self, rng, params=None):
-        return ProbeState(jnp.where(jax.random.bernoulli(rng), 1.0, -1.0), jnp.int32(0))
+        return ProbeState(jnp.where(jax.random.bernoulli(rng), jnp.float32(1), jnp.float32(-1)), jnp.int32(0))
 
     def transition(self, state, action, rng, params=None):
         return state._replace(clock=state.clock + 1)

@@ -87,7 +87,7 @@ def trained(ids, kind) -> Agent:
 
 @pytest.fixture(scope="module")
 def observations() -> np.ndarray:
-    return np.random.default_rng(0).uniform(-3, 3, (64, 2)).astype(np.float32)
+    return np.random.default_rng(0).uniform(-30, 30, (64, 2)).astype(np.float32)
 
 
 def leaves(agent: Agent) -> list[bytes]:
@@ -306,7 +306,7 @@ def test_settings_are_refused_in_words_of_the_api(ids):
         ({"replay_size": 10}, "replay_size 10 is smaller than batch_size"),
     ):
         with pytest.raises(ConfigError, match=said) as refused:
-            scopil.SAC(ids["numbered"], **wrong)
+            scopil.SAC(ids["numbered"], **dict[str, Any](wrong))
         assert "--" not in str(refused.value)
 
 

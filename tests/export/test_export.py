@@ -53,10 +53,14 @@ def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
     """An agent whose policy is as training might leave it: no zeros, no ones, nothing symmetric."""
     agent, rng = cls(lambda: walk(space), seed=5, hidden=(16, 8), **config), np.random.default_rng(3)
 
-    def shake(leaf: Any) -> Any:
-        return leaf + jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype)
-
     policy = agent.policy
+    size = (
+        4.0 if isinstance(policy.network, GaussianNet) else 1.0
+    )  # tanh inside: so that actions reach their bounds
+
+    def shake(leaf: Any) -> Any:
+        return leaf + jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype)
+
     stats = policy.normaliser
     if stats is not None:
         stats = RunningStats(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.samples)
@@ -158,7 +162,8 @@ def test_the_jax_program_says_what_jax_says(agent, tmp_path):
     program = jax_export.deserialize(bytearray(path.read_bytes()))
     for rows in (1, 7):
         given = inputs(agent.policy.head, rows)
-        found = {k: np.asarray(v) for k, v in dict(program.call(given["obs"], given["noise"])).items()}
+        answer: Any = program.call(given["obs"], given["noise"])
+        found = {k: np.asarray(v) for k, v in answer.items()}
         assert_alike(found, in_jax(agent.policy, given))
     said = json.loads((tmp_path / "policy.jaxexport.json").read_text())
     assert said["platforms"] == list(program.platforms) == ["cpu", "cuda", "rocm", "tpu"]

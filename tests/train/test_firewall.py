@@ -40,6 +40,7 @@ BEFORE_THE_WALL = {
     "algos/icrl.py": "a cost learned from demonstrations",
     "core/constraint_net.py": "the network of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
+    "train/run.py": "gives reports that learned cost, to draw it",
     "agent_settings.py": "names of the settings of these algorithms",
     # the one door
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
