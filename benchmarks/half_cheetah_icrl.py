@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from half_cheetah import ENV, demonstrations
+from scopil.studies.half_cheetah_study import ENV, demonstrations
 
 import scopil
 from scopil.files import write_atomically
