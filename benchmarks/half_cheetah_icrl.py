@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from scopil.studies.half_cheetah_study import ENV, demonstrations
 
 import scopil
 from scopil.files import write_atomically
+from scopil.studies.half_cheetah_study import ENV, demonstrations
 
 RESULTS = Path(__file__).parent / "results" / "half_cheetah_icrl.json"
 EVERY, EPISODES, FINAL_EPISODES, SECONDS = 409_600, 10, 20, 2400
