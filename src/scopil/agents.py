@@ -13,17 +13,30 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from scopil import agent_settings as accepted
-from scopil.algos import ablations, bc, find, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
+from scopil.algos import (
+    ablations,
+    bc,
+    icrl,
+    is_stand_in,
+    ppo,
+    ppo_dgd,
+    ppo_lagrangian,
+    registered,
+    sac,
+    sac_lagrangian,
+    scopil,
+    stand_in,
+)
 from scopil.algos.base import Algorithm, head_for, spaces_of
-from scopil.config import build, settings
-from scopil.core.heads import Head
+from scopil.config import build, checked_seed, settings
+from scopil.core.heads import DiscreteHead, Head
 from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
 from scopil.envs.base import BatchEnv
@@ -34,11 +47,11 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import Rules, with_rules
-from scopil.policy import NumpyPolicy, Policy, read_policy
+from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
 from scopil.train.loop import make_loop
 from scopil.train.run import Run, save_learner
 from scopil.train.trainer import Trainer, TrainStatus
-from scopil.treefile import load_tree, read_note
+from scopil.treefile import as_tree, branch, read_arrays
 
 Callback = Callable[[TrainStatus], bool | None]
 
@@ -52,29 +65,34 @@ class Agent:
             a JAX environment (`FuncEnv`).
         demos: anything that `scopil.load_demos` takes. Without demonstrations an agent can play, and learn if its
             algorithm needs none.
-        seed: of everything random.
+        seed: of networks, environments, batches and sampled actions.
         **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
     """
 
     def __init__(self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(
+                f"algorithm = {algorithm!r}; want a scopil.Algorithm. scopil.algos.find(name) gives a registered one."
+            )
         self.algorithm = algorithm
         self.env = open_env(env)
         self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
-        self.seed = seed
+        self.seed = checked_seed(seed)
         fixed = (
             self.env.num_envs if isinstance(self.env, HostEnv) else None
         )  # a vector environment has its size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
-        if self.demos is not None or not algorithm.needs_demos:
-            make_loop(algorithm, self.env, self.demos)  # refuses what cannot be trained; compiles nothing
-        self._file: tuple[Path, int] | None = None  # a saved learner and its steps, until training goes on
-        self._kept: tuple[Any, int] | None = None  # the learner before a stretch that failed, and its steps
-        self._loaded: Policy | None = None
+        trainable = self.demos is not None or not algorithm.needs_demos
+        if trainable and not is_stand_in(algorithm):  # refuses what cannot be trained; compiles nothing
+            make_loop(algorithm, self.env, self.demos).refuse_settings(self.config)
+        self._outside: _Outside | None = (
+            None  # a learner that is not in the trainer: loaded, or saved from a failure
+        )
         self._numpy: NumpyPolicy | None = None
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(self.seed)
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -86,34 +104,33 @@ class Agent:
         return self._new_learner()
 
     def _new_learner(self) -> Any:
-        playable = self.algorithm if self.demos is not None else _without_demos(self.algorithm)
-        loop = make_loop(playable, self.env, self.demos)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
-        return jax.jit(loop.init_learner)(key, self.config)
+        return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps made so far."""
-        if self._file is not None:
-            return self._file[1]
-        if self._kept is not None:
-            return self._kept[1]
+        if self._outside is not None:
+            return self._outside.steps
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
 
     @property
     def state(self) -> Any:
-        """The algorithm's state: networks, optimisers, multipliers."""
-        if self._file is not None:
-            like = jax.eval_shape(self._new_learner)
-            return load_tree(self._file[0], like, within="learner")[0]
-        if self._kept is not None:
-            return self._kept[0]
-        return self._trainer.state.learner if self.num_timesteps > 0 else self._untrained
+        """A copy of the algorithm's state: networks, optimisers, multipliers."""
+        if self._outside is not None:
+            return self._outside.learner(self._new_learner)
+        if self.num_timesteps > 0:
+            return jax.tree.map(
+                jnp.copy, self._trainer.state.learner
+            )  # training reuses the memory of its own
+        return self._untrained
 
     @property
     def policy(self) -> Policy:
         """What acts."""
-        return self._loaded if self._loaded is not None else self.algorithm.policy(self.state)
+        loaded = None if self._outside is None else self._outside.policy
+        return loaded if loaded is not None else self.algorithm.policy(self.state)
 
     def learn(
         self, total_timesteps: int, *, progress_bar: bool = False, callback: Callback = lambda status: None
@@ -121,7 +138,7 @@ class Agent:
         """Train for further steps.
 
         Args:
-            total_timesteps: how many steps of the environment.
+            total_timesteps: how many steps of the environment. Learning begins when the replay holds one batch.
             progress_bar: whether to show progress, speed and a few metrics.
             callback: called after every stretch of a few thousand steps with a `TrainStatus` (env_steps, metrics,
                 state); returning True stops training.
@@ -130,26 +147,37 @@ class Agent:
             raise ConfigError(f"total_timesteps = {total_timesteps}; want at least 1.")
         until = self.num_timesteps + total_timesteps
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
-        if self._file is not None or self._kept is not None:
+        if self._outside is not None:
             learner, steps = self.state, self.num_timesteps
-            begun = trainer.state  # replay and environment begin anew
-            trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps))
-        self._file = self._kept = self._loaded = self._numpy = None
+            begun = trainer.state  # replay and environment begin anew, with random numbers of their own
+            key = jax.random.fold_in(begun.key, np.uint32(2**32 - 1))
+            trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
+        self._outside = None
+
+        def observe(status: TrainStatus) -> bool | None:
+            self._numpy = None  # of a policy that is out of date
+            return callback(status)
+
         try:
-            self._advance(until, progress_bar, callback)
+            self._advance(until, progress_bar, observe)
         except BaseException:
-            if trainer.env_steps == 0:  # the state is lost; the learner before this stretch is not
-                self._kept = trainer.last_good
+            if (
+                trainer.env_steps == 0 and trainer.last_good is not None
+            ):  # the state is lost; its learner is not
+                kept, steps = trainer.last_good
+                self._outside = _Outside(lambda new: kept, steps)
             raise
+        finally:
+            self._numpy = None
         return self
 
-    def _advance(self, until: int, progress_bar: bool, callback: Callback) -> None:
+    def _advance(self, until: int, progress_bar: bool, observe: Callback) -> None:
         if not progress_bar:
-            return self._trainer.advance(until, callback)
+            return self._trainer.advance(until, observe)
         from scopil.train.progress import ProgressLines
 
         with ProgressLines(self.algorithm.title, until) as lines:
-            self._trainer.advance(until, lambda status: lines(status) or callback(status))
+            self._trainer.advance(until, lambda status: lines(status) or observe(status))
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -218,7 +246,12 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
-        note = {"algorithm": self.algorithm.name, "env": self.env_id, "seed": self.seed}
+        note = {
+            "algorithm": self.algorithm.name,
+            "title": self.algorithm.title,
+            "env": self.env_id,
+            "seed": self.seed,
+        }
         note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
         save_learner(Path(path), self.algorithm, self.state, note)
 
@@ -226,11 +259,12 @@ class Agent:
         return f"{self.algorithm.title} on {self.env_id or self.env}, {self.num_timesteps:,} steps"
 
 
-def _without_demos(algorithm: Algorithm) -> Algorithm:
-    """Enough of an algorithm to look at its untrained policy."""
-    from dataclasses import replace
+class _Outside(NamedTuple):
+    """A learner that is not in a trainer."""
 
-    return replace(algorithm, wants=algorithm.wants - {"demo_batch", "demos", "demo_episodes"})
+    learner: Callable[[Callable[[], Any]], Any]  # (what makes a new one) → it
+    steps: int
+    policy: Policy | None = None
 
 
 def load(
@@ -244,30 +278,36 @@ def load(
         demos: to go on learning from a saved agent whose algorithm needs demonstrations; a run folder has its own.
         algorithm: needed when the agent's algorithm is not a registered one.
     """
-    path = Path(path)
-    final = True
+    path, final = Path(path), True
     if path.is_dir():
         run = Run.open(path, algorithm)
         if demos is None and run.demos_file.exists():
             demos = run.demos()
         path, final = run.newest_policy(), run.finished
-    policy, note = read_policy(path) if final else (None, read_note(path))
+    arrays, note = read_arrays(path)
+    name = note.get("algorithm")
+    if name is None or "config" not in note:
+        raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
+    if algorithm is not None and algorithm.name != name:
+        raise CheckpointError(f"{path} was made by {name}, not by {algorithm.name}.")
     if env is None and not note.get("env"):
         raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
-    name = note.get("algorithm")
-    if algorithm is None and name is None:
-        raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
+    algorithm = algorithm or registered().get(name)
     agent = Agent(
-        algorithm or find(str(name)),
+        algorithm or stand_in(name, note.get("title", name)),
         note["env"] if env is None else env,
         demos,
         seed=note["seed"],
-        **note["config"],
+        **(note["config"] if algorithm is not None else {}),
     )
+    policy = policy_from(arrays, note, path) if final else None
     if policy is not None:
         _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
-    agent._file, agent._loaded = (path, int(note.get("env_steps", 0))), policy
+    learner = branch(arrays, "learner")
+    agent._outside = _Outside(
+        lambda new: as_tree(learner, jax.eval_shape(new), path), int(note.get("env_steps", 0)), policy
+    )
     return agent
 
 
@@ -279,18 +319,24 @@ def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
             f"{path} sees observations of {found} numbers; the environment's have {wanted}."
         )
     have, want = policy.head, spaces.head
-    if (have.continuous, have.num_actions) != (want.continuous, want.num_actions):
+    if str(_plain(have)) != str(_plain(want)):
         raise CheckpointError(
             f"{path} chooses {_actions(have)}; the environment takes {_actions(want)}: {env.action_space}."
         )
 
 
+def _plain(head: Head) -> Any:
+    """What two heads have to agree in."""
+    if isinstance(head, DiscreteHead):
+        return head.num_actions, head.start
+    return np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
+
+
 def _actions(head: Head) -> str:
-    return (
-        f"actions of {head.num_actions} components"
-        if head.continuous
-        else f"one of {head.num_actions} actions"
-    )
+    if isinstance(head, DiscreteHead):
+        return f"one of {head.num_actions} actions counted from {head.start}"
+    low, high = _plain(head)
+    return f"actions of {head.num_actions} components between {low} and {high}"
 
 
 def policy_of(path: str | Path) -> tuple[Policy, dict[str, str]]:

@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, no_type_check
+from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_type_hints, no_type_check
 
 import jax
 
 from scopil.errors import ConfigError
 
 T = TypeVar("T")
+TYPES = (float, float | None, int, bool, tuple[int, ...])
 _SAME = object()  # the default for continuous actions is the common one
 
 
@@ -42,6 +43,17 @@ def config(cls: type[T]) -> type[T]:
     combination of settings."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     no_type_check(made.__init__)  # inside jit and vmap a `float` is an array
+    types = get_type_hints(cls)
+    for f in fields(made):
+        f.type = types[f.name]  # a name where annotations are postponed
+        if "about" not in f.metadata:
+            raise TypeError(
+                f"{cls.__name__}.{f.name} has no description; make it with setting(default, about)."
+            )
+        if f.type not in TYPES:
+            raise TypeError(
+                f"{cls.__name__}.{f.name} is a {f.type}; want one of {', '.join(map(str, TYPES))}."
+            )
     leaves = [f.name for f in fields(made) if f.type in (float, float | None)]
     static = [f.name for f in fields(made) if f.name not in leaves]
     return jax.tree_util.register_dataclass(made, data_fields=leaves, meta_fields=static)
@@ -94,10 +106,16 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{hint}")
-    lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
-    made = cls(**(known | dict(values) | lists))
+    made = cls(**(known | {name: _plain(value) for name, value in values.items()}))
     check(made)
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Python's own numbers and tuples in place of NumPy's, JAX's and lists: a config is written to files."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(one) for one in value)
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def check(cfg: Any) -> None:
@@ -113,6 +131,13 @@ def check(cfg: Any) -> None:
     problem = getattr(cfg, "problem", lambda: None)()
     if problem:
         raise ConfigError(problem)
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed as JAX and NumPy both take it."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
+        raise ConfigError(f"seed = {seed!r}; want a whole number from 0 to 2⁶³ − 1.", setting="seed")
+    return int(seed)
 
 
 def _numbers(f: Field, value: Any) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""A policy is a thing: observation statistics, a network, and a head that makes a distribution of its outputs.
+"""A policy as one value: observation statistics, a network, and a head that makes a distribution of its outputs.
 
 Training, evaluation, `predict` and export share this one object. It is a pytree, so it can be jitted, vmapped and
 saved; a file made by `save` (or by an agent, or by a run) is read back without knowing which algorithm made it.
@@ -84,7 +84,7 @@ class Policy(eqx.Module):
             "normalises": self.normaliser is not None,
         }
         if isinstance(self.head, DiscreteHead):
-            made |= {"num_actions": self.head.num_actions, "start": self.head.start}
+            made["start"] = self.head.start
         return made
 
 
@@ -101,13 +101,18 @@ def _act_numpy(
 def read_policy(path: Path) -> tuple[Policy, dict[str, Any]]:
     """The policy in a file, and the file's note."""
     arrays, note = read_arrays(path)
+    return policy_from(arrays, note, path), note
+
+
+def policy_from(arrays: dict[str, np.ndarray], note: dict[str, Any], path: Path) -> Policy:
+    """The policy among the arrays of a file."""
     try:
         like = jax.eval_shape(partial(_blank, note["form"]), jax.random.key(0))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
             f"{path} holds no policy; want a run's policy.safetensors, or a file made by agent.save or policy.save."
         ) from error
-    return as_tree(branch(arrays, "policy"), like, path), note
+    return as_tree(branch(arrays, "policy"), like, path)
 
 
 def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
@@ -118,8 +123,8 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
         raise ValueError(f"activation {form['activation']!r}")
     mlp = MLP(sizes, key, form["activation"])
     head: Head
-    if "num_actions" in form:
-        head = DiscreteHead(int(form["num_actions"]), int(form["start"]))
+    if "start" in form and not form["fixed_std"]:
+        head = DiscreteHead(sizes[-1], int(form["start"]))
     else:
         width = sizes[-1] if form["fixed_std"] else sizes[-1] // 2
         head = BoxHead(*jax.numpy.zeros((2, width), jax.numpy.float32))

@@ -19,11 +19,14 @@ from scopil.errors import CheckpointError
 from scopil.files import seal, unsealed, write_atomically
 
 FORMAT = "scopil-tree-2"
-DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "u4": "U32", "u1": "U8", "b1": "BOOL"}
+DTYPES = {
+    "f2": "F16", "f4": "F32", "f8": "F64", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64",
+    "u1": "U8", "u2": "U16", "u4": "U32", "u8": "U64", "b1": "BOOL",
+}  # fmt: skip
 
 
 def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
-    arrays = {name: _to_numpy(leaf) for name, leaf in _named(_trim(tree))}
+    arrays = {name: _to_numpy(leaf) for name, leaf in named_leaves(_trim(tree))}
     pieces = _safetensors(arrays, {"scopil": json.dumps({"format": FORMAT, "note": note})})
     try:
         write_atomically(path, *pieces, seal(*pieces))
@@ -41,6 +44,10 @@ def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> lis
     pieces, at = [], 0
     for name in order:
         array = np.ascontiguousarray(arrays[name])
+        if array.dtype.str[1:] not in DTYPES:
+            raise CheckpointError(
+                f"{name} is an array of {array.dtype}, which files cannot hold; want plain numbers."
+            )
         end = at + array.nbytes
         header[name] = {
             "dtype": DTYPES[array.dtype.str[1:]],
@@ -91,11 +98,12 @@ def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, di
 def branch(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     """The arrays below one branch of a tree: a key of a dict, or a field."""
     heads = (f"['{name}']", f".{name}")
-    return {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
+    found = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
+    return {n: a for n, a in found.items() if not n or n[0] in ".["}  # `.env` is no branch of `.env_steps`
 
 
 def as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
-    wanted = _named(like)
+    wanted = named_leaves(like)
     if odd := sorted({name for name, _ in wanted} ^ set(arrays)):
         raise CheckpointError(
             f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])})."
@@ -108,7 +116,7 @@ def as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
 
@@ -131,6 +139,9 @@ def _to_numpy(leaf: Any) -> np.ndarray:
 
 def _from_numpy(array: np.ndarray, like: Any, what: str, ring: bool) -> jax.Array:
     if _is_key(like):
+        shape = (*like.shape, *jax.eval_shape(jax.random.key_data, like).shape[len(like.shape) :])
+        if array.shape != shape or array.dtype != np.uint32:
+            raise CheckpointError(f"{what} is {array.dtype}{array.shape}; want uint32{shape}.")
         return jax.random.wrap_key_data(jnp.asarray(array))
     shape = tuple(like.shape)
     if ring and array.shape[1:] == shape[1:] and len(array) < shape[0]:

@@ -4,6 +4,7 @@ Another package adds its own through the entry-point group `scopil.algorithms`, 
 """
 
 import difflib
+import warnings
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -31,7 +32,13 @@ def registered() -> dict[str, Algorithm]:
     """Every algorithm with a name: ours, then those of installed packages."""
     found = {algorithm.name: algorithm for algorithm in _OURS}
     for point in entry_points(group="scopil.algorithms"):
-        algorithm = point.load()
+        try:
+            algorithm = point.load()
+        except Exception as error:  # another package's fault must not stop ours
+            warnings.warn(
+                f"the algorithm {point.name!r} ({point.value}) cannot be loaded: {error}.", stacklevel=2
+            )
+            continue
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(
                 f"entry point {point.name!r} ({point.value}) is a {type(algorithm).__name__}; want a scopil.Algorithm."
@@ -69,9 +76,13 @@ def stand_in(name: str, title: str) -> Algorithm:
     return made
 
 
+def is_stand_in(algorithm: Algorithm) -> bool:
+    return algorithm.config is _Nothing
+
+
 def refuse_stand_in(algorithm: Algorithm) -> None:
     """Say what to do where an algorithm has to be the real one."""
-    if algorithm.config is _Nothing:
+    if is_stand_in(algorithm):
         raise ConfigError(
             f"{algorithm.name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
             f"scopil.load(path, algorithm=...)), or install the package that registers it."
@@ -83,4 +94,4 @@ class _Nothing:
     """No settings."""
 
 
-__all__ = ["Algorithm", "find", "refuse_stand_in", "registered", "stand_in"]
+__all__ = ["Algorithm", "find", "is_stand_in", "refuse_stand_in", "registered", "stand_in"]

@@ -9,7 +9,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class TrueCost(NamedTuple):
     """What the environment reports as `cost`: for oracles, which are yardsticks. No other learner sees it."""
 
     batch: Array  # of the replay batch (B,), or of the rollout (T, N)
-    newest: Array  # of the step that every environment has just made (N,)
+    newest: Array  # of what was just collected: (N,), or the rollout's (T, N)
 
 
 class Data(NamedTuple):
@@ -81,6 +81,14 @@ class Algorithm:
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
 
     def __post_init__(self) -> None:
+        if unknown := self.wants - set(get_args(Part)):
+            raise ConfigError(
+                f"{self.name} wants {', '.join(sorted(unknown))}; there are {', '.join(get_args(Part))}."
+            )
+        if "true_cost" in self.wants and self.wants.isdisjoint({"replay", "rollout"}):
+            raise ConfigError(
+                f"{self.name} wants the true cost of steps and no steps; add replay or rollout."
+            )
         if {"replay", "rollout"} <= self.wants:
             raise ConfigError(
                 f"{self.name} wants both a replay and rollouts; an update learns from one of them."
@@ -92,7 +100,7 @@ class Algorithm:
 
     @property
     def steps_environment(self) -> bool:
-        """Cloning learns from demonstrations alone."""
+        """False for learners of demonstrations alone."""
         return not self.wants.isdisjoint({"replay", "rollout"})
 
 

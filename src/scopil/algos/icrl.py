@@ -85,7 +85,9 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def cost(state: State, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
     """c(s, a) = 1 − ζ(s, a): the learned cost, in (0, 1)."""
-    return constraint_net.cost(constraint_net.logit(state.constraint.params, obs, action))
+    return constraint_net.cost(
+        constraint_net.logit(state.constraint.params, obs, state.head.to_learner(action))
+    )
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
@@ -145,7 +147,7 @@ def backward(
     rate = cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
 
     def z(net, episodes: PaddedEpisodes) -> Float[Array, "M T"]:
-        return constraint_net.logit(net, episodes.obs, episodes.action)
+        return constraint_net.logit(net, episodes.obs, state.head.to_learner(episodes.action))
 
     z_old = z(state.constraint.params, nominal)
 

@@ -171,8 +171,8 @@ def see(state: Any, data: Data) -> Rollout:
 
 
 def watch(stats: normalise.RunningStats | None, step: Transition) -> normalise.RunningStats | None:
-    """The statistics after a rollout."""
-    return normalise.update_stats(stats, step.next_obs.reshape(-1, step.next_obs.shape[-1]))
+    """The statistics after a rollout, of every observation that was acted on."""
+    return normalise.update_stats(stats, step.obs.reshape(-1, step.obs.shape[-1]))
 
 
 def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise.ReturnScale | None]:

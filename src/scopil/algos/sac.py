@@ -30,8 +30,6 @@ from scopil.core.soft import Noise, operator, soft_value
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
-LOG_2 = math.log(2.0)  # the entropy of the uniform density on [−1, 1]
-
 
 @config
 class Config:
@@ -50,7 +48,6 @@ class Config:
         default=None,
         about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| discrete actions, −1 for each component of a "
         "continuous one (a density on [−1, 1]).",
-        low=-1000,
     )
     log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).")
     hidden: tuple[int, ...] = setting(
@@ -67,12 +64,16 @@ class Config:
     )
 
     def problem(self) -> str | None:
-        if self.replay_size % self.num_envs:
-            return (
-                f"replay_size {self.replay_size} is not a multiple of num_envs {self.num_envs}; change one."
-            )
-        if self.replay_size < self.batch_size:
-            return f"replay_size {self.replay_size} is smaller than batch_size {self.batch_size}."
+        for name in ("batch_size", "num_envs"):
+            if self.replay_size < getattr(self, name):
+                return f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}."
+        return None
+
+    def problem_with(self, head: Head) -> str | None:
+        """Of a kind of actions."""
+        most = head.num_actions * math.log(2.0) if head.continuous else math.log(head.num_actions)
+        if self.target_entropy is not None and self.target_entropy > most:
+            return f"target_entropy = {self.target_entropy:g}; no policy here has more than {most:.3g} nats."
         return None
 
 

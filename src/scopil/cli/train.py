@@ -23,6 +23,7 @@ from scopil.algos import Algorithm, find, registered
 from scopil.cli.options import option
 from scopil.config import settings
 from scopil.envs.functional import make_env
+from scopil.envs.host_vector import discrete_if_integer_box
 from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
 from scopil.report.measure_tables import print_measures
@@ -60,7 +61,7 @@ def _continuous(argv: list[str]) -> bool:
         return False
     env = make_env(named[-1])
     env.close()
-    return isinstance(env.action_space, gym.spaces.Box)
+    return isinstance(discrete_if_integer_box(env.action_space), gym.spaces.Box)
 
 
 def _options(algorithm: Algorithm, continuous: bool) -> type:

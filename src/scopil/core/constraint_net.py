@@ -23,8 +23,8 @@ def constraint_net(obs_dim: int, num_actions: int, hidden: tuple[int, ...], key:
 
 
 def logit(net: MLP, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
-    """z(s, a) from the raw observation, clipped to ±20, and the action: one-hot where actions are numbers, as it is
-    where they are vectors."""
+    """z(s, a) from the raw observation, clipped to ±20, and the action: one-hot where actions are numbers, in
+    [−1, 1] where they are vectors."""
     if jnp.issubdtype(action.dtype, jnp.integer):
         action = jax.nn.one_hot(action, net.weights[0].shape[1] - obs.shape[-1], dtype=obs.dtype)
     return net(jnp.concatenate([jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT), action], -1))[..., 0]

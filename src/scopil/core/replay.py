@@ -40,12 +40,6 @@ def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
     return unpack(replay.rows[index], like)
 
 
-def newest(replay: Replay, size: int, like: Row) -> Row:
-    """The block of `size` transitions that was added last."""
-    first = (replay.added - size) % replay.rows.shape[0]
-    return unpack(jax.lax.dynamic_slice_in_dim(replay.rows, first, size), like)
-
-
 def unpack(rows: Float[Array, "B row"], like: Row) -> Row:
     leaves, at = [], 0
     for leaf in jax.tree.leaves(like):

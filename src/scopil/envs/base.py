@@ -74,6 +74,10 @@ class BatchEnv(ABC):
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of each environment. What follows the end of an episode is undefined."""
 
+    def for_episodes(self) -> "BatchEnv":
+        """Environments to play whole episodes on from inside a training program, apart from those it trains on."""
+        return self
+
     @abstractmethod
     def refuse_faults(self) -> None:
         """Raise the error, if any, of the compiled program that has just ended."""

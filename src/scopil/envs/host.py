@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space, iterate
 from jax.experimental import io_callback
 from jaxtyping import Array, Float, Int
 
@@ -81,6 +82,7 @@ class HostEnv(BatchEnv):
         self._spare: GymEnv | None = first  # not stepped yet
         self._make_another = make_another
         self._to_close: list[GymEnv] = [first] if close_first else []
+        self._twin: HostEnv | None = None  # for whole episodes inside a training program
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
         self._tickets: dict[
@@ -182,6 +184,17 @@ class HostEnv(BatchEnv):
         if fault is not None:
             self._tickets.clear()
             raise fault
+        if self._twin is not None:
+            self._twin.refuse_faults()
+
+    def for_episodes(self) -> "HostEnv":
+        """Copies, or where none can be made the environments of training, whose episodes then begin again."""
+        if self._twin is None and self._make_another is not None:
+            try:
+                self._twin = HostEnv(self._make_another(), self._make_another, close_first=True)
+            except NoCopyError:
+                return self
+        return self if self._twin is None else self._twin
 
     def stale(self, state: EnvState) -> bool:
         return int(state.inner) != self._tickets.get(state.steps.shape[0])
@@ -276,8 +289,13 @@ class HostEnv(BatchEnv):
             rows = np.asarray(observation, np.float32)
             rest = rows.ndim - len(raw.shape)
             return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
-        flat = isinstance(observation, np.ndarray) and observation.shape[-1:] == (self.flat.size,)
-        return np.asarray(observation if flat else gym.spaces.flatten(raw, observation), np.float32)
+        if raw.contains(observation):
+            return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+        if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
+            return observation.astype(np.float32)  # flat already; its shape is checked by the caller
+        count = len(jax.tree.leaves(observation)[0])
+        single = iterate(batch_space(raw, count), observation)
+        return np.stack([np.asarray(gym.spaces.flatten(raw, one), np.float32) for one in single])
 
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""
@@ -289,6 +307,8 @@ class HostEnv(BatchEnv):
             self._training.clear()
         self._playing.clear()
         self._tickets.clear()
+        if self._twin is not None:
+            self._twin.close()
 
 
 class NoCopyError(EnvError):

@@ -16,9 +16,10 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
 from scopil.core import replay as ring
 from scopil.core.indices import uniform_indices
+from scopil.core.nets import MLP, GaussianNet
 from scopil.core.replay import Replay
 from scopil.envs.base import BatchEnv, EnvState
-from scopil.errors import EnvError
+from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
 from scopil.types import PRNGKey, Transition
@@ -33,6 +34,14 @@ class TrainState(NamedTuple):
     key: PRNGKey  # never changes; each block folds its own number in
     env_steps: Int[Array, ""]  # where no environment is stepped, gradient steps
     episode_return: Float[Array, " N"]  # of the episodes being played
+
+
+class Keys(NamedTuple):
+    """Of one block."""
+
+    collect: PRNGKey
+    update: PRNGKey
+    restart: PRNGKey
 
 
 class Costed(NamedTuple):
@@ -57,6 +66,30 @@ class Loop:
                 f'info["cost"] of every step (of a JAX environment: `cost` in its transition_info).'
             )
 
+    def refuse_settings(self, cfg: Any) -> None:
+        """Refuse a config that lacks what the wanted data need, or that does not suit the environment's actions."""
+        needed = {
+            "replay": ("replay_size", "batch_size", "num_envs"),
+            "rollout": ("rollout_steps", "num_envs"),
+        }
+        needed |= {"demo_batch": ("demo_batch_size",)}
+        for part, names in needed.items():
+            if missing := [n for n in names if self._wants(part) and not hasattr(cfg, n)]:
+                raise ConfigError(
+                    f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}."
+                )
+        spaces = spaces_of(self.env.observation_space, self.env.action_space)
+        if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
+            raise ConfigError(problem)
+        policy = jax.eval_shape(
+            lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0)
+        )
+        if not isinstance(policy, Policy) or not isinstance(policy.network, MLP | GaussianNet):
+            raise ConfigError(
+                f"{self.algorithm.name}: policy(state) is not a Policy whose network is an MLP or a GaussianNet; "
+                f"saving and export need one of these."
+            )
+
     # --- the program --------------------------------------------------------------------------------------------------
 
     def init(self, key: PRNGKey, cfg: Any) -> TrainState:
@@ -67,7 +100,10 @@ class Loop:
         return TrainState(
             learner=self.init_learner(k_learner, cfg),
             env=self.env.reset_batch(k_env, num_envs) if stepped else None,
-            replay=ring.empty(cfg.replay_size, self._kept_shape()) if self._wants("replay") else None,
+            # The ring holds whole steps of all environments.
+            replay=ring.empty(cfg.replay_size // num_envs * num_envs, self._kept_shape())
+            if self._wants("replay")
+            else None,
             key=k_run,
             env_steps=jnp.int32(0),
             episode_return=jnp.zeros(num_envs, jnp.float32),
@@ -79,7 +115,7 @@ class Loop:
 
     def warm_up(self, state: TrainState, blocks: Int[Array, ""] | int) -> TrainState:
         """Steps of all environments under the untrained policy, without learning."""
-        return jax.lax.fori_loop(0, blocks, lambda _, s: self._collect(s, self._keys(s)[0])[0], state)
+        return jax.lax.fori_loop(0, blocks, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
 
     def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
         """`blocks` times: steps of every environment, then the updates. The number of blocks is data, not structure, so
@@ -101,27 +137,26 @@ class Loop:
 
     def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One block: its update's metrics, and sums over the episodes that ended in it."""
-        k_collect, k_update = self._keys(state)
+        keys = self._keys(state)
         if not self.algorithm.steps_environment:
             state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
         elif self._wants("rollout"):
-            state, collected, episodes = self._rollout(state, cfg, k_collect)
+            state, collected, episodes = self._rollout(state, cfg, keys.collect)
         else:
-            state, collected, episodes = self._collect(state, k_collect)
+            state, collected, episodes = self._collect(state, keys.collect)
         learner, metrics = state.learner, {}
-        for k in jax.random.split(k_update, getattr(cfg, "grad_steps", 1)):
+        for k in jax.random.split(keys.update, getattr(cfg, "grad_steps", 1)):
             k_data, k_learn = jax.random.split(k)
             data = self._data(state, collected, cfg, k_data)
             learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
-        state = self._restart(state._replace(learner=learner), cfg)
+        state = self._restart(state._replace(learner=learner), cfg, keys.restart)
         return state, (metrics, episodes)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
 
-    def _keys(self, state: TrainState) -> tuple[PRNGKey, PRNGKey]:
-        k_collect, k_update = jax.random.split(jax.random.fold_in(state.key, state.env_steps))
-        return k_collect, k_update
+    def _keys(self, state: TrainState) -> Keys:
+        return Keys(*jax.random.split(jax.random.fold_in(state.key, state.env_steps), 3))
 
     # --- collecting ---------------------------------------------------------------------------------------------------
 
@@ -170,14 +205,13 @@ class Loop:
         state = state._replace(env=env, episode_return=so_far, env_steps=steps)
         return state, kept, jax.tree.map(jnp.sum, sums)
 
-    def _restart(self, state: TrainState, cfg: Any) -> TrainState:
+    def _restart(self, state: TrainState, cfg: Any, key: PRNGKey) -> TrainState:
         """Begin all episodes anew where the algorithm asks for it."""
         if self.algorithm.restart_every is None:
             return state
         assert state.env is not None
         every, block = self.algorithm.restart_every(cfg), self.block_steps(cfg)
         due = state.env_steps // every > (state.env_steps - block) // every
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.env_steps), 1)
 
         def anew(state: TrainState) -> TrainState:
             env = self.env.reset_batch(key, cfg.num_envs)
@@ -215,19 +249,20 @@ class Loop:
     def play(self, policy: Policy, key: PRNGKey, count: int) -> PaddedEpisodes:
         """Whole episodes of the sampled policy from fresh starts."""
         k_first, k_play = jax.random.split(key)
+        world = self.env.for_episodes()
 
         def step(carry, key):
             env, alive = carry
             k_act, k_step = jax.random.split(key)
             action = policy.act(env.obs, k_act)
-            after, transition = self.env.advance_batch(env, action, k_step)
+            after, transition = world.advance_batch(env, action, k_step)
             over = transition.terminated | transition.truncated
             # Beyond its end an episode may be anything, even NaN, whose gradient a mask would not stop.
             obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
             return (after, alive & ~over), PaddedEpisodes(obs, action, alive)
 
-        first = (self.env.reset_batch(k_first, count), jnp.ones(count, bool))
-        _, rows = jax.lax.scan(step, first, jax.random.split(k_play, self.env.horizon))
+        first = (world.reset_batch(k_first, count), jnp.ones(count, bool))
+        _, rows = jax.lax.scan(step, first, jax.random.split(k_play, world.horizon))
         return PaddedEpisodes(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
 
     def _kept_shape(self) -> Any:

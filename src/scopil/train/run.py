@@ -27,7 +27,7 @@ from jaxtyping import Array
 
 from scopil.algos import Algorithm, refuse_stand_in, registered, stand_in
 from scopil.algos.base import head_for
-from scopil.config import build
+from scopil.config import build, checked_seed
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
@@ -59,12 +59,14 @@ class RunSpec:
     env: str
     demos: str | None = None
     seed: int = 0
-    steps: int = 1_000_000
+    steps: int = 0  # 0: the algorithm's budget
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
     config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+        object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
         for name in ("steps", "eval_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.", setting=name)
@@ -84,7 +86,8 @@ class Run:
         self.timing = JsonLines(folder / "timing.jsonl")
 
     @classmethod
-    def create(cls, folder: Path, spec: RunSpec) -> "Run":
+    def create(cls, folder: str | Path, spec: RunSpec) -> "Run":
+        folder = Path(folder)
         if (folder / "run.json").exists():
             raise ConfigError(
                 f"{folder} already holds a run: continue it (Run.open, or scopil train --resume), or name "
@@ -100,8 +103,9 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: Path, algorithm: Algorithm | None = None) -> "Run":
-        """`algorithm` is needed for a run of an algorithm that is not registered."""
+    def open(cls, folder: str | Path, algorithm: Algorithm | None = None) -> "Run":
+        """`algorithm` is needed to go on with a run of an algorithm that is not registered."""
+        folder = Path(folder)
         try:
             note = json.loads((folder / "run.json").read_text())
             if note.pop("format", None) != FORMAT:
@@ -154,6 +158,7 @@ class Run:
 
     def learner(self) -> Any:
         """The newest state of the algorithm."""
+        refuse_stand_in(self.spec.algorithm)
         like = self._trainer(self.demos()).shape().learner
         return load_tree(self.newest_policy(), like, within="learner")[0]
 
@@ -189,6 +194,8 @@ class Run:
         """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
         Returns whether the budget is spent."""
         refuse_stand_in(self.spec.algorithm)
+        if self.finished:
+            return True
         with self._locked():
             for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
                 leftover.unlink()  # of a write that was killed

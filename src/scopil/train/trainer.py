@@ -14,13 +14,15 @@ import numpy as np
 from scopil.config import check
 from scopil.errors import DivergedError
 from scopil.train.loop import Loop
+from scopil.treefile import named_leaves
 
 # Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
 STRETCH = 5_000
 
 
 class TrainStatus(NamedTuple):
-    """What observers get after each stretch."""
+    """What observers get after each stretch. `state` is valid until the observer returns: the next stretch reuses its
+    memory."""
 
     env_steps: int
     metrics: dict[str, float]
@@ -32,6 +34,7 @@ class Trainer:
 
     def __init__(self, loop: Loop, cfg: Any, seed: int):
         check(cfg)
+        loop.refuse_settings(cfg)
         self.loop, self.cfg, self.seed = loop, cfg, seed
         block = loop.block_steps(cfg)
         self.stretch = -(-STRETCH // block) * block
@@ -62,9 +65,9 @@ class Trainer:
         self, until: int, observe: Callable[[TrainStatus], bool | None] = lambda status: None
     ) -> None:
         """Train until `until` environment steps have been made in all, or an observer returns True."""
-        self._catch_up()
         done = int(self.state.env_steps)
         while done < until:
+            self._catch_up()  # an observer may have played on the environments of training
             target = min(until, (done // self.stretch + 1) * self.stretch)
             metrics = self._stretch(-(-(target - done) // self.loop.block_steps(self.cfg)))
             done = int(self._state.env_steps)
@@ -100,8 +103,8 @@ class Trainer:
             what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif not all(jax.tree.leaves(jax.tree.map(_finite, state.learner))):
-            what = "a parameter became NaN or infinite"
+        elif bad := [name for name, leaf in named_leaves(state.learner) if not _finite(leaf)]:
+            what = f"the learner's {bad[0]} became NaN or infinite"
         else:
             return
         raise DivergedError(
