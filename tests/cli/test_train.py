@@ -97,7 +97,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(argv, message, here, capsys):
 
 def test_folders_that_will_not_do(here, capsys):
     run = untrained_run(here / "run")
-    assert "already holds a run: continue it with --resume run" in refused(["sac", "--out", "run"], capsys)
+    assert "already holds a run: continue it (Run.open, or scopil train --resume)" in refused(
+        ["sac", "--out", "run"], capsys
+    )
     assert "is not a run folder" in refused(["--resume", "none"], capsys)
     assert "want exactly one run folder" in refused(["--resume"], capsys)
     assert "want exactly one run folder" in refused(["--resume", "run", "--steps", "5"], capsys)

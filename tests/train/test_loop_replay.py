@@ -72,14 +72,14 @@ def test_the_start_fills_one_batch_and_learns_nothing(loop):
 
 
 def test_several_environments_and_gradient_steps(loop):
-    cfg = replace(CONFIG, num_envs=4, grad_steps=3)
+    cfg = replace(CONFIG, num_envs=4, grad_steps=2)
     state = loop.start(jax.random.key(0), cfg)
     before = int(state.replay.added)
     assert before == cfg.batch_size
     state, metrics = loop.run_blocks(state, cfg, BLOCKS)
     added = BLOCKS * 4
     assert int(state.replay.added) == int(state.env_steps) == before + added
-    assert int(state.learner.actor.opt.count) == int(state.learner.critics.opt.count) == BLOCKS * 3
+    assert int(state.learner.actor.opt.count) == int(state.learner.critics.opt.count) == BLOCKS * 2
 
     rows = np.asarray(state.replay.rows)[before : before + added]
     obs, action, reward, _, terminated, truncated = rows.T

@@ -185,7 +185,9 @@ def test_other_versions_are_named(interrupted):
 
 
 def test_a_folder_with_a_run_is_not_written_over(undisturbed):
-    with pytest.raises(ConfigError, match="already holds a run: continue it with --resume"):
+    with pytest.raises(
+        ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil train --resume\)"
+    ):
         Run.create(undisturbed.folder, undisturbed.spec)
 
 
