@@ -178,7 +178,7 @@ def test_foreign_files_are_refused_by_name(policies, tmp_path):
         {"sizes": [3, 1 << 40, 4]},
         {"sizes": "many"},
         {"activation": "gelu"},
-        {"num_actions": "four"},
+        {"start": "four"},
     ],
 )
 def test_a_form_that_makes_no_sense_is_refused(changes, policies, tmp_path):

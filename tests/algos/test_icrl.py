@@ -75,7 +75,8 @@ def layers(state: icrl.State) -> list[tuple[np.ndarray, np.ndarray]]:
 def pairs(played: PaddedEpisodes) -> ref.Pairs:
     rows = zip(*(np.asarray(leaf) for leaf in played))
     made = [(obs[mask].astype(np.float64), action[mask]) for obs, action, mask in rows]
-    return [(obs, a.astype(np.float64) if a.ndim > 1 else a) for obs, a in made]
+    # The network sees vectors of the box [−1, 3] in [−1, 1].
+    return [(obs, np.clip((a - 1.0) / 2.0, -1.0, 1.0) if a.ndim > 1 else a) for obs, a in made]
 
 
 def zetas(net, played: PaddedEpisodes) -> list[np.ndarray]:

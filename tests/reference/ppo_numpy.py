@@ -392,5 +392,5 @@ def update(
         grad = -excess / (1 + np.exp(-learner.x))
         learner.x = float(learner.x - s.dual_rate * grad / (np.abs(grad) + 1e-8))
         log |= {"cost/mean": steps["cost"].mean(), "dual/lambda": float(np.log1p(np.exp(learner.x)))}
-    watch(learner, steps["next_obs"].reshape(-1, steps["next_obs"].shape[-1]))
+    watch(learner, steps["obs"].reshape(-1, steps["obs"].shape[-1]))
     return log | {"policy/epochs": float(made)}

@@ -101,7 +101,7 @@ def test_a_memory_of_the_optimiser_that_is_not_finite(trainer):
     opt = learner.log_alpha.opt._replace(nu=jnp.float32(jnp.inf))
     log_alpha = learner.log_alpha._replace(opt=opt)
     trainer.state = trainer.state._replace(learner=learner._replace(log_alpha=log_alpha))
-    stops(trainer, "a parameter became NaN or infinite")
+    stops(trainer, r"the learner's \.log_alpha\.opt\.nu became NaN or infinite")
 
 
 def test_a_rate_far_too_high(trainer):

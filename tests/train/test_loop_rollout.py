@@ -83,7 +83,7 @@ def test_observation_statistics_change_between_rollouts_and_not_within_one():
             np.testing.assert_allclose(seen.obs, normalise(before, steps.obs), rtol=1e-5)
             np.testing.assert_allclose(seen.next_obs, normalise(before, steps.next_obs), rtol=1e-5)
             assert not np.allclose(seen.obs, steps.obs, atol=0.1)
-        met = np.concatenate([met, np.asarray(steps.next_obs).reshape(-1, 1)])
+        met = np.concatenate([met, np.asarray(steps.obs).reshape(-1, 1)])
         assert_statistics_of(met, state.learner.obs_stats)
         assert_sees_successors(seen, steps)
 

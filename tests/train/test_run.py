@@ -220,8 +220,12 @@ def test_demonstrations_of_something_else_are_refused(tmp_path):
 
 @pytest.mark.parametrize("field", ["steps", "eval_every", "checkpoint_every"])
 def test_counts_below_one_are_refused(field):
-    with pytest.raises(ConfigError, match=f"{field} = 0; want at least 1"):
-        spec("x", **{field: 0})
+    with pytest.raises(ConfigError, match=f"{field} = -1; want at least 1"):
+        spec("x", **{field: -1})
+
+
+def test_a_run_without_a_number_of_steps_has_the_algorithms_budget():
+    assert spec("x", steps=0).steps == spec("x").algorithm.budget
 
 
 @pytest.mark.parametrize(
