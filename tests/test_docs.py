@@ -16,7 +16,15 @@ PAGES = [
 BUDGET = re.compile(r"(learn\(|\bsteps=)[\d_]+")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+# Each page compiles a learner or two: every day those that newcomers read, the others with the slow tests.
+EVERY_DAY = ("README.md", "tutorial.md", "own_algorithm.md", "deploy.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p if p.name in EVERY_DAY else pytest.param(p, marks=pytest.mark.slow) for p in PAGES],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))

@@ -110,7 +110,7 @@ def test_a_slack_constraint_costs_nothing(solve):
     assert got.entropy == pytest.approx(free().entropy, abs=0.1)
 
 
-@pytest.mark.parametrize("shown", [-0.6, -1.0])
+@pytest.mark.parametrize("shown", [-0.6, pytest.param(-1.0, marks=pytest.mark.slow)])
 def test_a_tight_constraint_puts_the_policy_at_the_demonstrated_action(shown, solve):
     """Inside the box and at its bound, where a density would be infinite."""
     got = solve("scopil", shown=shown, slack=0.2)
@@ -149,7 +149,7 @@ def binding(shown: float, slack: float) -> Solution:
     return Solution(math.tanh(mu), entropy(mu, sigma), slack, lam)  # pyright: ignore
 
 
-@pytest.mark.parametrize("slack", [1.0, 2.0])
+@pytest.mark.parametrize("slack", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_a_binding_constraint_without_entropy_is_met_with_equality(slack, solve):
     want = binding(0.2, slack)
     got = solve("s-eic", shown=0.2, slack=slack, multiplier_lr=2e-3, multiplier_init=0.5)

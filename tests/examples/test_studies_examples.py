@@ -31,6 +31,7 @@ def test_examples_import_public_names_only(name):
     assert "import scopil." not in text
 
 
+@pytest.mark.slow
 def test_a_careful_player_keeps_the_rules_that_were_drawn(tmp_path):
     rows = script("examples/own_tray.py").main(steps=300, episodes=2, out=tmp_path)
     assert list(rows) == ["demonstrations", "SCOPIL", "SAC"]

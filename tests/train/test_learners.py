@@ -99,6 +99,7 @@ def test_no_agent_is_left_out():
 
 @both_kinds
 @pytest.mark.parametrize("cls", REWARD)
+@pytest.mark.slow
 def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *REWARD[cls])
     assert (actions(agent) > 2.0 if continuous else actions(agent) == 2).all()
@@ -109,6 +110,7 @@ def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
 @pytest.mark.parametrize(
     "cls", [pytest.param(c, marks=pytest.mark.slow) if c in ABLATIONS else c for c in IMITATORS]
 )
+@pytest.mark.slow
 def test_imitators_do_what_was_shown(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *IMITATORS[cls])
     if continuous:
@@ -119,6 +121,7 @@ def test_imitators_do_what_was_shown(cls, continuous, envs):
 
 @both_kinds
 @pytest.mark.parametrize("cls", CAREFUL)
+@pytest.mark.slow
 def test_who_sees_or_infers_the_cost_avoids_it(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *CAREFUL[cls])
     assert (actions(agent) <= LIMIT).all()
