@@ -37,8 +37,13 @@ RIM_DEPTH = 0.3  # px inside a circle for a violating start; one step from rest 
 class Pairing(NamedTuple):
     """Which starts beyond the circle have an episode on either side of it."""
 
-    nearby: float = 170.0  # px from the circle's centre at most: from further away its sides are no choice yet
+    nearby: float = (
+        170.0  # px from the circle's centre at most: from further away its sides are no choice yet
+    )
     detour: float = 1.4  # the longer way round is at most this many times the shorter one
+
+
+PAIRING = Pairing()  # of the planner's set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,9 @@ def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | N
     check_request(setting, episodes)
     made, starts = [], draw_starts(setting, seed, episodes)
     for planned in starts:
-        actions = plan(_planner(setting, planned.side), MarbleMaze(SETTINGS[setting]).initial_at(planned.start))
+        actions = plan(
+            _planner(setting, planned.side), MarbleMaze(SETTINGS[setting]).initial_at(planned.start)
+        )
         made.append(replay(setting, planned, actions))
         if progress is not None:
             progress(len(made), episodes)
@@ -95,7 +102,7 @@ def as_set(
     starts: list[PlannedStart],
     episodes: list[Episode],
     about: dict[str, Any],
-    pairing: Pairing = Pairing(),
+    pairing: Pairing = PAIRING,
 ) -> Demonstrations:
     """Episodes from planned starts as a set; `about` is told what follows from the starts."""
     constraints = SETTINGS[setting].constraints
@@ -116,9 +123,7 @@ def as_set(
     )
 
 
-def draw_starts(
-    setting: str, seed: int, episodes: int, pairing: Pairing = Pairing()
-) -> list[PlannedStart]:
+def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRING) -> list[PlannedStart]:
     """The starts of a set: the environment's own, single or in pairs, then those that violate a rule."""
     recipe, params = RECIPES[setting], SETTINGS[setting]
     violating = min(recipe.violating, episodes // 2)
@@ -133,7 +138,7 @@ def draw_starts(
     return wanted + [PlannedStart(start) for start in _rim_starts(params, seed, violating)]
 
 
-def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = Pairing()) -> bool:
+def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) -> bool:
     """Whether the circle lies between start and hole, so that a person might pass it on either side."""
     params = SETTINGS[setting]
     centre = np.array([_circles(params)[0].x, _circles(params)[0].y])

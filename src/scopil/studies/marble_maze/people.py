@@ -21,21 +21,22 @@ all the same, or that takes too long, is played again.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
-from scopil.errors import ConfigError, ScopilError
+from scopil.errors import ScopilError
 from scopil.files import write_atomically
 from scopil.studies.marble_maze import SETTINGS, MarbleMaze, physics
-from scopil.studies.marble_maze.constraints import Constraint, min_margin
+from scopil.studies.marble_maze.constraints import min_margin
 from scopil.studies.marble_maze.generate import (
+    PAIRING,
     Pairing,
     PlannedStart,
     Progress,
@@ -85,10 +86,12 @@ class Crowd:
     high: Habit
     seed: int  # of the shipped set
     players: int = 10
-    pairing: Pairing = Pairing()
+    pairing: Pairing = PAIRING
 
 
-def _crowd(clearance: tuple[float, float], speed: tuple[float, float], detour: float, **settings: Any) -> Crowd:
+def _crowd(
+    clearance: tuple[float, float], speed: tuple[float, float], detour: float, **settings: Any
+) -> Crowd:
     """What depends on the tray is given; hands are the same everywhere."""
     low = Habit(
         clearance=clearance[0],
@@ -107,35 +110,36 @@ def _crowd(clearance: tuple[float, float], speed: tuple[float, float], detour: f
         clearance=clearance[1],
         speed=speed[1],
         lean=0.3,
-        late=0.4,
+        late=0.3,
         delay=1.5,
-        hold=0.3,
+        hold=0.2,
         slip=0.06,
         mend=1.0,
-        correction=0.04,
-        let_go=0.3,
+        correction=0.08,
+        let_go=0.1,
         detour=detour,
     )
     return Crowd(low=low, high=high, **settings)
 
 
 CROWDS = {
-    "simple": _crowd((6.0, 18.0), (2.2, 4.6), 0.2, seed=1),
-    "multiple": _crowd((4.0, 10.0), (1.3, 3.2), 0.2, seed=1),
-    "two-modes": _crowd((6.0, 18.0), (1.7, 3.6), 0.2, seed=1, pairing=Pairing(nearby=130.0, detour=1.8)),
+    "simple": _crowd((6.0, 18.0), (2.2, 4.6), 0.12, seed=2),
+    "multiple": _crowd((4.0, 10.0), (0.9, 3.3), 0.12, seed=2),
+    "two-modes": _crowd((6.0, 18.0), (1.5, 4.0), 0.25, seed=2, pairing=Pairing(nearby=115.0, detour=1.8)),
 }
 
 
 def draw_crowd(setting: str, seed: int) -> tuple[Habit, ...]:
-    """The players of a set. Each field is spread evenly between the crowd's two habits (a Latin hypercube), clearance, speed
-    and lean on a logarithmic scale, so that every crowd has its careful, its quick and its clumsy players."""
+    """The players of a set. Each field is spread evenly between the crowd's two habits (a Latin hypercube), clearance,
+    speed and lean on a logarithmic scale, so that every crowd has its careful, its quick and its clumsy players."""
     crowd, rng = CROWDS[setting], np.random.default_rng([seed, 0])
     drawn = {}
     for name in (f.name for f in fields(Habit)):
         low, high = getattr(crowd.low, name), getattr(crowd.high, name)
         share = (rng.permutation(crowd.players) + rng.uniform(size=crowd.players)) / crowd.players
-        scaled = name in ("clearance", "speed", "lean")
-        drawn[name] = np.round(low * (high / low) ** share if scaled else low + share * (high - low), 3).tolist()
+        by_ratio = name in ("clearance", "speed", "lean")
+        values = low * (high / low) ** share if by_ratio else low + share * (high - low)
+        drawn[name] = np.round(values, 3).tolist()
     return tuple(Habit(**{name: values[i] for name, values in drawn.items()}) for i in range(crowd.players))
 
 
@@ -147,12 +151,10 @@ class Taste(NamedTuple):
 
     planners: tuple[TrayPlanner, ...]
 
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        return self.planners[0].constraints
 
-
-def make_taste(setting: str, habit: Habit, side: str | None, place: tuple[float, float] | None = None) -> Taste:
+def make_taste(
+    setting: str, habit: Habit, side: str | None, place: tuple[float, float] | None = None
+) -> Taste:
     """`side`: of the first circle, None for either. `place`: where to go instead of the hole."""
     params = SETTINGS[setting] if place is None else SETTINGS[setting]._replace(hole=place)
     care = Care(
@@ -182,7 +184,7 @@ def wished(taste: Taste, state: MarbleState) -> list[int] | None:
 
 @jax.jit
 def _after(planner: TrayPlanner, state: MarbleState, action: Int[Array, ""]):
-    """The state after an action, whether the ball is in the hole, and whether the action kept the planner's clearance."""
+    """The state after an action, whether the ball is in the hole, and whether the planner's clearance was kept."""
     after = physics.step(state, action, planner.hole)
     before, now = (margins(planner.constraints, s.position) for s in (state, after))
     kept = jnp.all(now >= jnp.clip(before, 0.0, planner.care.clearance))
@@ -201,11 +203,11 @@ def _towards(via: Taste | None, taste: Taste, state: MarbleState) -> list[int]:
 
 
 class Played(NamedTuple):
-    """An attempt at an episode: its actions, and how many of them were `wish`, `late`, … None: why it was given up."""
+    """An attempt at an episode."""
 
     actions: np.ndarray
-    kinds: Counter
-    spoilt: str | None = None
+    kinds: Counter  # how many of them were `wish`, `late`, …
+    spoilt: str | None = None  # why it was given up
 
 
 @dataclass
@@ -215,10 +217,13 @@ class Hand:
     intent: int = 0  # the keys it means to have down
     held: int = 0  # steps that they stay down yet
     take_back: tuple[int, int] | None = None  # axis and key that undo a wrong key
-    gone: list[bool | None] = field(default_factory=lambda: [None, None])  # per axis at its stop: whether let go
+    # Per axis that stands at its stop: whether the key was let go; None elsewhere.
+    gone: list[bool | None] = field(default_factory=lambda: [None, None])
 
 
-def play_episode(setting: str, habit: Habit, planned: PlannedStart, rng: np.random.Generator, taste: Taste) -> Played:
+def play_episode(
+    setting: str, habit: Habit, planned: PlannedStart, rng: np.random.Generator, taste: Taste
+) -> Played:
     state = MarbleMaze(SETTINGS[setting]).initial_at(planned.start)
     place = draw_place(taste, planned.start, rng) if rng.uniform() < habit.detour else None
     via = None if place is None else make_taste(setting, habit, planned.side, place)
@@ -232,7 +237,7 @@ def play_episode(setting: str, habit: Habit, planned: PlannedStart, rng: np.rand
         if not ahead:
             return Played(np.array(actions), kinds, "no lawful way left")
         wish = ahead.pop(0)
-        intent, kind = decide(habit, hand, wish, state, rng, lambda action: keeps_lawful(taste, state, action))
+        intent, kind = decide(habit, hand, wish, state, rng, partial(keeps_lawful, taste, state))
         kinds[kind] += 1
         if np.any(tilt_after(state, intent) != tilt_after(state, wish)):
             ahead = []
@@ -251,48 +256,51 @@ def decide(
     rng: np.random.Generator,
     lawful: Callable[[int], bool],
 ) -> tuple[int, str]:
-    """The keys that the hand means to press, and why; see the top of this file."""
-    before, level = hand.intent, np.asarray(state.tilt) == 0
-    turn, differs = ACTIONS[wish], lambda action: np.any(tilt_after(state, action) != tilt_after(state, wish))
-    options: list[tuple[int, str]] = []
+    """The keys that the hand means to press, and why; see the top of this file. Changes the hand."""
+    action, kind = impulse(habit, hand, wish, state, rng)
+    still_held, before = max(hand.held - 1, 0), hand.intent
+    differs = np.any(tilt_after(state, action) != tilt_after(state, wish))
+    if differs and not lawful(action):
+        action, kind, still_held, differs = wish, "wish", 0, False
+    hand.intent, hand.held, hand.take_back = action, still_held, None
+    if not differs:
+        if action != before:
+            hand.held = _further_steps(habit.hold, rng)
+        return action, "taken back" if kind == "taken back" else "wish"
+    if kind == "late":
+        hand.held = _further_steps(1 - 1 / habit.delay, rng)
+    elif kind == "correction" or (kind == "slip" and rng.uniform() < habit.mend):
+        gap = tilt_after(state, wish) - tilt_after(state, action)
+        axis = int(np.argmax(gap != 0))
+        hand.take_back = axis, int(np.sign(gap[axis]))
+    elif kind == "slip":
+        hand.held = 1 + _further_steps(0.5, rng)
+    return action, kind
+
+
+def impulse(
+    habit: Habit, hand: Hand, wish: int, state: MarbleState, rng: np.random.Generator
+) -> tuple[int, str]:
+    """The keys that the player would press without a thought of what they do."""
     if hand.take_back is not None:
-        options.append((_with(wish, *hand.take_back), "taken back"))
-    elif hand.held > 0:
-        options.append((before, "held"))
-    else:
-        chance = rng.uniform()
-        if chance < habit.slip:
-            wrong = [_with(wish, axis, key) for axis in (0, 1) for key in (-1, 0, 1) if key != turn[axis]]
-            options.append((int(rng.choice([w for w in wrong if differs(w)])), "slip"))
-        elif chance < habit.slip + habit.correction and np.any(level & (turn == 0)):
-            axis = int(rng.choice(np.flatnonzero(level & (turn == 0))))
-            options.append((_with(wish, axis, int(rng.choice([-1, 1]))), "correction"))
-        elif differs(before) and rng.uniform() < habit.late:
-            options.append((before, "late"))
-    hand.take_back, held = None, max(hand.held - 1, 0)
-    hand.held = 0
-    for action, kind in options:
-        if not differs(action):
-            hand.held, hand.intent = held, action
-            return action, "wish"
-        if not lawful(action):
-            continue
-        noticed = kind == "correction" or (kind == "slip" and rng.uniform() < habit.mend)
-        if noticed:
-            axis = int(np.argmax(ACTIONS[action] != turn))
-            gap = tilt_after(state, wish)[axis] - tilt_after(state, action)[axis]
-            hand.take_back = axis, int(np.sign(gap))
-        hand.held = {
-            "held": held,
-            "late": int(rng.geometric(1 / habit.delay)) - 1,
-            "slip": 0 if noticed else int(rng.geometric(0.5)),
-        }.get(kind, 0)
-        hand.intent = action
-        return action, kind
-    if wish != before:
-        hand.held = int(rng.geometric(1 - habit.hold)) - 1
-    hand.intent = wish
+        return _with(wish, *hand.take_back), "taken back"
+    if hand.held > 0:
+        return hand.intent, "held"
+    chance, turn, wanted = rng.uniform(), ACTIONS[wish], tilt_after(state, wish)
+    if chance < habit.slip:
+        near = [_with(wish, axis, key) for axis in (0, 1) for key in (-1, 0, 1)]
+        return int(rng.choice([a for a in near if np.any(tilt_after(state, a) != wanted)])), "slip"
+    idle = np.flatnonzero((np.asarray(state.tilt) == 0) & (turn == 0))
+    if chance < habit.slip + habit.correction and len(idle):
+        return _with(wish, int(rng.choice(idle)), int(rng.choice([-1, 1]))), "correction"
+    if np.any(tilt_after(state, hand.intent) != wanted) and rng.uniform() < habit.late:
+        return hand.intent, "late"
     return wish, "wish"
+
+
+def _further_steps(probability: float, rng: np.random.Generator) -> int:
+    """How often something goes on that goes on with a given probability each time: p / (1 − p) on average."""
+    return int(rng.geometric(1 - probability)) - 1
 
 
 def keeps_lawful(taste: Taste, state: MarbleState, action: int) -> bool:
@@ -407,7 +415,9 @@ def play_library(progress: Callable[[str, int, int], None] | None = None) -> Non
         path = store.LIBRARY / f"{demos.name}.npz"
         data = store.to_bytes(demos)
         write_atomically(path, data)
-        write_atomically(path.with_suffix(".md"), people_card(demos, data, predictability(demos)).encode())
+        sets = demos, store.load_demos(f"marble-maze/{setting}-v1")
+        card = people_card(demos, data, *(predictability(one) for one in sets))
+        write_atomically(path.with_suffix(".md"), card.encode())
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from scopil.agents import BC
+from scopil.agents import BC, Agent
 from scopil.demos.dataset import Demonstrations
+from scopil.envs.registration import IDS
 from scopil.studies.marble_maze import SETTINGS, MarbleMaze
 from scopil.studies.marble_maze.generate import RECIPES, closing
 from scopil.studies.marble_maze.people import Taste, step_along, tilt_after, wished
@@ -20,7 +22,9 @@ GRADIENT_STEPS = 5000
 
 class Predictability(NamedTuple):
     differing: float  # share of steps with another action than the careful planner's choice in the same state
-    differing_tilt: float  # the same, but only where the tray ends up otherwise: at its stop a key may be let go
+    differing_tilt: (
+        float  # the same, but only where the tray ends up otherwise: at its stop a key may be let go
+    )
     nll: float  # nats per step: cloning on held-out episodes
     accuracy: float  # share of held-out steps where cloning's most likely action was taken
     train_nll: float  # nats per step: cloning on the episodes it was given
@@ -33,23 +37,24 @@ def predictability(demos: Demonstrations) -> Predictability:
         replace(demos, episodes=tuple(demos.episodes[i] for i in sorted(chosen)))
         for chosen in (order[:-HELD_OUT], order[-HELD_OUT:])
     )
-    agent = BC(demos.env_id, given, seed=SEED).learn(GRADIENT_STEPS)
+    agent = BC(IDS[demos.about["setting"]], given, seed=SEED).learn(GRADIENT_STEPS)
     nll, accuracy = _scores(agent, held_out)
     return Predictability(*differences(demos), nll, accuracy, _scores(agent, given)[0])
 
 
-def _scores(agent: BC, demos: Demonstrations) -> tuple[float, float]:
-    pi = agent.policy.distribution(demos.observations)
-    return float(-np.mean(pi.log_prob(demos.actions))), float(
-        np.mean(np.asarray(agent.policy.act(demos.observations)) == demos.actions)
-    )
+def _scores(agent: Agent, demos: Demonstrations) -> tuple[float, float]:
+    obs, actions = jnp.asarray(demos.observations), jnp.asarray(demos.actions)
+    pi = agent.policy.distribution(obs)
+    return float(-jnp.mean(pi.log_prob(actions))), float(jnp.mean(agent.policy.act(obs) == actions))
 
 
 def differences(demos: Demonstrations) -> tuple[float, float]:
     """Shares of steps at which the careful planner, asked anew at every state, would do something else."""
     setting = demos.about["setting"]
     care, params = replace(RECIPES[setting].care, beam=BEAM), SETTINGS[setting]
-    sides = {i: side for pair in demos.about.get("paired_episodes", []) for i, side in zip(pair, ("left", "right"))}
+    sides = {
+        i: side for pair in demos.about.get("paired_episodes", []) for i, side in zip(pair, ("left", "right"))
+    }
     tastes = {}
     for side in {None, *sides.values()}:
         own = make_planner(params, care, closing(setting, side))
