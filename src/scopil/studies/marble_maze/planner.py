@@ -31,14 +31,18 @@ PATIENCE = 1.0  # in steps: search on until the best open plan looks this much w
 class Care:
     """How careful the planner is. Costs are in steps: 1 is the price of one more step."""
 
-    clearance: float | Array  # px to every constraint at every step; an episode that starts nearer moves away first
+    clearance: (
+        float | Array
+    )  # px to every constraint at every step; an episode that starts nearer moves away first
     speed: float | Array  # px per update it is comfortable with
     comfort: float | Array  # px; nearer to a constraint than this costs
     near_cost: float | Array = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
     speed_cost: float | Array = 8.0  # per step at twice the comfortable speed, growing as a square
     tilt_cost: float | Array = 0.02  # per step and axis that stands tilted
     turn_cost: float | Array = 0.2  # per axis that goes from level to full tilt or back
-    graze_cost: float | Array = 2.0  # for falling in over the very rim, growing as a square from 0 through the middle
+    graze_cost: float | Array = (
+        2.0  # for falling in over the very rim, growing as a square from 0 through the middle
+    )
     beam: int = 3000
     max_steps: int = 120
 

@@ -15,7 +15,7 @@ from scopil.studies.marble_maze.people import Taste, step_along, tilt_after, wis
 from scopil.studies.marble_maze.planner import make_planner
 
 BEAM = 400  # candidates of the planner that is compared with
-HELD_OUT = 8  # episodes, the last of a permutation by SEED
+FOLDS = 5  # of 40 episodes: 8 are held out each time
 SEED = 0
 GRADIENT_STEPS = 5000
 
@@ -25,21 +25,27 @@ class Predictability(NamedTuple):
     differing_tilt: (
         float  # the same, but only where the tray ends up otherwise: at its stop a key may be let go
     )
-    nll: float  # nats per step: cloning on held-out episodes
+    nll: float  # nats per step: cloning on held-out episodes, mean over folds
     accuracy: float  # share of held-out steps where cloning's most likely action was taken
     train_nll: float  # nats per step: cloning on the episodes it was given
+    nll_range: tuple[float, float]  # of `nll` over folds
 
 
 def predictability(demos: Demonstrations) -> Predictability:
     """Of a set made by the planner or by people."""
     order = np.random.default_rng(SEED).permutation(len(demos))
-    given, held_out = (
-        replace(demos, episodes=tuple(demos.episodes[i] for i in sorted(chosen)))
-        for chosen in (order[:-HELD_OUT], order[-HELD_OUT:])
-    )
-    agent = BC(IDS[demos.about["setting"]], given, seed=SEED).learn(GRADIENT_STEPS)
-    nll, accuracy = _scores(agent, held_out)
-    return Predictability(*differences(demos), nll, accuracy, _scores(agent, given)[0])
+    by_fold = []
+    for fold in range(FOLDS):
+        held_out = set(order[fold::FOLDS].tolist())
+        given, other = (
+            replace(demos, episodes=tuple(e for i, e in enumerate(demos) if (i in held_out) is out))
+            for out in (False, True)
+        )
+        agent = BC(IDS[demos.about["setting"]], given, seed=SEED).learn(GRADIENT_STEPS)
+        by_fold.append((*_scores(agent, other), _scores(agent, given)[0]))
+    nll, accuracy, train_nll = np.mean(by_fold, axis=0).tolist()
+    over_folds = [scores[0] for scores in by_fold]
+    return Predictability(*differences(demos), nll, accuracy, train_nll, (min(over_folds), max(over_folds)))
 
 
 def _scores(agent: Agent, demos: Demonstrations) -> tuple[float, float]:

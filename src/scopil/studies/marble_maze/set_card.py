@@ -29,9 +29,11 @@ again:
     scopil demos generate {setting} --player people --seed {seed} --out {file}
 """
 
-_NOISE = """{all:.1f} % of the steps were not what the player itself wanted ({own}), and {back:.1f} % took such
-a key back. Cloning is `scopil.BC` with 5000 gradient steps on 32 of the episodes; the smallest negative log-likelihood
-is 0, that of random keys 2.20 nats per step. The careful planner is asked anew in every state.
+_NOISE = """{all:.1f} % of the steps were not what the player itself wanted
+({own}), and {back:.1f} % took such a key back.
+Cloning is `scopil.BC` with 5000 gradient steps on 32 episodes, judged by the negative log-likelihood of the other 8:
+means over five such folds. Keys drawn evenly would have 2.20 nats per step. The careful planner is asked anew in every
+state, so that differences of taste count as well as mistakes.
 
 """
 
@@ -140,15 +142,17 @@ def _noise(demos: Demonstrations, found: "Predictability", planner: "Predictabil
     rows = {
         "steps with another action than the careful planner's choice in that state, %": "differing",
         "the same, where the tray ends up otherwise (at its stop a key may be let go), %": "differing_tilt",
-        "cloning, nats per step on the 8 held-out episodes": "nll",
+        "cloning, nats per step on held-out episodes": "nll",
         "cloning, nats per step on the 32 episodes it was given": "train_nll",
         "held-out steps where cloning's most likely action was taken, %": "accuracy",
     }
     lines = ["| | this set | the planner's set |", "|---|---|---|"]
+    ranges = ("{:.2f} to {:.2f}".format(*one.nll_range) for one in (found, planner))
+    last = f"| the same, over folds | {' | '.join(ranges)} |"
     for what, key in rows.items():
         cells = (getattr(one, key) for one in (found, planner))
         show = (f"{100 * v:.1f}" if what.endswith("%") else f"{v:.2f}" for v in cells)
-        lines.append(f"| {what} | {' | '.join(show)} |")
+        lines += [f"| {what} | {' | '.join(show)} |", *([last] if key == "nll" else [])]
     return (
         _NOISE.format(all=sum(unplanned.values()), own=own, back=shares.get("taken back", 0.0))
         + "\n".join(lines)
