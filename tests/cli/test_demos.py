@@ -15,6 +15,7 @@ from scopil.demos.minari import from_minari, to_minari
 from scopil.envs.functional import compile_env
 from scopil.evaluate.episodes import replay
 from scopil.studies.marble_maze import generate as planner
+from scopil.studies.marble_maze import people
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,15 @@ def test_show_sets_a_marble_set_beside_the_paper_and_draws_it(capsys, marble, he
     assert rows["reward per episode"][:4] == [f"{f(rewards):.2f}" for f in (np.mean, np.std, np.min, np.max)]
     assert rows["steps per episode"][4:] == ["21.25", "8.62"]  # the paper's Table 1
     assert "violations: " in out
+    beside = {line.split()[0]: line.split()[1:] for line in out.splitlines()[-5:]}
+    assert beside["pairs"] == ["850", "869", str(store.load_demos("marble-maze/simple-people-v1").pairs)]
+    assert beside["steps"][:6] == ["21.25", "±", "8.62", "21.73", "±", "5.85"]
+
+
+def test_show_gives_the_range_of_every_habit(capsys, monkeypatch):
+    monkeypatch.setattr(demo_checks, "replay_env", lambda demos: None)  # shown above; compiling takes seconds
+    assert main(["demos", "show", "marble-maze/multiple-people-v1"]) == 0
+    assert "players: 10: clearance 4." in printed(capsys)
 
 
 def test_show_counts_violations(capsys, marble):
@@ -106,7 +116,11 @@ def test_show_refuses(capsys, marble):
 # --- generate ----------------------------------------------------------------------------------------------------
 
 
-def test_generate_writes_what_the_planner_made(capsys, marble, monkeypatch, here):
+@pytest.mark.parametrize(
+    ("module", "function", "player"),
+    [(planner, "generate", []), (people, "play_set", ["--player", "people"])],
+)
+def test_generate_writes_what_was_played(module, function, player, capsys, marble, monkeypatch, here):
     asked = []
 
     def fake(setting, seed, episodes, progress):
@@ -115,10 +129,10 @@ def test_generate_writes_what_the_planner_made(capsys, marble, monkeypatch, here
             progress(i + 1, episodes)
         return marble
 
-    monkeypatch.setattr(planner, "generate", fake)
+    monkeypatch.setattr(module, function, fake)
     monkeypatch.setattr(demo_checks, "replay_env", lambda demos: None)  # shown above; compiling takes seconds
     argv = ["demos", "generate", "simple", "--seed", "5", "--episodes", "3", "--out", "deep/er/mine.npz"]
-    assert main(argv) == 0
+    assert main(argv + player) == 0
     assert asked == [("simple", 5, 3)]
     assert (here / "deep/er/mine.npz").read_bytes() == store.to_bytes(marble)
     assert "written: deep/er/mine.npz" in printed(capsys)

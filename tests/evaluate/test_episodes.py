@@ -13,6 +13,7 @@ from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.demos import store
 from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.episodes import player, replay
 from scopil.evaluate.starts import demonstrated_starts, demos_for, starts_from, states_at, unseen_starts
@@ -180,3 +181,5 @@ def test_the_shipped_set_of_an_environment():
     shipped = demos_for(ENV_ID)
     assert shipped is not None
     assert shipped.env_id == ENV_ID
+    for setting, env_id in IDS.items():  # the planner's, not the people's
+        assert demos_for(env_id).name == f"marble-maze/{setting}-v1"  # type: ignore[union-attr]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -75,8 +75,7 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
     console = _console()
     console.print(f"{demos.name}  ({demos.env_id or 'no environment named'})", style="bold")
     for key, value in demos.about.items():
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        console.print(f"  {key}: {text}", soft_wrap=True)
+        console.print(f"  {key}: {_brief(value)}", soft_wrap=True)
     console.print()
     console.print(_statistics(demos, None if env is None else env.offer("measures"), episodes))
     terminated = 100 * np.mean([e.terminated for e in demos])
@@ -85,9 +84,41 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
         console.print("not replayed: that needs starts and an environment that can start at them")
     else:
         console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
+    if (known := _table_1(demos.env_id)) is not None:
+        console.print()
+        console.print(known)
     if draw is not None:
         draw(episodes)
         console.print(f"drawn: {plot}", soft_wrap=True)
+
+
+def _brief(value: Any) -> Any:
+    """Provenance on a line: of many alike (players) only what is known of each, and the range."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value):
+        ranges = (f"{k} {min(v[k] for v in value)} to {max(v[k] for v in value)}" for k in value[0])
+        return f"{len(value)}: {', '.join(ranges)}"
+    return value
+
+
+def _table_1(env_id: str | None) -> Table | None:
+    """The paper's Table 1 beside the shipped sets of the same setting."""
+    from scopil.studies.marble_maze import table1
+
+    rows = table1.rows(env_id)
+    if not rows:
+        return None
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("mean ± std")
+    for who in rows:
+        table.add_column(who, justify="right", no_wrap=True)
+    table.add_row("pairs", *(str(row.pairs) for row in rows.values()))
+    for key in ("reward", "length", "steps"):
+        stds = (getattr(row, f"{key}_std") for row in rows.values())
+        means = (getattr(row, key) for row in rows.values())
+        table.add_row(key, *(f"{m:.2f} ± {'–' if s is None else f'{s:.2f}'}" for m, s in zip(means, stds)))
+    return table
 
 
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
@@ -156,14 +187,19 @@ def generate(
     out: Out,
     seed: Annotated[int, tyro.conf.arg(help="the same seed makes the same episodes", metavar="S")] = 0,
     episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 40,
+    player: Annotated[
+        Literal["planner", "people"], option(help="one careful planner, or a crowd with habits and slips")
+    ] = "planner",
 ) -> None:
-    """Let the planner play a Marble Maze set (about a second per episode) and write it to a file."""
+    """Let the planner or a model of people play a Marble Maze set (a second or two per episode), into a file."""
     setting_id(setting)
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     _refuse_unwritable(out)
-    from scopil.studies.marble_maze.generate import generate as make
+    from scopil.studies.marble_maze import generate as planner
+    from scopil.studies.marble_maze import people
 
+    make = people.play_set if player == "people" else planner.generate
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:

@@ -108,10 +108,12 @@ def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
 
 @lru_cache(maxsize=16)
 def demos_for(env_id: str | None) -> Demonstrations | None:
-    """The shipped set for an environment: its starts are the demonstrated ones when a run used no demonstrations."""
+    """The shipped set for an environment: its starts are the demonstrated ones when a run used no demonstrations.
+    Of several sets it is the one with the shortest name: `simple-v1`, not `simple-people-v1`."""
     if env_id is None:
         return None
-    shipped = (store.read(path) for path in store.library().values())
+    by_length = sorted(store.library().items(), key=lambda entry: (len(entry[0]), entry[0]))
+    shipped = (store.read(path) for _, path in by_length)
     return next((demos for demos in shipped if demos.env_id == env_id), None)
 
 

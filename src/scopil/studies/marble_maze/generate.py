@@ -7,7 +7,7 @@ geometry changes.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,13 +27,23 @@ from scopil.studies.marble_maze.planner import Care, TrayPlanner, make_planner, 
 from scopil.studies.marble_maze.route import look_up
 from scopil.studies.marble_maze.set_card import set_card
 from scopil.studies.marble_maze.settings import MarbleParams
-from scopil.studies.marble_maze.sides import SIDES, closed_to, passing_side
+from scopil.studies.marble_maze.sides import SIDES, Wedge, closed_to, passing_side
 
 Progress = Callable[[int, int], None]  # episodes done, episodes wanted
 
 RIM_DEPTH = 0.3  # px inside a circle for a violating start; one step from rest moves 0.52 px or more
-NEARBY = 170.0  # px from the circle's centre to a paired start: from further away its sides are no choice yet
-DETOUR = 1.4  # a start is paired when its longer way round is at most this many times its shorter one
+
+
+class Pairing(NamedTuple):
+    """Which starts beyond the circle have an episode on either side of it."""
+
+    nearby: float = (
+        170.0  # px from the circle's centre at most: from further away its sides are no choice yet
+    )
+    detour: float = 1.4  # the longer way round is at most this many times the shorter one
+
+
+PAIRING = Pairing()  # of the planner's set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,38 +72,58 @@ class PlannedStart(NamedTuple):
 
 def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | None = None) -> Demonstrations:
     """Careful episodes of a setting ("simple", "multiple" or "two-modes"), the same for the same seed."""
-    if setting not in RECIPES:
-        raise ConfigError(f"no setting {setting!r} to generate; want one of {', '.join(RECIPES)}.")
-    if episodes < 1:
-        raise ConfigError(f"{episodes} episodes; want at least 1.")
-    recipe, params = RECIPES[setting], SETTINGS[setting]
+    check_request(setting, episodes)
     made, starts = [], draw_starts(setting, seed, episodes)
     for planned in starts:
-        actions = plan(_planner(setting, planned.side), MarbleMaze(params).initial_at(planned.start))
+        actions = plan(
+            _planner(setting, planned.side), MarbleMaze(SETTINGS[setting]).initial_at(planned.start)
+        )
         made.append(replay(setting, planned, actions))
         if progress is not None:
             progress(len(made), episodes)
     about = {
-        "setting": setting,
         "seed": seed,
         "demonstrator": "scopil.studies.marble_maze.planner, a beam search on the true simulator",
-        "planner": recipe.care.about(),
-        "violating_starts": [i for i, s in enumerate(starts) if _margin(params.constraints, s.start) < 0],
+        "planner": RECIPES[setting].care.about(),
     }
-    if recipe.paired:
+    return as_set(setting, f"marble-maze/{setting}-v1", starts, made, about)
+
+
+def check_request(setting: str, episodes: int) -> None:
+    if setting not in RECIPES:
+        raise ConfigError(f"no setting {setting!r} to generate; want one of {', '.join(RECIPES)}.")
+    if episodes < 1:
+        raise ConfigError(f"{episodes} episodes; want at least 1.")
+
+
+def as_set(
+    setting: str,
+    name: str,
+    starts: list[PlannedStart],
+    episodes: list[Episode],
+    about: dict[str, Any],
+    pairing: Pairing = PAIRING,
+) -> Demonstrations:
+    """Episodes from planned starts as a set; `about` is told what follows from the starts."""
+    constraints = SETTINGS[setting].constraints
+    about |= {
+        "setting": setting,
+        "violating_starts": [i for i, s in enumerate(starts) if _margin(constraints, s.start) < 0],
+    }
+    if RECIPES[setting].paired:
         about["paired_episodes"] = [[i, i + 1] for i, s in enumerate(starts) if s.side == SIDES[0]]
-        about["paired_starts"] = {"nearby": NEARBY, "detour": DETOUR}
+        about["paired_starts"] = pairing._asdict()
     return Demonstrations(
-        episodes=tuple(made),
+        episodes=tuple(episodes),
         observation_space=MarbleMaze.observation_space,  # pyright: ignore[reportArgumentType]
         action_space=MarbleMaze.action_space,  # pyright: ignore[reportArgumentType]
-        name=f"marble-maze/{setting}-v1",
+        name=name,
         env_id=IDS[setting],
         about=about,
     )
 
 
-def draw_starts(setting: str, seed: int, episodes: int) -> list[PlannedStart]:
+def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRING) -> list[PlannedStart]:
     """The starts of a set: the environment's own, single or in pairs, then those that violate a rule."""
     recipe, params = RECIPES[setting], SETTINGS[setting]
     violating = min(recipe.violating, episodes // 2)
@@ -102,18 +132,18 @@ def draw_starts(setting: str, seed: int, episodes: int) -> list[PlannedStart]:
     wanted = []
     while len(wanted) < 2 * pairs:
         start = next(starts)
-        if goes_both_ways(setting, start):
+        if goes_both_ways(setting, start, pairing):
             wanted += [PlannedStart(start, side) for side in SIDES]
     wanted += [PlannedStart(next(starts)) for _ in range(singles)]
     return wanted + [PlannedStart(start) for start in _rim_starts(params, seed, violating)]
 
 
-def goes_both_ways(setting: str, start: np.ndarray) -> bool:
+def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) -> bool:
     """Whether the circle lies between start and hole, so that a person might pass it on either side."""
     params = SETTINGS[setting]
     centre = np.array([_circles(params)[0].x, _circles(params)[0].y])
     beyond = np.dot(start - centre, params.hole - centre) < 0
-    if not beyond or np.linalg.norm(start - centre) > NEARBY:
+    if not beyond or np.linalg.norm(start - centre) > pairing.nearby:
         return False
     ways = []
     for side in SIDES:
@@ -121,7 +151,7 @@ def goes_both_ways(setting: str, start: np.ndarray) -> bool:
         if _margin(planner.constraints, start) < planner.care.clearance:
             return False
         ways.append(float(_way(planner.route, start)))
-    return max(ways) <= DETOUR * min(ways)
+    return max(ways) <= pairing.detour * min(ways)
 
 
 def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
@@ -214,9 +244,13 @@ _way = jax.jit(lambda route, position: look_up(route.distance, position))
 
 @cache
 def _planner(setting: str, side: str | None) -> TrayPlanner:
+    return make_planner(SETTINGS[setting], RECIPES[setting].care, closing(setting, side))
+
+
+def closing(setting: str, side: str | None) -> tuple[Wedge, ...]:
+    """The planner's own constraint that leaves one side of the first circle open; none for None."""
     params = SETTINGS[setting]
-    extra = () if side is None else (closed_to(side, _circles(params)[0], params.hole),)
-    return make_planner(params, RECIPES[setting].care, extra)
+    return () if side is None else (closed_to(side, _circles(params)[0], params.hole),)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ never comes nearer to a constraint than its clearance. All of this depends on th
 similar states. The search is deterministic.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,19 +31,31 @@ PATIENCE = 1.0  # in steps: search on until the best open plan looks this much w
 class Care:
     """How careful the planner is. Costs are in steps: 1 is the price of one more step."""
 
-    clearance: float  # px to every constraint at every step; an episode that starts nearer moves away first
-    speed: float  # px per update it is comfortable with
-    comfort: float  # px; nearer to a constraint than this costs
-    near_cost: float = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
-    speed_cost: float = 8.0  # per step at twice the comfortable speed, growing as a square
-    tilt_cost: float = 0.02  # per step and axis that stands tilted
-    turn_cost: float = 0.2  # per axis that goes from level to full tilt or back
-    graze_cost: float = 2.0  # for falling in over the very rim, growing as a square from 0 through the middle
+    clearance: (
+        float | Array
+    )  # px to every constraint at every step; an episode that starts nearer moves away first
+    speed: float | Array  # px per update it is comfortable with
+    comfort: float | Array  # px; nearer to a constraint than this costs
+    near_cost: float | Array = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
+    speed_cost: float | Array = 8.0  # per step at twice the comfortable speed, growing as a square
+    tilt_cost: float | Array = 0.02  # per step and axis that stands tilted
+    turn_cost: float | Array = 0.2  # per axis that goes from level to full tilt or back
+    graze_cost: float | Array = (
+        2.0  # for falling in over the very rim, growing as a square from 0 through the middle
+    )
     beam: int = 3000
     max_steps: int = 120
 
     def about(self) -> dict[str, Any]:
         return asdict(self)
+
+
+# Numbers are data and sizes are structure: planners of different care share one compiled search.
+jax.tree_util.register_dataclass(
+    Care,
+    data_fields=[f.name for f in fields(Care) if f.name not in ("beam", "max_steps")],
+    meta_fields=["beam", "max_steps"],
+)
 
 
 class TrayPlanner(NamedTuple):
@@ -73,9 +85,9 @@ def make_planner(params: MarbleParams, care: Care, extra: tuple[Constraint, ...]
     constraints = (*params.constraints, *extra)
 
     def weight(position: Float[Array, "2"]) -> Float[Array, ""]:
-        margins = _margins(constraints, position)
-        forbidden = jnp.any(margins < 0) * 100.0 + jnp.any(margins < care.clearance) * 5.0
-        return 1.0 + _nearness(care, margins) + forbidden
+        away = margins(constraints, position)
+        forbidden = jnp.any(away < 0) * 100.0 + jnp.any(away < care.clearance) * 5.0
+        return 1.0 + _nearness(care, away) + forbidden
 
     return TrayPlanner(care, constraints, jnp.array(params.hole), find_route(weight, params.hole))
 
@@ -83,7 +95,7 @@ def make_planner(params: MarbleParams, care: Care, extra: tuple[Constraint, ...]
 def plan(planner: TrayPlanner, start: MarbleState) -> np.ndarray:
     """The actions of a whole episode from `start` to the hole."""
     care = planner.care
-    found = jax.device_get(_search(care, planner.constraints, planner.hole, planner.route, start))
+    found = jax.device_get(_search(planner, start))
     if not np.isfinite(found.best):
         x, y = np.asarray(start.position)
         raise ScopilError(
@@ -97,12 +109,9 @@ def plan(planner: TrayPlanner, start: MarbleState) -> np.ndarray:
     return np.array(actions[::-1])
 
 
-@partial(jax.jit, static_argnums=0)
-def _search(
-    care: Care, constraints: tuple[Constraint, ...], hole: Array, route: Route, start: MarbleState
-) -> _Beam:
-    planner = TrayPlanner(care, constraints, hole, route)
-    width, levels = care.beam, care.max_steps
+@jax.jit
+def _search(planner: TrayPlanner, start: MarbleState) -> _Beam:
+    width, levels = planner.care.beam, planner.care.max_steps
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (width, *leaf.shape)), start)
     paid = jnp.full(width, jnp.inf).at[0].set(0.0)
     trail = jnp.zeros((levels, width), jnp.int32)
@@ -175,8 +184,8 @@ def _try(
     """One action: the state after it, the cost so far (∞ when not allowed), the guess, and whether the ball fell."""
     care = planner.care
     after = physics.step(state, action, planner.hole)
-    margins = _margins(planner.constraints, after.position)
-    allowed = jnp.all(margins >= jnp.clip(_margins(planner.constraints, state.position), 0.0, care.clearance))
+    away = margins(planner.constraints, after.position)
+    allowed = jnp.all(away >= jnp.clip(margins(planner.constraints, state.position), 0.0, care.clearance))
     # At full tilt, pressing on and letting go do the same. Press on: one name for one thing.
     turn = jnp.asarray(ACTIONS)[action]
     allowed &= ~jnp.any((jnp.abs(state.tilt) == MAX_TICKS) & (turn == 0))
@@ -187,7 +196,7 @@ def _try(
     # The last step is paid for only until the ball falls, so that no plan hurries to save a whole step.
     share = jnp.where(fallen, jnp.clip(left / (physics.UPDATES_PER_STEP * speed + 1e-6), 0.0, 1.0), 1.0)
     step_cost = (
-        1.0 + _nearness(care, margins) + care.speed_cost * jnp.maximum(speed / care.speed - 1.0, 0.0) ** 2
+        1.0 + _nearness(care, away) + care.speed_cost * jnp.maximum(speed / care.speed - 1.0, 0.0) ** 2
     )
     tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
     turned = jnp.sum(jnp.abs(after.tilt - state.tilt)) / MAX_TICKS
@@ -213,9 +222,10 @@ def _miss(state: MarbleState, hole: Float[Array, "2"]) -> Float[Array, ""]:
     return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / physics.HOLE_RADIUS
 
 
-def _margins(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
+def margins(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
+    """Signed distances in px to every constraint, negative inside."""
     return jnp.stack([jnp.asarray(c.margin(position)) for c in constraints])
 
 
-def _nearness(care: Care, margins: Float[Array, " C"]) -> Float[Array, ""]:
-    return care.near_cost * jnp.sum(jnp.clip(1.0 - margins / care.comfort, 0.0, 1.0) ** 2)
+def _nearness(care: Care, away: Float[Array, " C"]) -> Float[Array, ""]:
+    return care.near_cost * jnp.sum(jnp.clip(1.0 - away / care.comfort, 0.0, 1.0) ** 2)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
 from scopil.studies.marble_maze.env import path_length
@@ -33,10 +34,26 @@ TABLE_1 = {
 EPISODES = 40  # in each of the paper's sets
 
 
+SHIPPED = {"our planner": "marble-maze/{}-v1", "our model of people": "marble-maze/{}-people-v1"}
+
+
 def published(env_id: str | None) -> Row | None:
     """Table 1's row for the environment that a set was recorded on, whoever recorded the set."""
-    settings = {known: setting for setting, known in IDS.items()}
-    return TABLE_1.get(f"marble-maze/{settings.get(env_id or '')}-v1")
+    return TABLE_1.get(f"marble-maze/{_setting(env_id)}-v1")
+
+
+def rows(env_id: str | None) -> dict[str, Row]:
+    """The paper's row for an environment and those of both shipped sets; empty where the paper has none."""
+    paper = published(env_id)
+    if paper is None:
+        return {}
+    names, files = {who: name.format(_setting(env_id)) for who, name in SHIPPED.items()}, store.library()
+    ours = {who: measure(store.read(files[name])) for who, name in names.items() if name in files}
+    return {"the paper's people": paper} | ours
+
+
+def _setting(env_id: str | None) -> str | None:
+    return {known: setting for setting, known in IDS.items()}.get(env_id or "")
 
 
 def measure(demos: Demonstrations) -> Row:
