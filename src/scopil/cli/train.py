@@ -86,6 +86,8 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
     ) -> int:
+        if steps < 1:
+            raise ConfigError(f"steps = {steps}; want at least 1.", setting="steps")
         spec = RunSpec(
             algorithm=algorithm,
             env=env,

@@ -293,9 +293,11 @@ class HostEnv(BatchEnv):
             return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
         if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
             return observation.astype(np.float32)  # flat already; its shape is checked by the caller
-        count = len(jax.tree.leaves(observation)[0])
-        single = iterate(batch_space(raw, count), observation)
-        return np.stack([np.asarray(gym.spaces.flatten(raw, one), np.float32) for one in single])
+        leading = np.shape(jax.tree.leaves(observation)[0])
+        if leading and (several := batch_space(raw, leading[0])).contains(observation):
+            rows = [gym.spaces.flatten(raw, one) for one in iterate(several, observation)]
+            return np.stack([np.asarray(row, np.float32) for row in rows])
+        return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
 
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""
