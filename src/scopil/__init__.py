@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Agent,
         OraclePPOLagrangian,
         OracleSACLagrangian,
+        SCOPILRho,
         SDGDEiC,
         SEiC,
         load,
@@ -74,6 +75,7 @@ __all__ = [
     "Rectangle",
     "Run",
     "RunSpec",
+    "SCOPILRho",
     "SDGDEiC",
     "SEiC",
     "ScopilError",
@@ -94,7 +96,7 @@ __all__ = [
     "train_runs",
 ]
 _HOMES = {
-    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SDGD SDGDEiC SEiC Agent OraclePPOLagrangian OracleSACLagrangian load",
+    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SCOPILRho SDGD SDGDEiC SEiC Agent OraclePPOLagrangian OracleSACLagrangian load",
     "algos.base": "Algorithm Data Spaces",
     "demos.dataset": "Demonstrations Episode",
     "demos.store": "load_demos",

@@ -30,6 +30,19 @@ class ScopilSettings(SacSettings, total=False):
     slack: float | None
     entropy_split: float
     action_resolution: float
+    from_cloning: bool
+
+
+class ScopilRhoSettings(ScopilSettings, total=False):
+    occupancy_init: float
+    occupancy_lr: float
+    occupancy_share: float
+    features: Widths | None
+    blur: float
+    quantile: float
+    contrast_width: int
+    contrast_lr: float
+    contrast_batch_size: int
 
 
 class SacLagrangianSettings(SacSettings, total=False):

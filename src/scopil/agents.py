@@ -32,6 +32,7 @@ from scopil.algos import (
     sac,
     sac_lagrangian,
     scopil,
+    scopil_rho,
     stand_in,
 )
 from scopil.algos.base import Algorithm, head_for, spaces_of
@@ -375,6 +376,17 @@ class SCOPIL(_Named):
 
     def __init__(
         self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.ScopilSettings]
+    ):
+        super().__init__(self._algorithm, env, demos, seed=seed, **config)
+
+
+class SCOPILRho(_Named):
+    """SCOPIL that also stays where the demonstrator is found (docs/algorithms/scopil_rho.md)."""
+
+    _algorithm = scopil_rho.ALGORITHM
+
+    def __init__(
+        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.ScopilRhoSettings]
     ):
         super().__init__(self._algorithm, env, demos, seed=seed, **config)
 

@@ -16,7 +16,8 @@ import jax
 from scopil.errors import ConfigError
 
 T = TypeVar("T")
-TYPES = (float, float | None, int, bool, tuple[int, ...])
+TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None)
+_TUPLES = (tuple[int, ...], tuple[int, ...] | None)
 _SAME = object()  # the default for continuous actions is the common one
 
 
@@ -145,14 +146,14 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
         if f.default is not None:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
         return
-    several = f.type == tuple[int, ...]
+    several = f.type in _TUPLES
     if several and not (isinstance(value, tuple) and value):
         raise ConfigError(f"{f.name} = {value!r}; want a tuple of at least one value.", setting=f.name)
     numbers: tuple[Any, ...] = value if several else (value,)
     for number in numbers:
         if f.type is bool:
             fits, wanted = isinstance(number, bool), "True or False"
-        elif f.type in (int, tuple[int, ...]):
+        elif several or f.type is int:
             fits = isinstance(number, Integral) and not isinstance(number, bool)
             wanted = "whole numbers" if several else "a whole number"
         else:

@@ -9,13 +9,25 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from scopil.algos import ablations, bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
+from scopil.algos import (
+    ablations,
+    bc,
+    icrl,
+    ppo,
+    ppo_dgd,
+    ppo_lagrangian,
+    sac,
+    sac_lagrangian,
+    scopil,
+    scopil_rho,
+)
 from scopil.algos.base import Algorithm
 from scopil.config import config
 from scopil.errors import ConfigError
 
 _OURS = (
     scopil.ALGORITHM,
+    scopil_rho.ALGORITHM,
     sac.ALGORITHM,
     *ablations.ALGORITHMS,
     ppo.ALGORITHM,

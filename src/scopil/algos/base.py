@@ -23,7 +23,7 @@ from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
 Metrics = dict[str, Float[Array, ""]]
-Part = Literal["replay", "rollout", "demo_batch", "demos", "demo_episodes", "play", "true_cost"]
+Part = Literal["replay", "newest", "rollout", "demo_batch", "demos", "demo_episodes", "play", "true_cost"]
 
 
 class PaddedEpisodes(NamedTuple):
@@ -45,6 +45,9 @@ class Data(NamedTuple):
     """What an update learns from. The loop fills the parts that the algorithm wants."""
 
     replay: Transition | None = None  # a batch from the replay: `batch_size` of the last `replay_size` steps
+    newest: Transition | None = (
+        None  # the step of all environments that was just collected, every leaf (N, …)
+    )
     rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
     demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
     demos: DemoTransitions | None = None  # all demonstrated steps
@@ -75,6 +78,10 @@ class Algorithm:
     policy: Callable[[Any], Policy]
     wants: frozenset[Part]
     budget: int = 1_000_000  # environment steps of a full run
+    # (state, demos, cfg, key) → state, once before the first step: what can be learned from demonstrations alone.
+    prepare: Callable[[Any, DemoTransitions, Any, PRNGKey], Any] | None = None
+    # Whether the replay begins with the demonstrated steps, from the config; None: never.
+    replay_demos: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
     restart_every: Callable[[Any], int] | None = None
     # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
@@ -96,7 +103,7 @@ class Algorithm:
 
     @property
     def needs_demos(self) -> bool:
-        return not self.wants.isdisjoint({"demo_batch", "demos", "demo_episodes"})
+        return self.prepare is not None or not self.wants.isdisjoint({"demo_batch", "demos", "demo_episodes"})
 
     @property
     def steps_environment(self) -> bool:

@@ -13,14 +13,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from scopil.algos import ppo
+from scopil.algos import cloning, ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
-from scopil.algos.scopil import resolution_setting, slack, slack_setting
+from scopil.algos.scopil import resolution_setting, slack_setting
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
 from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
+from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
 
@@ -41,10 +42,19 @@ class State(NamedTuple):
     head: Head
     reward_scale: normalise.ReturnScale | None
     multiplier: Float[Array, ""]  # λ
+    demo_nll: Float[Array, ""]  # δ_D, nats per action that clones of other demonstrations leave open
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32))
+    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
+
+
+def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+    """δ from the data, as SCOPIL's."""
+    if cfg.slack is not None:
+        return state
+    shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
+    return state._replace(demo_nll=cloning.held_out_nll(shown, cfg.hidden, key))
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
@@ -53,7 +63,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     demo_obs = normalise.normalise(state.obs_stats, demos.obs)
     demo_action = head.to_learner(demos.action)
-    delta = slack(cfg, head)
+    delta = state.demo_nll if cfg.slack is None else cfg.slack
 
     def step(carry: tuple[Trainable, Array], mini: ppo.Batch, key: PRNGKey):
         nets, lam = carry
@@ -79,7 +89,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     (nets, lam), metrics = ppo.sweep((state.nets, state.multiplier), batch, step, key, cfg)
     obs_stats = ppo.watch(state.obs_stats, rollout.step)
-    return State(nets, obs_stats, head, reward_scale, lam), metrics
+    return State(nets, obs_stats, head, reward_scale, lam, state.demo_nll), metrics
 
 
 def imitator(
@@ -99,4 +109,5 @@ ALGORITHM = Algorithm(
     update=update,
     policy=ppo.policy,
     wants=frozenset({"rollout", "demos"}),
+    prepare=prepare,
 )

@@ -14,17 +14,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from scopil.algos import sac
+from scopil.algos import cloning, sac
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.config import config, setting
 from scopil.core import duals, imitation
 from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
 from scopil.core.nets import MLP
-from scopil.core.normalise import RunningStats
+from scopil.core.normalise import RunningStats, update_stats
+from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
 
@@ -40,8 +42,8 @@ def resolution_setting() -> Any:
 def slack_setting() -> Any:
     return setting(
         default=None,
-        about="δ in nats, of the whole action. None: 0 for discrete actions, which asks for the demonstrator exactly "
-        "(ours: the paper gives no value); 1.5 for each component of a continuous one, at the resolution.",
+        about="δ in nats, of the whole action. None: from the data, what clones of the other demonstrations leave open "
+        "(docs/algorithms/scopil.md). The paper gives no value; its runs here have 0.",
     )
 
 
@@ -57,6 +59,10 @@ class Config(sac.Config):
         default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1
     )
     action_resolution: float = resolution_setting()
+    from_cloning: bool = setting(
+        default=True,
+        about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
+    )
 
 
 class State(NamedTuple):
@@ -67,6 +73,7 @@ class State(NamedTuple):
     obs_stats: RunningStats | None
     head: Head
     multiplier: Float[Array, ""]  # λ
+    demo_nll: Float[Array, ""]  # δ_D, nats per action that clones of other demonstrations leave open
 
 
 class Parts(NamedTuple):
@@ -77,10 +84,24 @@ class Parts(NamedTuple):
 
 
 WHOLE = Parts()
+CRITICS_FIRST = 2_000  # gradient steps that a clone is kept for
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(*sac.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32))
+    return State(*sac.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
+
+
+def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+    """The clone to begin with, and δ from the data."""
+    k_clone, k_cv = jax.random.split(key)
+    obs_stats = update_stats(state.obs_stats, demos.obs)
+    shown = cloning.lesson(demos, obs_stats, state.head, cfg)
+    clone = cloning.clone(state.actor, shown, k_clone)
+    if cfg.slack is None:
+        state = state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_cv))
+    if cfg.from_cloning:
+        state = state._replace(actor=clone, obs_stats=obs_stats)
+    return state
 
 
 def update(
@@ -90,13 +111,14 @@ def update(
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
     demo_action: Any = seen.demo_action
-    delta = slack(cfg, state.head)
 
     def imitator(actor: MLP) -> imitation.Distribution:
         return seen.op.imitator(actor, seen.s_demo, seen.noise.demo, cfg.action_resolution)
 
     def g(pi: imitation.Distribution, alpha: Float[Array, ""]) -> Float[Array, ""]:
-        return parts.constraint(pi, demo_action, demo_share * alpha, delta).mean()
+        if cfg.slack is not None:
+            return parts.constraint(pi, demo_action, demo_share * alpha, cfg.slack).mean()
+        return imitation.within_budget(parts.constraint, pi, demo_action, demo_share * alpha, state.demo_nll)
 
     # φx: minimise J_Q(φx)
     critics, m_q = sac.critic_step(state, seen, alpha, cfg)
@@ -123,15 +145,16 @@ def update(
         "demo/nll": -pi_demo.log_prob(demo_action).mean(),
         "demo/entropy": pi_demo.entropy().mean(),
     }  # fmt: skip
+    if cfg.from_cloning:  # critics first: an untrained critic would lead the clone astray
+        learning = state.critics.opt.count >= CRITICS_FIRST
+        actor, log_alpha, lam = jax.tree.map(
+            lambda new, old: jnp.where(learning, new, old),
+            (actor, log_alpha, lam),
+            (state.actor, state.log_alpha, state.multiplier),
+        )
     targets = sac.track(state.targets, critics, cfg)
-    return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam), metrics
-
-
-def slack(cfg: Any, head: Head) -> Any:
-    """δ in nats, of the whole action."""
-    if cfg.slack is not None:
-        return cfg.slack
-    return 1.5 * head.num_actions if head.continuous else 0.0
+    new = State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam, state.demo_nll)
+    return new, metrics
 
 
 def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
@@ -144,6 +167,8 @@ def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
         update=partial(update, parts=parts),
         policy=sac.policy,
         wants=frozenset({"replay", "demo_batch"}),
+        prepare=prepare,
+        replay_demos=lambda cfg: cfg.from_cloning,
     )
 
 

@@ -26,18 +26,27 @@ def empty(capacity: int, example: Any) -> Replay:
 
 def add(replay: Replay, batch: Any) -> Replay:
     """Append N transitions, N dividing the capacity: a block never straddles the ring's end."""
-    leaves = jax.tree.leaves(batch)
-    n = leaves[0].shape[0]
-    capacity = replay.rows.shape[0]
+    block = _packed(batch)
+    n, capacity = len(block), replay.rows.shape[0]
     assert capacity % n == 0, (capacity, n)
-    block = jnp.concatenate([leaf.reshape(n, -1).astype(jnp.float32) for leaf in leaves], axis=1)
     rows = jax.lax.dynamic_update_slice(replay.rows, block, (replay.added % capacity, jnp.int32(0)))
     return Replay(rows, replay.added + n)
+
+
+def begin_with(replay: Replay, batch: Any) -> Replay:
+    """An empty ring's first transitions."""
+    rows = _packed(batch)
+    return Replay(replay.rows.at[: len(rows)].set(rows), jnp.int32(len(rows)))
 
 
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
     """The transitions at some places, in the shapes and types of `like` (one transition)."""
     return unpack(replay.rows[index], like)
+
+
+def _packed(batch: Any) -> Float[Array, "N row"]:
+    leaves = jax.tree.leaves(batch)
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=1)
 
 
 def unpack(rows: Float[Array, "B row"], like: Row) -> Row:

@@ -13,6 +13,7 @@ import numpy as np
 from scopil.errors import DatasetError
 
 Space = gym.spaces.Box | gym.spaces.Discrete
+FOLDS = 4  # of cross-validation: a quarter of the demonstrations is held out at a time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +48,7 @@ class DemoTransitions(NamedTuple):
     episode: Any  # the number of the demonstrated episode that a step belongs to
     reward: Any  # None where rewards were not recorded
     terminated: Any  # the task was over after this step
+    group: Any = None  # a number; steps of one group are held out together when something is cross-validated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -164,7 +166,20 @@ class Demonstrations:
             episode=_frozen(np.repeat(np.arange(len(self)), [len(e) for e in episodes])),
             reward=_frozen(np.concatenate(rewards)) if rewards else None,
             terminated=_frozen(np.concatenate([ended & e.terminated for e, ended in zip(episodes, last)])),
+            group=_frozen(self._groups()),
         )
+
+    def _groups(self) -> np.ndarray:
+        """One number a step. Episodes that begin at the same observation form a group: of two of them, one tells what the
+        other does. With few starts every episode is a group, and with few episodes every quarter of one."""
+        lengths = [len(e) for e in self.episodes]
+        first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
+        starts = np.unique(first, axis=0, return_inverse=True)[1].reshape(-1)
+        if starts.max() + 1 >= FOLDS:
+            return np.repeat(starts, lengths)
+        if len(self) >= FOLDS:
+            return np.repeat(np.arange(len(self)), lengths)
+        return np.concatenate([np.arange(n) * FOLDS // n for n in lengths])
 
     def statistics(self) -> dict[str, float]:
         steps = np.array([len(e) for e in self.episodes], dtype=np.float64)

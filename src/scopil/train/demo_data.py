@@ -70,6 +70,7 @@ def _transitions(demos: Demonstrations, env: BatchEnv) -> DemoTransitions:
         episode=jnp.asarray(steps.episode, jnp.int32),
         reward=None if steps.reward is None else jnp.asarray(steps.reward, jnp.float32),
         terminated=jnp.asarray(steps.terminated),
+        group=jnp.asarray(steps.group, jnp.int32),
     )
 
 

@@ -97,17 +97,32 @@ class Loop:
         k_learner, k_env, k_run = jax.random.split(key, 3)
         stepped = self.algorithm.steps_environment
         num_envs = cfg.num_envs if stepped else 0
+        learner = self.init_learner(k_learner, cfg)
+        if self.algorithm.prepare is not None:
+            assert self.demos is not None
+            k_prepare = jax.random.fold_in(k_learner, 1)
+            learner = self.algorithm.prepare(learner, self.demos.transitions, cfg, k_prepare)
         return TrainState(
-            learner=self.init_learner(k_learner, cfg),
+            learner=learner,
             env=self.env.reset_batch(k_env, num_envs) if stepped else None,
-            # The ring holds whole steps of all environments.
-            replay=ring.empty(cfg.replay_size // num_envs * num_envs, self._kept_shape())
-            if self._wants("replay")
-            else None,
+            replay=self._first_replay(cfg) if self._wants("replay") else None,
             key=k_run,
             env_steps=jnp.int32(0),
             episode_return=jnp.zeros(num_envs, jnp.float32),
         )
+
+    def _first_replay(self, cfg: Any) -> Replay:
+        """Empty, or with the demonstrated steps in it. The ring holds whole steps of all environments."""
+        kept = self._kept_shape()
+        replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, kept)
+        asked = self.algorithm.replay_demos
+        demos = None if self.demos is None else self.demos.transitions
+        if asked is None or not asked(cfg) or demos is None or demos.reward is None:
+            return replay
+        rows = min(len(demos.obs), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs
+        never = jnp.zeros(len(demos.obs), bool)
+        steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
+        return ring.begin_with(replay, jax.tree.map(lambda leaf: leaf[:rows], steps))
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
         spaces = spaces_of(self.env.observation_space, self.env.action_space)
@@ -233,6 +248,9 @@ class Loop:
         if state.replay is not None:
             batch = ring.take(state.replay, index.pop(0), self._kept_shape())
             data = _with_steps(data, "replay", batch, collected)
+        if self._wants("newest"):
+            newest = collected.step if isinstance(collected, Costed) else collected
+            data = data._replace(newest=newest)
         if self._wants("rollout"):
             data = _with_steps(data, "rollout", collected, collected)
         if self.demos is not None:

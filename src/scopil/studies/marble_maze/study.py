@@ -1,12 +1,12 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
-from scopil.algos import registered
+from scopil.algos import find, registered
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import SAFE, Table
-from scopil.studies.base import Budget, Published, Setting, Study
+from scopil.studies.base import Budget, Method, Published, Setting, Study
 from scopil.studies.marble_maze.answers import answers, mode_tables
 from scopil.studies.marble_maze.expected import verdicts
 from scopil.studies.marble_maze.modes import modes_of
@@ -47,6 +47,11 @@ METHODS = (
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 # Not in the paper: demonstrations and nothing else, and learners that are given the true cost.
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
+# The paper's runs: no start from a clone, and δ = 0 (the paper gives none).
+_AS_PRINTED = {
+    name: Method(algorithm=find(name), config={"slack": 0.0, "from_cloning": False})
+    for name in ("scopil", "s-dgd", "s-eic", "s-dgd-eic")
+} | {"ppo-dgd": Method(algorithm=find("ppo-dgd"), config={"slack": 0.0})}
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
 _SHORT = dict.fromkeys(
@@ -87,6 +92,7 @@ STUDY = Study(
         "ablation": _table("Ablations on Simple", "simple", ("scopil", *_ABLATIONS), _ABLATIONS),
         "yardsticks": _table("Yardsticks on Simple", "simple", ("scopil", *_BASELINES), _BASELINES),
     },
+    methods=_AS_PRINTED,
     budgets={
         "paper": Budget(seeds=10),
         "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=_SHORT),

@@ -1,0 +1,157 @@
+"""SCOPIL-ρ: SCOPIL that also stays where the demonstrator is found.
+
+    c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 how strange a state is beside the demonstrations
+    E_π[c] ≤ κ E_D[c]                                       the occupancy constraint
+    r'    = r − μ c(s')                                     what the critics learn
+    μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
+
+The constraint on actions says how, this one says where (docs/algorithms/scopil_rho.md). f_k and τ_k are learned beside
+the policy (core/contrast.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from scopil.algos import sac, scopil
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.config import config, setting
+from scopil.core import contrast, duals
+from scopil.core.contrast import Contrast
+from scopil.demos.dataset import FOLDS, DemoTransitions
+from scopil.policy import Policy
+from scopil.types import PRNGKey
+
+
+@config
+class Config(scopil.Config):
+    occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
+    occupancy_lr: float = setting(default=1e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
+    occupancy_share: float = setting(
+        default=0.5,
+        about="κ: how strange the policy's states may be, beside held-out demonstrated ones.",
+        low=0,
+    )
+    features: tuple[int, ...] | None = setting(
+        default=None,
+        about="Components of the observation that a law may speak of, by number. None: the slowest ones.",
+        low=0,
+    )
+    blur: float = setting(
+        default=1.0, about="σ of every component, in its typical changes from step to step.", low=0
+    )
+    quantile: float = setting(
+        default=0.9, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
+    )
+    contrast_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
+    contrast_lr: float = setting(default=1e-3, about="η of the classifiers (Adam).", low=0)
+    contrast_batch_size: int = setting(
+        default=128, about="States of either kind per step of the classifiers.", low=1
+    )
+
+    def problem(self) -> str | None:
+        for name in ("batch_size", "demo_batch_size"):
+            if self.contrast_batch_size > getattr(self, name):
+                return f"contrast_batch_size {self.contrast_batch_size} is larger than {name} {getattr(self, name)}."
+        return super().problem()
+
+
+class State(NamedTuple):
+    scopil: scopil.State
+    contrast: Contrast
+    occupancy: Float[Array, ""]  # μ
+
+
+def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
+    k_scopil, k_contrast = jax.random.split(key)
+    return State(
+        scopil.init(k_scopil, spaces, cfg),
+        contrast.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
+        jnp.asarray(cfg.occupancy_init, jnp.float32),
+    )
+
+
+SLOW = 1.5  # components that change at most so many times as fast as the slowest one are compared
+
+
+def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+    """Units, features and blur of the contrast; and what SCOPIL prepares.
+
+    What one step changes is how, which actions say; what carries over is where. So σ is the typical change of a step,
+    and of the components only the slowest enter, measured by that change over their deviation.
+    """
+    mean, deviation = demos.next_obs.mean(0), demos.next_obs.std(0)
+    change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
+    scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
+    pace = jnp.where(scale > 0, change * scale, jnp.inf)
+    if cfg.features is not None:
+        use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
+    else:
+        use = pace <= SLOW * pace.min()
+    settled = state.contrast._replace(
+        mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
+    )
+    return State(scopil.prepare(state.scopil, demos, cfg, key), settled, state.occupancy)
+
+
+def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+    k_contrast, k_scopil = jax.random.split(key)
+    batch, demo, newest = data.replay, data.demo_batch, data.newest
+    assert batch is not None
+    assert demo is not None
+    assert newest is not None
+
+    # f_k, τ_k
+    n = cfg.contrast_batch_size
+    learned, strange = contrast.contrast_step(
+        state.contrast,
+        demo.next_obs[:n],
+        demo.group[:n] % FOLDS,
+        batch.next_obs,
+        cfg.quantile,
+        cfg.contrast_lr,
+        k_contrast,
+    )
+    # everything else: SCOPIL on r − μ c(s')
+    mu = state.occupancy
+    charged = data._replace(replay=batch._replace(reward=batch.reward - mu * strange.cost))
+    inner, metrics = scopil.update(state.scopil, charged, cfg, k_scopil)
+
+    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊
+    own_cost = contrast.cost(learned, newest.next_obs).mean()
+    mu = duals.ascend(mu, own_cost - cfg.occupancy_share * strange.demo_cost, cfg.occupancy_lr)
+    metrics |= {
+        "occupancy/mu": mu,
+        "occupancy/cost": own_cost,
+        "occupancy/replay_cost": strange.cost.mean(),
+        "occupancy/demo_cost": strange.demo_cost,
+        "occupancy/loss": strange.loss,
+        "occupancy/threshold": learned.threshold.mean(),
+    }
+    return State(inner, learned, mu), metrics
+
+
+def policy(state: State) -> Policy:
+    return sac.policy(state.scopil)
+
+
+def learned_cost(state: State, obs: Array, action: Array) -> Array:
+    """c of the states themselves; the action says nothing."""
+    return contrast.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
+
+
+ALGORITHM = Algorithm(
+    name="scopil-rho",
+    title="SCOPIL-ρ",
+    summary="SCOPIL that also stays where the demonstrator is found: for starts that nobody has shown",
+    config=Config,
+    init=init,
+    update=update,
+    policy=policy,
+    wants=frozenset({"replay", "newest", "demo_batch"}),
+    prepare=prepare,
+    replay_demos=lambda cfg: cfg.from_cloning,
+    learned_cost=learned_cost,
+)

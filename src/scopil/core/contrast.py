@@ -1,0 +1,147 @@
+"""Where is the demonstrator found? Small classifiers tell demonstrated states from a learner's own.
+
+Each of K classifiers f_k is trained without one quarter of the demonstrations, on states blurred by Gaussian noise:
+
+    f_k  → log ρ_B(x) / ρ_E(x)        of the blurred densities; high where only the learner goes
+    τ_k    the q-quantile of f_k over the demonstrations it has not seen
+    c(s) = mean_k clip(f_k(s) − τ_k, 0, 1)
+
+so that a demonstrated state that was not shown costs something in at most a share 1 − q of cases, by construction.
+docs/algorithms/scopil_rho.md derives it.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.core.gradient import Trainable, gradient_step, trainable
+from scopil.core.nets import affine, columns
+from scopil.types import PRNGKey
+
+Scalar = float | Float[Array, ""]
+
+
+class Classifiers(NamedTuple):
+    """K networks of two hidden layers with one output each, on the same inputs. The first layers are stacked, so that
+    one product serves all."""
+
+    w1: Float[Array, "KH D"]
+    b1: Float[Array, " KH"]
+    w2: Float[Array, "K H H"]
+    b2: Float[Array, "K H"]
+    w3: Float[Array, "K 1 H"]
+    b3: Float[Array, "K 1"]
+
+
+class Contrast(NamedTuple):
+    """All that the cost is made of."""
+
+    nets: Trainable  # Classifiers
+    threshold: Float[Array, " K"]  # τ_k
+    mean: Float[Array, " D"]  # of demonstrated states
+    scale: Float[Array, " D"]  # one over their deviation; 0 for components that are left out
+    blur: Float[Array, " D"]  # deviation of the noise, in the demonstrations' deviations
+
+
+def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast:
+    def uniform(key: PRNGKey, shape: tuple[int, ...], fan_in: int) -> Array:
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) * fan_in**-0.5
+
+    k = jax.random.split(key, 6)
+    nets = Classifiers(
+        uniform(k[0], (folds * width, obs_dim), obs_dim),
+        uniform(k[1], (folds * width,), obs_dim),
+        uniform(k[2], (folds, width, width), width),
+        uniform(k[3], (folds, width), width),
+        uniform(k[4], (folds, 1, width), width),
+        uniform(k[5], (folds, 1), width),
+    )
+    blank = jnp.zeros(obs_dim, jnp.float32)
+    return Contrast(trainable(nets), jnp.zeros(folds, jnp.float32), blank, blank, blank)
+
+
+def logits(nets: Classifiers, x: Float[Array, "D B"]) -> Float[Array, "K B"]:
+    """f_k of samples that are columns."""
+    folds, width = nets.b2.shape
+    h = jax.nn.relu(affine(nets.w1, nets.b1, x))
+    outputs = [
+        affine(
+            nets.w3[k],
+            nets.b3[k],
+            jax.nn.relu(affine(nets.w2[k], nets.b2[k], h[k * width : (k + 1) * width])),
+        )
+        for k in range(folds)
+    ]
+    return jnp.concatenate(outputs)
+
+
+def features(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
+    """States in the demonstrations' deviations, as columns; 0 where a component is left out."""
+    return columns((obs - contrast.mean[None]) * contrast.scale[None])
+
+
+def excess(f: Float[Array, "K B"], threshold: Float[Array, " K"]) -> Float[Array, "K B"]:
+    """clip(f_k − τ_k, 0, 1)"""
+    return jnp.clip(f - threshold[:, None], 0.0, 1.0)
+
+
+def cost(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
+    """c(s)"""
+    return excess(logits(contrast.nets.params, features(contrast, obs)), contrast.threshold).mean(0)
+
+
+class Contrasted(NamedTuple):
+    """What one step of the classifiers gives beside them."""
+
+    cost: Float[Array, " B"]  # of the learner's states
+    demo_cost: Float[Array, ""]  # mean over demonstrations, each by the classifier that has not seen it
+    loss: Float[Array, ""]
+
+
+def contrast_step(
+    contrast: Contrast,
+    demo_obs: Float[Array, "M D"],
+    fold: Int[Array, " M"],
+    own_obs: Float[Array, "B D"],
+    quantile: Scalar,
+    rate: Scalar,
+    key: PRNGKey,
+) -> tuple[Contrast, Contrasted]:
+    """One gradient step of every classifier, then one step of every threshold. The learner's first M states are
+    contrasted; all get a cost."""
+    n = len(demo_obs)
+    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
+    demo, own = features(contrast, demo_obs), features(contrast, own_obs)
+    sharp = jnp.concatenate([demo, own[:, :n]], axis=1)
+    blurred = sharp + contrast.blur[:, None] * jax.random.normal(key, sharp.shape)
+
+    def loss(nets: Classifiers):
+        """E_E softplus(f) + E_B softplus(−f): least at f = log ρ_B/ρ_E"""
+        f = logits(nets, blurred)
+        each = _mean(jax.nn.softplus(f[:, :n]), ~held_out) + jax.nn.softplus(-f[:, n:]).mean(1)
+        return each.sum(), each.mean()
+
+    nets, _, value = gradient_step(contrast.nets, loss, rate)
+    f = logits(nets.params, jnp.concatenate([demo, own], axis=1))
+    threshold = pinball_step(contrast.threshold, f[:, :n], held_out, quantile)
+    c = excess(f, threshold)
+    demo_cost = _mean(c[:, :n], held_out).mean()
+    return contrast._replace(nets=nets, threshold=threshold), Contrasted(c[:, n:].mean(0), demo_cost, value)
+
+
+THRESHOLD_RATE = 0.01
+
+
+def pinball_step(
+    threshold: Float[Array, " K"], f: Float[Array, "K M"], held_out: Bool[Array, "K M"], quantile: Scalar
+) -> Float[Array, " K"]:
+    """τ_k ← τ_k + η (share of held-out f_k above τ_k − (1 − q)): at rest where a share 1 − q lies above."""
+    above = _mean((f > threshold[:, None]).astype(f.dtype), held_out)
+    moved = threshold + THRESHOLD_RATE * (above - (1.0 - quantile))
+    return jnp.where(held_out.any(1), moved, threshold)
+
+
+def _mean(values: Float[Array, "K M"], where: Bool[Array, "K M"]) -> Float[Array, " K"]:
+    return jnp.sum(jnp.where(where, values, 0.0), axis=1) / jnp.maximum(where.sum(1), 1)

@@ -1,0 +1,122 @@
+"""The classifiers of SCOPIL-ρ: against NumPy, against closed forms, and the promise of their thresholds."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from reference import contrast_numpy as ref
+from scopil.core import contrast
+
+OBS, WIDTH, FOLDS, DEMOS, OWN = 3, 6, 4, 12, 20
+
+
+def made(real: Any = jnp.float32) -> contrast.Contrast:
+    fresh = contrast.new_contrast(jax.random.key(3), OBS, WIDTH, FOLDS)
+    fresh = fresh._replace(
+        threshold=jnp.array([0.1, -0.2, 0.0, 0.3]),
+        mean=jnp.array([0.5, -1.0, 0.0]),
+        scale=jnp.array([2.0, 0.0, 0.7]),  # the second component is left out
+        blur=jnp.array([0.3, 0.0, 0.1]),
+    )
+    return jax.tree.map(lambda x: x.astype(real) if jnp.issubdtype(x.dtype, jnp.floating) else x, fresh)
+
+
+def nets(of: contrast.Contrast) -> list[ref.Net]:
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), of.nets.params)
+    w1, b1 = p.w1.reshape(FOLDS, WIDTH, OBS), p.b1.reshape(FOLDS, WIDTH)
+    return [[w1[k], b1[k], p.w2[k], p.b2[k], p.w3[k, 0], p.b3[k, 0]] for k in range(FOLDS)]
+
+
+def twin(of: contrast.Contrast) -> ref.Contrast:
+    mean, scale, blur, threshold = (
+        np.array(x, np.float64) for x in (of.mean, of.scale, of.blur, of.threshold)
+    )
+    return ref.Contrast(nets(of), threshold, mean, scale, blur)
+
+
+def follow(real: Any, tolerance: float) -> None:
+    """Three steps of both, compared after each."""
+    ours, theirs = made(real), twin(made(real))
+    for number in range(3):
+        rng = np.random.default_rng(number)
+        demo, own = rng.normal(size=(DEMOS, OBS)), rng.normal(1.0, size=(OWN, OBS))
+        fold = rng.integers(FOLDS - 1, size=DEMOS)  # of the last fold nothing is held out
+        noise = np.asarray(jax.random.normal(jax.random.key(number), (OBS, 2 * DEMOS), real), np.float64).T
+        ours, out = contrast.contrast_step(
+            ours,
+            jnp.asarray(demo, real),
+            jnp.asarray(fold),
+            jnp.asarray(own, real),
+            0.9,
+            0.02,
+            jax.random.key(number),
+        )
+        loss, demo_cost = theirs.step(demo, fold, own, noise, 0.9, 0.02)
+        for k in range(FOLDS):
+            for got, want in zip(nets(ours)[k], theirs.nets[k]):
+                np.testing.assert_allclose(got, want, atol=tolerance, rtol=tolerance)
+        np.testing.assert_allclose(ours.threshold, theirs.threshold, atol=tolerance)
+        np.testing.assert_allclose(out.cost, theirs.cost(own), atol=tolerance)
+        np.testing.assert_allclose(
+            contrast.cost(ours, jnp.asarray(own, real)), theirs.cost(own), atol=tolerance
+        )
+        assert float(out.loss) == pytest.approx(loss, abs=tolerance)
+        assert float(out.demo_cost) == pytest.approx(demo_cost, abs=tolerance)
+
+
+def test_three_steps_equal_the_hand_written_ones():
+    follow(jnp.float32, 1e-5)
+
+
+def test_in_double_precision_they_agree_to_rounding():
+    with jax.enable_x64(True):
+        follow(jnp.float64, 1e-10)
+
+
+def test_a_component_that_is_left_out_changes_nothing():
+    obs = np.random.default_rng(0).normal(size=(5, OBS)).astype(np.float32)
+    other = obs.copy()
+    other[:, 1] += 100.0
+    np.testing.assert_array_equal(*(contrast.cost(made(), jnp.asarray(x)) for x in (obs, other)))
+
+
+def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
+    """Demonstrated N(0, 1), the learner's N(1, 1), blur ½: log ratio of N(1, 1.25) to N(0, 1.25) is (x − ½)/1.25."""
+    fresh = contrast.new_contrast(jax.random.key(0), 1, 16, FOLDS)
+    one = jnp.ones(1)
+    state = fresh._replace(scale=one, blur=0.5 * one)
+    rows, steps = 256, 3_000
+
+    def step(carry: Any, number: Any) -> tuple[Any, None]:
+        k_demo, k_own, k_noise = jax.random.split(jax.random.fold_in(jax.random.key(1), number), 3)
+        demo, own = jax.random.normal(k_demo, (rows, 1)), 1.0 + jax.random.normal(k_own, (rows, 1))
+        rate = 3e-3 * (1.0 - number / steps)
+        return contrast.contrast_step(carry, demo, jnp.arange(rows) % FOLDS, own, 0.9, rate, k_noise)[0], None
+
+    state = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(steps))[0])(state)
+    x = jnp.linspace(-1.5, 2.5, 9)[None]
+    got = contrast.logits(state.nets.params, x).mean(0)
+    want = (x[0] - 0.5) / 1.25
+    assert float(jnp.abs(got - want).max()) < 0.05 * float(jnp.abs(want).max()) + 0.03
+    # and τ is the 0.9 quantile of the held-out logits: (1.2816 − ½)/1.25
+    np.testing.assert_allclose(state.threshold, (1.2816 - 0.5) / 1.25, atol=0.1)
+
+
+def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
+    f = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4_000)))
+    held_out = jnp.stack([jnp.arange(4_000) < 2_000, jnp.arange(4_000) >= 2_000])
+
+    def move(_: Any, threshold: Any) -> Any:
+        return contrast.pinball_step(threshold, f, held_out, 0.9)
+
+    got = jax.lax.fori_loop(0, 5_000, move, jnp.zeros(2))
+    for k, rows in enumerate((f[0, :2_000], f[1, 2_000:])):
+        assert float((rows > got[k]).mean()) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_threshold_with_nothing_held_out_stays():
+    f, nothing = jnp.ones((1, 5)), jnp.zeros((1, 5), bool)
+    assert float(contrast.pinball_step(jnp.array([0.3]), f, nothing, 0.9)[0]) == pytest.approx(0.3)
