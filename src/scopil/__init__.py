@@ -96,7 +96,8 @@ __all__ = [
     "train_runs",
 ]
 _HOMES = {
-    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SCOPILRho SDGD SDGDEiC SEiC Agent OraclePPOLagrangian OracleSACLagrangian load",
+    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SCOPILRho SDGD SDGDEiC SEiC Agent OraclePPOLagrangian "
+    "OracleSACLagrangian load",
     "algos.base": "Algorithm Data Spaces",
     "demos.dataset": "Demonstrations Episode",
     "demos.store": "load_demos",

@@ -19,8 +19,9 @@ from scopil.algos.scopil import resolution_setting, slack_setting
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
-from scopil.core.gradient import Trainable, gradient_step
+from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
+from scopil.core.nets import MLP
 from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
@@ -54,7 +55,10 @@ def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> 
     if cfg.slack is not None:
         return state
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
-    return state._replace(demo_nll=cloning.held_out_nll(shown, cfg.hidden, key))
+    k_net, k_clone, k_folds = jax.random.split(key, 3)
+    sizes = (demos.obs.shape[1], *cfg.hidden, state.head.num_outputs)
+    clone = cloning.clone(trainable(MLP(sizes, k_net)), shown, k_clone)
+    return state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_folds))
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:

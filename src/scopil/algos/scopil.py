@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import cloning, sac
@@ -49,8 +50,13 @@ def slack_setting() -> Any:
 
 @config
 class Config(sac.Config):
-    # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
-    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).", continuous=-2.3)
+    target_entropy: float | None = setting(
+        default=None,
+        about="H̄ in nats, of the whole action. None: 0.15 log|A| for |A| discrete actions (the paper: 0.4 log|A|), −1 "
+        "for each component of a continuous one (a density on [−1, 1]).",
+    )
+    # With α₀ = 1 entropy outweighs all imitation at first.
+    log_alpha_init: float = setting(default=-2.3, about="log α₀ (ours).")
     demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
     multiplier_init: float = setting(default=1.05, about="λ₀.", low=0)
     multiplier_lr: float = setting(default=3e-4, about="η of the multiplier, plain ascent.", low=0)
@@ -93,14 +99,15 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
-    k_clone, k_cv = jax.random.split(key)
+    k_clone, k_folds, k_soft = jax.random.split(key, 3)
     obs_stats = update_stats(state.obs_stats, demos.obs)
     shown = cloning.lesson(demos, obs_stats, state.head, cfg)
     clone = cloning.clone(state.actor, shown, k_clone)
     if cfg.slack is None:
-        state = state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_cv))
+        state = state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_folds))
     if cfg.from_cloning:
-        state = state._replace(actor=clone, obs_stats=obs_stats)
+        begin = cloning.soften(clone, shown, target_entropy(cfg, state.head), k_soft)
+        state = state._replace(actor=begin, obs_stats=obs_stats)
     return state
 
 
@@ -131,7 +138,7 @@ def update(
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 
     # α: minimise α (E_B H(π) − H̄)
-    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg, target_entropy(cfg, state.head))
 
     # λ ← [λ + η G(θ)]₊
     pi_demo = imitator(actor.params)
@@ -146,7 +153,7 @@ def update(
         "demo/entropy": pi_demo.entropy().mean(),
     }  # fmt: skip
     if cfg.from_cloning:  # critics first: an untrained critic would lead the clone astray
-        learning = state.critics.opt.count >= CRITICS_FIRST
+        learning = optax.tree_utils.tree_get(state.critics.opt, "count") >= CRITICS_FIRST
         actor, log_alpha, lam = jax.tree.map(
             lambda new, old: jnp.where(learning, new, old),
             (actor, log_alpha, lam),
@@ -155,6 +162,11 @@ def update(
     targets = sac.track(state.targets, critics, cfg)
     new = State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam, state.demo_nll)
     return new, metrics
+
+
+def target_entropy(cfg: Any, head: Head) -> Any:
+    """H̄: lower than SAC's, since a policy that is held to demonstrations need not explore as much, and is shipped."""
+    return sac.target_entropy(cfg, head, share=0.15)
 
 
 def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:

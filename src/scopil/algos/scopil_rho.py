@@ -21,6 +21,7 @@ from scopil.config import config, setting
 from scopil.core import contrast, duals
 from scopil.core.contrast import Contrast
 from scopil.demos.dataset import FOLDS, DemoTransitions
+from scopil.errors import ConfigError
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
@@ -65,6 +66,11 @@ class State(NamedTuple):
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
+    if cfg.features is not None and max(cfg.features) >= spaces.obs_dim:
+        raise ConfigError(
+            f"features = {max(cfg.features)}; the observation has components 0 to {spaces.obs_dim - 1}.",
+            setting="features",
+        )
     k_scopil, k_contrast = jax.random.split(key)
     return State(
         scopil.init(k_scopil, spaces, cfg),

@@ -170,8 +170,8 @@ class Demonstrations:
         )
 
     def _groups(self) -> np.ndarray:
-        """One number a step. Episodes that begin at the same observation form a group: of two of them, one tells what the
-        other does. With few starts every episode is a group, and with few episodes every quarter of one."""
+        """One number a step. Episodes that begin at the same observation form a group: one of them tells what the other
+        does. With few starts every episode is a group, and with few episodes every quarter of one."""
         lengths = [len(e) for e in self.episodes]
         first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
         starts = np.unique(first, axis=0, return_inverse=True)[1].reshape(-1)

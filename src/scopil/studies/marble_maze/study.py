@@ -1,5 +1,7 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
+import math
+
 from scopil.algos import find, registered
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
@@ -47,11 +49,20 @@ METHODS = (
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 # Not in the paper: demonstrations and nothing else, and learners that are given the true cost.
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
-# The paper's runs: no start from a clone, and δ = 0 (the paper gives none).
-_AS_PRINTED = {
-    name: Method(algorithm=find(name), config={"slack": 0.0, "from_cloning": False})
-    for name in ("scopil", "s-dgd", "s-eic", "s-dgd-eic")
-} | {"ppo-dgd": Method(algorithm=find("ppo-dgd"), config={"slack": 0.0})}
+# The paper's runs: observations as they are, no start from a clone, and δ = 0 (the paper gives none).
+_RAW = {"normalise_obs": False}
+_PLAIN = _RAW | {
+    "slack": 0.0,
+    "from_cloning": False,
+    "target_entropy": 0.4 * math.log(9),
+    "log_alpha_init": 0.0,
+}
+_PRINTED_CONFIGS = (
+    dict.fromkeys(("scopil", "s-dgd", "s-eic", "s-dgd-eic"), _PLAIN)
+    | dict.fromkeys(("sac", "bc", "oracle-sac-lagrangian"), _RAW)
+    | {"ppo-dgd": {"slack": 0.0}}
+)
+_AS_PRINTED = {name: Method(algorithm=find(name), config=cfg) for name, cfg in _PRINTED_CONFIGS.items()}
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
 _SHORT = dict.fromkeys(

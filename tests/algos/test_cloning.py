@@ -1,0 +1,114 @@
+"""What is learned from demonstrations alone: a clone, its softening, and δ."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scopil.algos import cloning
+from scopil.core import imitation
+from scopil.core.distributions import Categorical
+from scopil.core.gradient import trainable
+from scopil.core.heads import BoxHead, DiscreteHead, Head
+from scopil.core.nets import MLP
+from scopil.core.soft import operator
+
+STATES, HIDDEN = 6, (16,)
+BOX = BoxHead(-jnp.ones(2), jnp.ones(2))
+
+
+def lesson(action: Any, head: Head, seed: int = 0, rows: int = 1_200) -> cloning.Lesson:
+    """Pairs of one of six states, one-hot, and an action by `action(rng, state)`."""
+    rng = np.random.default_rng(seed)
+    state = rng.integers(STATES, size=rows)
+    actions = np.stack([action(rng, s) for s in state])
+    obs = jnp.asarray(np.eye(STATES)[state], jnp.float32)
+    return cloning.Lesson(obs, jnp.asarray(actions), jnp.arange(rows) // 10, head, 0.05, 128)
+
+
+def actor(head: Head) -> Any:
+    return trainable(MLP((STATES, *HIDDEN, head.num_outputs), jax.random.key(1)))
+
+
+def noisy(rng: np.random.Generator, state: int) -> np.int32:
+    """The state's own action, or with probability ½ any of four."""
+    return np.int32(rng.integers(4) if rng.random() < 0.5 else state % 4)
+
+
+def certain(rng: np.random.Generator, state: int) -> np.int32:
+    return np.int32(state % 4)
+
+
+@pytest.fixture(scope="module")
+def learned() -> dict[str, Any]:
+    """A clone and δ for each demonstrator."""
+    out = {}
+    for name, demonstrator in {"noisy": noisy, "certain": certain}.items():
+        shown = lesson(demonstrator, DiscreteHead(4))
+
+        def both(key: Any, shown: cloning.Lesson = shown) -> Any:
+            net = cloning.clone(actor(shown.head), shown, key)
+            return net, cloning.own_distance(net.params, shown, HIDDEN, jax.random.fold_in(key, 1))
+
+        out[name] = shown, *jax.jit(both)(jax.random.key(2))
+    return out
+
+
+def test_a_clone_does_what_was_shown(learned):
+    shown, net, _ = learned["certain"]
+    assert (np.asarray(net.params(shown.obs)).argmax(1) == np.asarray(shown.action)).all()
+
+
+def test_delta_is_the_demonstrator_s_own_noise(learned):
+    """With six states and 1 200 pairs neither heart nor ignorance counts for much: what is left is the entropy."""
+    p = np.array([0.625, 0.125, 0.125, 0.125])
+    assert float(learned["noisy"][2]) == pytest.approx(-(p * np.log(p)).sum(), abs=0.05)
+    assert float(learned["certain"][2]) < 0.02
+
+
+def test_a_demonstrator_who_follows_no_state_is_not_learned_by_heart():
+    """Distinct states and random actions: a clone learns them by heart, others know nothing; δ lies between."""
+    rng = np.random.default_rng(0)
+    obs = jnp.asarray(rng.normal(size=(60, STATES)), jnp.float32)
+    shown = cloning.Lesson(
+        obs, jnp.asarray(rng.integers(4, size=60)), jnp.arange(60), DiscreteHead(4), 0.05, 60
+    )
+    net = jax.jit(lambda k: cloning.clone(actor(shown.head), shown, k))(jax.random.key(0))
+    delta = jax.jit(lambda k: cloning.own_distance(net.params, shown, HIDDEN, k))(jax.random.key(1))
+    assert 0.3 * np.log(4) < float(delta) < 0.8 * np.log(4)
+
+
+@pytest.mark.parametrize(("head", "target"), [(DiscreteHead(4), 0.4), (BOX, -1.5)])
+def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target):
+    rng = np.random.default_rng(0)
+    shown = lesson(certain, head) if not head.continuous else None
+    if shown is None:
+        obs = jnp.asarray(rng.normal(size=(300, STATES)), jnp.float32)
+        shown = cloning.Lesson(obs, jnp.zeros((300, 2)), jnp.arange(300), head, 0.05, 128)
+    before = actor(head)
+    after = jax.jit(lambda k: cloning.soften(before, shown, target, k))(jax.random.key(0)).params
+    op = operator(head)
+    noise = op.noise(jax.random.key(9), len(shown.obs), 0, head).now
+    entropy = op.distribution(after, op.states(shown.obs), noise).entropy().mean()
+    assert float(entropy) == pytest.approx(
+        target, abs=0.01 if not head.continuous else 0.2
+    )  # a sampled estimate
+    modes = [head(net(shown.obs)).mode() for net in (before.params, after)]
+    np.testing.assert_allclose(modes[0], modes[1], atol=1e-6)
+
+
+def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint_s():
+    logits, action = jnp.array([[1.0, -0.5, 0.2], [0.3, 0.1, -2.0]]), jnp.array([2, 0])
+
+    def budgeted(z: Any) -> Any:
+        return imitation.within_budget(imitation.entropic_constraint, Categorical(z), action, 0.7, 0.25)
+
+    def plain(z: Any) -> Any:
+        return imitation.entropic_constraint(Categorical(z), action, 0.7, 0.0).mean()
+
+    log_probs = np.asarray(logits) - np.log(np.exp(np.asarray(logits)).sum(1, keepdims=True))
+    nll = -log_probs[[0, 1], [2, 0]].mean()
+    assert float(budgeted(logits)) == pytest.approx(nll - 0.25, rel=1e-5)
+    np.testing.assert_allclose(jax.grad(budgeted)(logits), jax.grad(plain)(logits), rtol=1e-5)

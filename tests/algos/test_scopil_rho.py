@@ -1,0 +1,191 @@
+"""SCOPIL-ρ: SCOPIL on charged rewards, a dual with a known optimum, and what is prepared from demonstrations."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probes import demo_steps
+from scopil.algos import scopil, scopil_rho
+from scopil.algos.base import Data, Spaces
+from scopil.config import build
+from scopil.core import contrast
+from scopil.core.heads import DiscreteHead
+from scopil.demos.dataset import FOLDS
+from scopil.errors import ConfigError
+from scopil.types import Transition
+
+SPACES = Spaces(2, DiscreteHead(3))
+SMALL = {
+    "hidden": (8,),
+    "batch_size": 16,
+    "demo_batch_size": 12,
+    "contrast_batch_size": 8,
+    "contrast_width": 4,
+}
+
+
+def config(**changes: Any) -> scopil_rho.Config:
+    return build(
+        scopil_rho.Config, SMALL | {"slack": 0.2, "from_cloning": False, "replay_size": 64} | changes
+    )
+
+
+def steps(rows: int, seed: int) -> Transition:
+    rng = np.random.default_rng(seed)
+    obs, next_obs = (jnp.asarray(rng.normal(size=(rows, 2)), jnp.float32) for _ in range(2))
+    never = jnp.zeros(rows, bool)
+    return Transition(obs, jnp.asarray(rng.integers(3, size=rows)), -jnp.ones(rows), next_obs, never, never)
+
+
+def shown(rows: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    obs = jnp.asarray(rng.normal(size=(rows, 2)), jnp.float32)
+    return demo_steps(obs, jnp.asarray(rng.integers(3, size=rows)))._replace(
+        group=jnp.arange(rows, dtype=jnp.int32), next_obs=obs + 0.1
+    )
+
+
+def data(seed: int = 0) -> Data:
+    return Data(replay=steps(16, seed), newest=steps(2, seed + 1), demo_batch=shown(12, seed + 2))
+
+
+def begun(cfg: scopil_rho.Config) -> scopil_rho.State:
+    fresh = jax.jit(partial(scopil_rho.init, spaces=SPACES, cfg=cfg))(jax.random.key(0))
+    units = {"scale": jnp.ones(2), "blur": 0.2 * jnp.ones(2), "threshold": -0.3 * jnp.ones(FOLDS)}
+    return fresh._replace(contrast=fresh.contrast._replace(**units))
+
+
+@pytest.fixture(scope="module")
+def update() -> Any:
+    return jax.jit(scopil_rho.update)
+
+
+def test_an_update_is_scopil_s_on_rewards_less_the_cost(update):
+    cfg = config(occupancy_init=2.0)
+    state, given = begun(cfg), data()
+    new, metrics = update(state, given, cfg, jax.random.key(7))
+    k_contrast, k_scopil = jax.random.split(jax.random.key(7))
+    _, strange = contrast.contrast_step(
+        state.contrast, given.demo_batch.next_obs[:8], jnp.arange(8) % FOLDS, given.replay.next_obs,
+        cfg.quantile, cfg.contrast_lr, k_contrast,
+    )  # fmt: skip
+    assert 0 < float(strange.cost.mean()) < 1  # or nothing would be charged
+    charged = given.replay._replace(reward=given.replay.reward - 2.0 * strange.cost)
+    want, _ = jax.jit(scopil.update)(state.scopil, given._replace(replay=charged), cfg, k_scopil)
+    for a, b in zip(jax.tree.leaves(new.scopil), jax.tree.leaves(want)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert float(metrics["occupancy/replay_cost"]) == pytest.approx(float(strange.cost.mean()), rel=1e-5)
+
+
+def test_mu_follows_the_newest_steps_and_is_projected_to_zero(update):
+    cfg = config(occupancy_init=1.0, occupancy_lr=0.5, occupancy_share=0.25)
+    new, metrics = update(begun(cfg), data(), cfg, jax.random.key(7))
+    own = contrast.cost(new.contrast, data().newest.next_obs).mean()
+    gap = float(own) - 0.25 * float(metrics["occupancy/demo_cost"])
+    assert float(new.occupancy) == pytest.approx(1.0 + 0.5 * gap, rel=1e-5)
+    cfg = config(occupancy_init=0.01, occupancy_lr=100.0, occupancy_share=50.0)
+    assert float(update(begun(cfg), data(), cfg, jax.random.key(7))[0].occupancy) == 0.0
+
+
+def test_a_fixed_mu_stays(update):
+    cfg = config(occupancy_init=3.0, occupancy_lr=0.0)
+    assert float(update(begun(cfg), data(), cfg, jax.random.key(7))[0].occupancy) == 3.0
+
+
+def walk(rows: int = 400) -> Any:
+    """Component 0 drifts, component 1 is drawn anew at every step."""
+    rng = np.random.default_rng(0)
+    drift = np.cumsum(rng.normal(size=rows + 1)) * 0.1
+    path = jnp.asarray(np.stack([drift, rng.normal(size=rows + 1)], axis=1), jnp.float32)
+    made = demo_steps(path[:-1], jnp.zeros(rows, jnp.int32))
+    return made._replace(next_obs=path[1:], group=jnp.arange(rows, dtype=jnp.int32) // 20)
+
+
+def test_the_slow_component_is_compared_and_blurred_by_one_step():
+    cfg, demos = config(), walk()
+    made = scopil_rho.prepare(begun(cfg), demos, cfg, jax.random.key(0)).contrast
+    change = np.sqrt(np.mean((np.asarray(demos.next_obs) - np.asarray(demos.obs)) ** 2, axis=0))
+    deviation = np.asarray(demos.next_obs).std(0)
+    assert np.asarray(made.scale)[1] == 0
+    np.testing.assert_allclose(made.scale[0], 1 / deviation[0], rtol=1e-4)
+    np.testing.assert_allclose(made.blur[0], change[0] / deviation[0], rtol=1e-4)
+
+
+def test_features_by_number():
+    cfg = config(features=(1,), blur=2.0)
+    made = scopil_rho.prepare(begun(cfg), walk(), cfg, jax.random.key(0)).contrast
+    assert np.asarray(made.scale)[0] == 0
+    assert np.asarray(made.scale)[1] > 0
+    assert float(made.blur[1]) == pytest.approx(
+        2 * 2**0.5, rel=0.1
+    )  # two independent draws differ by √2 deviations
+
+
+def test_a_component_that_never_changes_is_left_out():
+    still = walk()
+    still = still._replace(obs=still.obs.at[:, 0].set(1.0), next_obs=still.next_obs.at[:, 0].set(1.0))
+    cfg = config()
+    made = scopil_rho.prepare(begun(cfg), still, cfg, jax.random.key(0)).contrast
+    assert np.asarray(made.scale).tolist()[0] == 0
+    assert np.isfinite(np.asarray(made.blur)).all()
+
+
+def test_features_that_do_not_exist_and_batches_that_are_too_large_are_refused():
+    with pytest.raises(ConfigError, match="features = 2; the observation has components 0 to 1"):
+        scopil_rho.init(jax.random.key(0), SPACES, config(features=(0, 2)))
+    with pytest.raises(ConfigError, match="contrast_batch_size 13 is larger than demo_batch_size 12"):
+        config(contrast_batch_size=13)
+
+
+def told() -> contrast.Contrast:
+    """Classifiers that know: f = 2 where the first component is 1, f = 0 where it is 0, τ = ½."""
+    blank = jax.tree.map(jnp.zeros_like, begun(config()).contrast)
+    nets = blank.nets.params
+    width = nets.b2.shape[1]
+    nets = nets._replace(
+        w1=nets.w1.at[::width, 0].set(1.0), w2=nets.w2.at[:, 0, 0].set(1.0), w3=nets.w3.at[:, 0, 0].set(2.0)
+    )
+    return blank._replace(
+        nets=blank.nets._replace(params=nets), threshold=jnp.full(FOLDS, 0.5), scale=jnp.ones(2)
+    )
+
+
+def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
+    """One action pays 1 and leads to a strange state (c = 1), the other pays 0 and leads to a familiar one (c = 0). A
+    soft policy of temperature α takes the first with p = σ((1 − μ)/α). A fifth of the held-out demonstrated states is
+    strange, so that with κ = 1 the constraint p ≤ 0.2 holds with equality at μ* = 1 − α log(p/(1 − p))."""
+    alpha, share = 0.5, 0.2
+    cfg = config(
+        multiplier_init=0.0, multiplier_lr=0.0, log_alpha_init=float(np.log(alpha)), alpha_lr=0.0,
+        contrast_lr=0.0, quantile=1 - share, occupancy_init=0.0, occupancy_lr=2e-3, occupancy_share=1.0,
+        learning_rate=3e-3, batch_size=20, demo_batch_size=20, contrast_batch_size=20,
+    )  # fmt: skip
+    spaces = Spaces(2, DiscreteHead(2))
+
+    def world(action: Any) -> Transition:
+        """What an action leads to; the task is then over."""
+        strange = (action == 0).astype(jnp.float32)
+        here, over = jnp.zeros((len(action), 2)), jnp.ones(len(action), bool)
+        return Transition(here, action, strange, here.at[:, 0].set(strange), over, ~over)
+
+    rows = jnp.arange(20)
+    demos = demo_steps(jnp.zeros((20, 2)), jnp.zeros(20, jnp.int32))._replace(
+        group=rows,
+        next_obs=jnp.zeros((20, 2)).at[:4, 0].set(1.0),  # one of each fold
+    )
+
+    def step(number: Any, state: Any) -> Any:
+        k_act, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(1), number))
+        newest = world(scopil_rho.policy(state).act(jnp.zeros((8, 2)), k_act))
+        given = Data(replay=world(rows % 2), newest=newest, demo_batch=demos)
+        return scopil_rho.update(state, given, cfg, k_learn)[0]
+
+    state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
+    state = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s))(state)
+    taken = scopil_rho.policy(state).distribution(jnp.zeros((1, 2))).probs[0, 0]
+    assert float(taken) == pytest.approx(share, abs=0.04)
+    assert float(state.occupancy) == pytest.approx(1 - alpha * np.log(share / (1 - share)), abs=0.15)
