@@ -6,21 +6,17 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
 from scopil.core.nets import MLP
 from scopil.core.normalise import RunningStats, normalise
 from scopil.core.soft import operator
-from scopil.demos.dataset import FOLDS, DemoTransitions
+from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
-CLONE_STEPS = 20_000
-FOLD_STEPS, FOLD_EVERY = (
-    3_000,
-    100,
-)  # clones of three quarters of the demonstrations, and how often they are scored
+CLONE_STEPS, REGULAR_STEPS = 20_000, 5_000
 SCORED = 4_096  # at most so many pairs: enough for the second digit
 RATE = 1e-3
 
@@ -30,7 +26,6 @@ class Lesson(NamedTuple):
 
     obs: Float[Array, "M D"]
     action: Array
-    group: Int[Array, " M"]
     head: Head
     resolution: Any
     batch_size: int
@@ -40,7 +35,6 @@ def lesson(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: 
     return Lesson(
         normalise(stats, demos.obs),
         head.to_learner(demos.action),
-        demos.group,
         head,
         cfg.action_resolution,
         min(cfg.demo_batch_size, len(demos.obs)),
@@ -57,9 +51,23 @@ def nll(actor: MLP, shown: Lesson, index: Int[Array, " B"]) -> Float[Array, " B"
     return -pi.log_prob(shown.action[index])
 
 
-def clone(actor: Trainable, shown: Lesson, key: PRNGKey) -> Trainable:
-    """θ: minimise E_D [ −log π(a|s) ]. The optimiser starts anew afterwards: its pace was set by another loss."""
-    return trainable(_descend(actor, shown, None, key, CLONE_STEPS).params)
+class Clone(NamedTuple):
+    actor: Trainable
+    left_open: Float[Array, ""]  # nats per demonstrated action, when the regular part was learned
+
+
+def clone(actor: Trainable, shown: Lesson, key: PRNGKey) -> Clone:
+    """θ: minimise E_D [ −log π(a|s) ].
+
+    What repeats is learned first, and noise is learned by heart much later. So what a clone leaves open after the
+    first steps tells how close the demonstrator is to himself: it is δ from the data.
+    """
+    k_first, k_rest, k_pick = jax.random.split(key, 3)
+    scored = jax.random.permutation(k_pick, len(shown.obs))[:SCORED]
+    actor = _descend(actor, shown, k_first, REGULAR_STEPS)
+    left_open = nll(actor.params, shown, scored).mean()
+    actor = _descend(actor, shown, k_rest, CLONE_STEPS - REGULAR_STEPS)
+    return Clone(trainable(actor.params), left_open)  # Adam anew: its pace was set by another loss
 
 
 def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Trainable:
@@ -90,51 +98,9 @@ def _wider(actor: MLP, t: Array, head: Head) -> MLP:
     return eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), actor, last)
 
 
-def own_distance(clone: MLP, shown: Lesson, hidden: tuple[int, ...], key: PRNGKey) -> Float[Array, ""]:
-    """δ from the data: how close the demonstrator is to himself, in nats per action. A clone leaves open too little of
-    what it has learned by heart; clones of other demonstrations leave too much, having seen too little. We take the
-    middle."""
-    k_folds, k_pick = jax.random.split(key)
-    scored = jax.random.permutation(k_pick, len(shown.obs))[:SCORED]
-    by_heart, held_out = nll(clone, shown, scored).mean(), held_out_nll(shown, scored, hidden, k_folds)
-    return 0.5 * (by_heart + jnp.maximum(held_out, by_heart))
-
-
-def held_out_nll(
-    shown: Lesson, scored: Int[Array, " S"], hidden: tuple[int, ...], key: PRNGKey
-) -> Float[Array, ""]:
-    """Nats per action that clones leave open of demonstrations they have not seen: the mean over the folds, at the
-    training length where that mean is smallest."""
-    k_net, k_run = jax.random.split(key)
-    sizes = (shown.obs.shape[1], *hidden, shown.head.num_outputs)
-    fold = shown.group % FOLDS
-
-    def one(k: Array, net: Trainable, key: PRNGKey) -> tuple[Trainable, Array]:
-        net = _descend(net, shown, fold != k, key, FOLD_EVERY)
-        held = fold[scored] == k
-        left_open = jnp.where(held, nll(net.params, shown, scored), 0.0).sum() / jnp.maximum(held.sum(), 1)
-        return net, left_open
-
-    def stage(clones: Trainable, key: PRNGKey) -> tuple[Trainable, Array]:
-        return jax.vmap(one, (0, 0, None))(jnp.arange(FOLDS), clones, key)
-
-    clones = jax.vmap(lambda k: trainable(MLP(sizes, k)))(jax.random.split(k_net, FOLDS))
-    _, losses = jax.lax.scan(stage, clones, jax.random.split(k_run, FOLD_STEPS // FOLD_EVERY))
-    return losses.mean(axis=1).min()
-
-
-def _descend(
-    net: Trainable, shown: Lesson, use: Bool[Array, " M"] | None, key: PRNGKey, steps: int
-) -> Trainable:
-    """Adam on all pairs, or on those in use."""
-
+def _descend(net: Trainable, shown: Lesson, key: PRNGKey, steps: int) -> Trainable:
     def step(net: Trainable, key: PRNGKey) -> tuple[Trainable, None]:
         index = jax.random.randint(key, (shown.batch_size,), 0, len(shown.obs))
-        weight = jnp.ones(len(index)) if use is None else use[index].astype(jnp.float32)
-
-        def loss(actor: MLP):
-            return jnp.sum(weight * nll(actor, shown, index)) / jnp.maximum(weight.sum(), 1.0), None
-
-        return gradient_step(net, loss, RATE)[0], None
+        return gradient_step(net, lambda actor: (nll(actor, shown, index).mean(), None), RATE)[0], None
 
     return jax.lax.scan(step, net, jax.random.split(key, steps))[0]

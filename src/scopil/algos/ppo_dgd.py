@@ -43,7 +43,7 @@ class State(NamedTuple):
     head: Head
     reward_scale: normalise.ReturnScale | None
     multiplier: Float[Array, ""]  # λ
-    demo_nll: Float[Array, ""]  # δ_D, nats per action that clones of other demonstrations leave open
+    demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
@@ -55,10 +55,10 @@ def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> 
     if cfg.slack is not None:
         return state
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
-    k_net, k_clone, k_folds = jax.random.split(key, 3)
+    k_net, k_clone = jax.random.split(key)
     sizes = (demos.obs.shape[1], *cfg.hidden, state.head.num_outputs)
     clone = cloning.clone(trainable(MLP(sizes, k_net)), shown, k_clone)
-    return state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_folds))
+    return state._replace(demo_nll=clone.left_open)
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:

@@ -79,7 +79,7 @@ class State(NamedTuple):
     obs_stats: RunningStats | None
     head: Head
     multiplier: Float[Array, ""]  # λ
-    demo_nll: Float[Array, ""]  # δ_D, nats per action that clones of other demonstrations leave open
+    demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
 
 
 class Parts(NamedTuple):
@@ -99,14 +99,15 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
-    k_clone, k_folds, k_soft = jax.random.split(key, 3)
+    if cfg.slack is not None and not cfg.from_cloning:
+        return state
+    k_clone, k_soft = jax.random.split(key)
     obs_stats = update_stats(state.obs_stats, demos.obs)
     shown = cloning.lesson(demos, obs_stats, state.head, cfg)
     clone = cloning.clone(state.actor, shown, k_clone)
-    if cfg.slack is None:
-        state = state._replace(demo_nll=cloning.own_distance(clone.params, shown, cfg.hidden, k_folds))
+    state = state._replace(demo_nll=clone.left_open)
     if cfg.from_cloning:
-        begin = cloning.soften(clone, shown, target_entropy(cfg, state.head), k_soft)
+        begin = cloning.soften(clone.actor, shown, target_entropy(cfg, state.head), k_soft)
         state = state._replace(actor=begin, obs_stats=obs_stats)
     return state
 
