@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable
 
 # One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
-# Tests compile much and compute little, so LLVM optimises only a little.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=1"
-)
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+# Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
+# times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
+QUICKLY = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -41,6 +41,11 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("scopil")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr != "slow":  # long learning runs are worth optimising
+        os.environ["XLA_FLAGS"] += QUICKLY
 
 
 def pytest_unconfigure() -> None:
