@@ -12,9 +12,6 @@ from collections.abc import Callable
 
 # One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
-# Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
-# times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
-QUICKLY = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -37,6 +34,10 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
+# times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
+QUICKLY = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
