@@ -37,7 +37,10 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
 # times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
-QUICKLY = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+QUICKLY = (
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
 
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
