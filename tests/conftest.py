@@ -48,8 +48,9 @@ hypothesis.settings.load_profile("scopil")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr != "slow":  # long learning runs are worth optimising
-        os.environ["XLA_FLAGS"] += QUICKLY
+    # Long learning runs are worth optimising a little.
+    slow = config.option.markexpr == "slow"
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1" if slow else QUICKLY
 
 
 def pytest_unconfigure() -> None:
