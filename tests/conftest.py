@@ -11,10 +11,7 @@ import tempfile
 from collections.abc import Callable
 
 # One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
-# Tests compile much and compute little, so LLVM optimises only a little.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=1"
-)
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -38,9 +35,22 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
+# times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
+QUICKLY = (
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
+
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("scopil")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Long learning runs are worth optimising a little.
+    slow = config.option.markexpr == "slow"
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1" if slow else QUICKLY
 
 
 def pytest_unconfigure() -> None:

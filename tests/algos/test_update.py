@@ -146,13 +146,6 @@ def compiled():
     return {name: jax.jit(find(name).update) for name in CHANGES}
 
 
-@pytest.fixture(scope="module")
-def compiled_fast():
-    """The same in double precision, where only the mathematics is of interest: not optimised, half the wait."""
-    options = {"xla_backend_optimization_level": 0}
-    return {name: jax.jit(find(name).update, compiler_options=options) for name in CHANGES}
-
-
 @cache
 def fresh(name: str) -> Any:
     """Networks at their first values, in single precision."""
@@ -188,33 +181,33 @@ def test_updates_equal_the_hand_written_ones(name, compiled):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_in_double_precision_they_agree_to_rounding(name, compiled_fast):
+def test_in_double_precision_they_agree_to_rounding(name, compiled):
     with jax.enable_x64(True):
-        follow(compiled_fast[name], name, config(name), jnp.float64, steps=3, tolerance=1e-11)
+        follow(compiled[name], name, config(name), jnp.float64, steps=3, tolerance=1e-11)
 
 
-def test_left_open_the_target_entropy_is_a_share_of_the_largest_and_the_slack_nothing(compiled_fast):
+def test_left_open_the_target_entropy_is_a_share_of_the_largest_and_the_slack_nothing(compiled):
     cfg = config("scopil", target_entropy=None, slack=None)
     with jax.enable_x64(True):
         stated = replace(settings("scopil", config("scopil")), target=0.4 * np.log(ACTIONS), delta=0.0)
-        follow(compiled_fast["scopil"], "scopil", cfg, jnp.float64, 1, 1e-11, stated)
+        follow(compiled["scopil"], "scopil", cfg, jnp.float64, 1, 1e-11, stated)
 
 
-def test_the_multiplier_is_projected_to_zero(compiled_fast):
+def test_the_multiplier_is_projected_to_zero(compiled):
     with jax.enable_x64(True):
-        logs = follow(compiled_fast["scopil"], "scopil", config("scopil", slack=50.0), jnp.float64, 2, 1e-11)
+        logs = follow(compiled["scopil"], "scopil", config("scopil", slack=50.0), jnp.float64, 2, 1e-11)
     assert logs[0]["dual/lambda"] == 0.0  # 0.8 + 0.05 · (G ≈ −49) lies below
     assert logs[0]["dual/constraint"] < -40
 
 
 @pytest.mark.parametrize("name", ["s-dgd", "s-eic", "s-dgd-eic", "sac"])
-def test_the_comparison_can_tell_the_ablations_from_scopil(name, compiled_fast):
+def test_the_comparison_can_tell_the_ablations_from_scopil(name, compiled):
     with jax.enable_x64(True):
         cfg = config(name)
         state = as_type(fresh(name), jnp.float64)
         batch, demo = data(0)
         shown = demo if name != "sac" else None
-        after, _ = compiled_fast[name](
+        after, _ = compiled[name](
             state, seen(batch, shown, jnp.float64), as_type(cfg, jnp.float64), jax.random.key(0)
         )
         learner = twin(state)

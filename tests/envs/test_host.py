@@ -1,5 +1,7 @@
 """A Python environment inside the compiled loop behaves as when it is stepped by hand."""
 
+from functools import partial
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -14,21 +16,25 @@ from scopil.envs.host import HostEnv, open_env
 from scopil.errors import EnvError
 
 
-def roll(env, num_envs: int, steps: int, seed: int = 0, act=None):
-    """`steps` of every environment in one compiled program: (first state, rows of (state, transition, after))."""
-    act = act or (lambda obs, key: jax.random.randint(key, obs.shape[:1], 0, 2))
+def either(obs, key):
+    return jax.random.randint(key, obs.shape[:1], 0, 2)
 
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def play(env, num_envs: int, steps: int, act, key):
     def step(state, key):
         k_act, k_step = jax.random.split(key)
         later, transition, after = env.step_batch(state, act(state.obs, k_act), k_step)
         return later, (later, transition, after)
 
-    def run(key):
-        k_reset, k_run = jax.random.split(key)
-        first = env.reset_batch(k_reset, num_envs)
-        return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
+    k_reset, k_run = jax.random.split(key)
+    first = env.reset_batch(k_reset, num_envs)
+    return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
 
-    out = jax.device_get(jax.jit(run)(jax.random.key(seed)))
+
+def roll(env, num_envs: int, steps: int, seed: int = 0, act=either):
+    """`steps` of every environment in one compiled program: (first state, rows of (state, transition, after))."""
+    out = jax.device_get(play(env, num_envs, steps, act, jax.random.key(seed)))
     env.refuse_faults()
     return out
 

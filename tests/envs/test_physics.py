@@ -1,6 +1,6 @@
 """The compiled physics against its NumPy twin, step by step, and against itself in every way JAX can run it."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import AS_SHIPPED
 from reference.marble_numpy import LIMIT, Episodes
 from scopil.envs.base import EnvState
 from scopil.envs.functional import CompiledEnv
@@ -74,7 +75,7 @@ def begin(start: jax.Array) -> EnvState:
     return COMPILED.begin(ENV._at_rest(start), jax.random.key(0))
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=AS_SHIPPED)
 def play_batch(starts: jax.Array, actions: jax.Array) -> Played:
     def body(state, row):
         action, key = row

@@ -6,6 +6,7 @@ program serves them all. Two actions and a fixed α: where both actions are wort
 
 import math
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium.experimental.functional import FuncEnv
 
+from compiling import OPTIMISED
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.envs.functional import CompiledEnv
 from scopil.train.loop import Loop
@@ -89,11 +91,13 @@ def learned():
         replay_size=4096,
     )
     trainer = Trainer(Loop(SAC, CompiledEnv(Probes(), max_episode_steps=LIMIT)), cfg, seed=0)
-    trainer.advance(STEPS)
-    trainer.cfg = replace(
-        cfg, learning_rate=1e-4
-    )  # the noise of the hidden cells settles; rates are not compiled in
-    trainer.advance(2 * STEPS)
+    with pytest.MonkeyPatch.context() as patch:
+        fast = jax.jit(Loop.run, static_argnums=0, donate_argnums=1, compiler_options=OPTIMISED)
+        patch.setattr(Loop, "_run", partialmethod(fast))
+        trainer.advance(STEPS)
+        # The noise of the hidden cells settles; rates are not compiled in.
+        trainer.cfg = replace(cfg, learning_rate=1e-4)
+        trainer.advance(2 * STEPS)
     return trainer.state
 
 

@@ -135,12 +135,12 @@ class Loop:
     def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
         """`blocks` times: steps of every environment, then the updates. The number of blocks is data, not structure, so
         that one compiled program serves every length."""
-        shapes = jax.eval_shape(self.block, state, cfg)[1]
+        shapes = jax.eval_shape(self._block, state, cfg)[1]
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def body(_, carry):
             state, (sums, episodes) = carry
-            state, (metrics, played) = self.block(state, cfg)
+            state, (metrics, played) = self._block(state, cfg)
             # Few long updates: the newest one's metrics. Many short ones: their mean.
             sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
             return state, (sums, jax.tree.map(jnp.add, episodes, played))
@@ -166,6 +166,11 @@ class Loop:
             learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
         state = self._restart(state._replace(learner=learner), cfg, keys.restart)
         return state, (metrics, episodes)
+
+    @partial(jax.jit, static_argnums=0, inline=True)
+    def _block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
+        """`block`, traced once for its shapes and for the loop; inline, so that the program is the same."""
+        return self.block(state, cfg)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
