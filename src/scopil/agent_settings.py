@@ -30,6 +30,7 @@ class ScopilSettings(SacSettings, total=False):
     slack: float | None
     entropy_split: float
     action_resolution: float
+    slack_from_demos: bool
     from_cloning: bool
 
 
@@ -83,6 +84,7 @@ class PpoDgdSettings(PpoSettings, total=False):
     multiplier_init: float
     multiplier_lr: float
     slack: float | None
+    slack_from_demos: bool
     action_resolution: float
 
 

@@ -45,7 +45,9 @@ def certain(rng: np.random.Generator, state: int) -> np.int32:
 @pytest.fixture(scope="module")
 def learned() -> dict[str, Any]:
     """A lesson and its clone for each demonstrator."""
-    make = jax.jit(lambda shown: cloning.clone(actor(HEAD), shown._replace(head=HEAD, batch_size=128), jax.random.key(2)))
+    make = jax.jit(
+        lambda shown: cloning.clone(actor(HEAD), shown._replace(head=HEAD, batch_size=128), jax.random.key(2))
+    )
     shown = {name: lesson(act, HEAD) for name, act in {"noisy": noisy, "certain": certain}.items()}
     return {name: (one, make(one._replace(head=None, batch_size=None))) for name, one in shown.items()}
 

@@ -30,7 +30,8 @@ SMALL = {
 
 def config(**changes: Any) -> scopil_rho.Config:
     return build(
-        scopil_rho.Config, SMALL | {"slack": 0.2, "from_cloning": False, "replay_size": 64} | changes
+        scopil_rho.Config,
+        SMALL | {"slack": 0.2, "slack_from_demos": False, "from_cloning": False, "replay_size": 64} | changes,
     )
 
 

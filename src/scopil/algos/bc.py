@@ -34,8 +34,9 @@ class Config:
     )
     demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
     normalise_obs: bool = setting(
-        default=True,
+        default=False,
         about="Whether the network sees observations with zero mean and unit variance, clipped at ±10.",
+        continuous=True,
     )
     action_resolution: float = resolution_setting()
 

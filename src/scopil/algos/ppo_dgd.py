@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from scopil.algos import cloning, ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
-from scopil.algos.scopil import resolution_setting, slack_setting
+from scopil.algos.scopil import resolution_setting, slack, slack_from_demos_setting, slack_setting
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
@@ -34,6 +34,7 @@ class Config(ppo.Config):
         default=3e-4, about="η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0
     )
     slack: float | None = slack_setting()
+    slack_from_demos: bool = slack_from_demos_setting()
     action_resolution: float = resolution_setting()
 
 
@@ -52,7 +53,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
     """δ from the data, as SCOPIL's."""
-    if cfg.slack is not None:
+    if not cfg.slack_from_demos:
         return state
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
     k_net, k_clone = jax.random.split(key)
@@ -67,7 +68,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     demo_obs = normalise.normalise(state.obs_stats, demos.obs)
     demo_action = head.to_learner(demos.action)
-    delta = state.demo_nll if cfg.slack is None else cfg.slack
+    delta = state.demo_nll if cfg.slack_from_demos else slack(cfg, head)
 
     def step(carry: tuple[Trainable, Array], mini: ppo.Batch, key: PRNGKey):
         nets, lam = carry

@@ -12,7 +12,7 @@ density of the action in [−1, 1]^A (core/soft.py has both operators).
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,10 @@ from scopil.types import PRNGKey
 @config
 class Config:
     """The paper's defaults; what the paper leaves open is marked ours."""
+
+    ENTROPY_SHARE: ClassVar[float] = (
+        0.4  # H̄ over the largest entropy of discrete actions, where it is left open
+    )
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
@@ -58,8 +62,9 @@ class Config:
     num_envs: int = setting(default=1, about="Environments stepped together (ours).", low=1)
     grad_steps: int = setting(default=1, about="Gradient steps per step of all environments (ours).", low=1)
     normalise_obs: bool = setting(
-        default=True,
+        default=False,
         about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+        continuous=True,
     )
 
     def problem(self) -> str | None:
@@ -116,7 +121,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         return -j_pi, j_pi
 
     actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
-    log_alpha, m_alpha = temperature_step(state, actor.params, seen, cfg, target_entropy(cfg, state.head))
+    log_alpha, m_alpha = temperature_step(state, actor.params, seen, cfg)
     targets = track(state.targets, critics, cfg)
     metrics = m_q | m_alpha | {"actor/objective": j_pi}
     return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head), metrics
@@ -194,10 +199,10 @@ def policy_objective(actor: MLP, critics: Any, seen: Seen, alpha: Float[Array, "
     return soft_value(seen.op, critics, pi, seen.s, alpha).mean()
 
 
-def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any, target: Any) -> tuple[Trainable, Metrics]:
+def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any) -> tuple[Trainable, Metrics]:
     """α: minimise α (E_B H(π) − H̄); entropy below its target makes α rise."""
     entropy = seen.op.distribution(actor, seen.s, seen.noise.now).entropy().mean()
-    gap = entropy - target
+    gap = entropy - target_entropy(cfg, state.head)
     log_alpha, _, _ = gradient_step(state.log_alpha, lambda x: (jnp.exp(x) * gap, None), cfg.alpha_lr)
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
 
@@ -208,11 +213,11 @@ def track(targets: tuple[MLP, MLP], critics: Trainable, cfg: Any) -> tuple[MLP, 
     return moved
 
 
-def target_entropy(cfg: Any, head: Head, share: float = 0.4) -> Any:
+def target_entropy(cfg: Any, head: Head) -> Any:
     """H̄ in nats, of the whole action."""
     if cfg.target_entropy is not None:
         return cfg.target_entropy
-    return -1.0 * head.num_actions if head.continuous else share * math.log(head.num_actions)
+    return -1.0 * head.num_actions if head.continuous else cfg.ENTROPY_SHARE * math.log(head.num_actions)
 
 
 ALGORITHM = Algorithm(

@@ -73,9 +73,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         return -j_pi + nu * harm, (j_pi, harm)
 
     actor, _, (j_pi, harm) = gradient_step(state.actor, lagrangian, cfg.learning_rate)
-    log_alpha, m_alpha = sac.temperature_step(
-        state, actor.params, seen, cfg, sac.target_entropy(cfg, state.head)
-    )
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
 
     # ν ← [ν + η_ν (c̄ − budget)]₊
     nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.multiplier_lr)

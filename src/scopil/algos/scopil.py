@@ -43,20 +43,22 @@ def resolution_setting() -> Any:
 def slack_setting() -> Any:
     return setting(
         default=None,
-        about="δ in nats, of the whole action. None: from the data, what clones of the other demonstrations leave open "
-        "(docs/algorithms/scopil.md). The paper gives no value; its runs here have 0.",
+        about="δ in nats, of the whole action. None: 0 for discrete actions, which asks for the demonstrator exactly "
+        "(ours: the paper gives no value); 1.5 for each component of a continuous one, at the resolution.",
+    )
+
+
+def slack_from_demos_setting(default: bool = False) -> Any:
+    return setting(
+        default=default,
+        about="Whether δ is what a clone leaves open of the demonstrations, in place of `slack` (not in the paper).",
     )
 
 
 @config
 class Config(sac.Config):
-    target_entropy: float | None = setting(
-        default=None,
-        about="H̄ in nats, of the whole action. None: 0.15 log|A| for |A| discrete actions (the paper: 0.4 log|A|), −1 "
-        "for each component of a continuous one (a density on [−1, 1]).",
-    )
-    # With α₀ = 1 entropy outweighs all imitation at first.
-    log_alpha_init: float = setting(default=-2.3, about="log α₀ (ours).")
+    # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
+    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).", continuous=-2.3)
     demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
     multiplier_init: float = setting(default=1.05, about="λ₀.", low=0)
     multiplier_lr: float = setting(default=3e-4, about="η of the multiplier, plain ascent.", low=0)
@@ -65,8 +67,9 @@ class Config(sac.Config):
         default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1
     )
     action_resolution: float = resolution_setting()
+    slack_from_demos: bool = slack_from_demos_setting()
     from_cloning: bool = setting(
-        default=True,
+        default=False,
         about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
     )
 
@@ -99,7 +102,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
-    if cfg.slack is not None and not cfg.from_cloning:
+    if not cfg.slack_from_demos and not cfg.from_cloning:
         return state
     k_clone, k_soft = jax.random.split(key)
     obs_stats = update_stats(state.obs_stats, demos.obs)
@@ -107,7 +110,7 @@ def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> 
     clone = cloning.clone(state.actor, shown, k_clone)
     state = state._replace(demo_nll=clone.left_open)
     if cfg.from_cloning:
-        begin = cloning.soften(clone.actor, shown, target_entropy(cfg, state.head), k_soft)
+        begin = cloning.soften(clone.actor, shown, sac.target_entropy(cfg, state.head), k_soft)
         state = state._replace(actor=begin, obs_stats=obs_stats)
     return state
 
@@ -119,14 +122,16 @@ def update(
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
     demo_action: Any = seen.demo_action
+    delta = slack(cfg, state.head)
 
     def imitator(actor: MLP) -> imitation.Distribution:
         return seen.op.imitator(actor, seen.s_demo, seen.noise.demo, cfg.action_resolution)
 
     def g(pi: imitation.Distribution, alpha: Float[Array, ""]) -> Float[Array, ""]:
-        if cfg.slack is not None:
-            return parts.constraint(pi, demo_action, demo_share * alpha, cfg.slack).mean()
-        return imitation.within_budget(parts.constraint, pi, demo_action, demo_share * alpha, state.demo_nll)
+        weight = demo_share * alpha
+        if cfg.slack_from_demos:
+            return imitation.within_budget(parts.constraint, pi, demo_action, weight, state.demo_nll)
+        return parts.constraint(pi, demo_action, weight, delta).mean()
 
     # φx: minimise J_Q(φx)
     critics, m_q = sac.critic_step(state, seen, alpha, cfg)
@@ -139,7 +144,7 @@ def update(
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 
     # α: minimise α (E_B H(π) − H̄)
-    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg, target_entropy(cfg, state.head))
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
 
     # λ ← [λ + η G(θ)]₊
     pi_demo = imitator(actor.params)
@@ -165,9 +170,11 @@ def update(
     return new, metrics
 
 
-def target_entropy(cfg: Any, head: Head) -> Any:
-    """H̄: lower than SAC's, since a policy that is held to demonstrations need not explore as much, and is shipped."""
-    return sac.target_entropy(cfg, head, share=0.15)
+def slack(cfg: Any, head: Head) -> Any:
+    """δ in nats, of the whole action."""
+    if cfg.slack is not None:
+        return cfg.slack
+    return 1.5 * head.num_actions if head.continuous else 0.0
 
 
 def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:

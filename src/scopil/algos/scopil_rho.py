@@ -9,7 +9,7 @@ The constraint on actions says how, this one says where (docs/algorithms/scopil_
 the policy (core/contrast.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,24 @@ from scopil.types import PRNGKey
 
 @config
 class Config(scopil.Config):
+    """SCOPIL's settings, some with other defaults for a policy that is shipped, and those of the second constraint."""
+
+    ENTROPY_SHARE: ClassVar[float] = 0.15
+
+    target_entropy: float | None = setting(
+        default=None,
+        about="H̄ in nats, of the whole action. None: 0.15 log|A| for |A| discrete actions, −1 for each component of a "
+        "continuous one (a density on [−1, 1]).",
+    )
+    log_alpha_init: float = setting(default=-2.3, about="log α₀.")
+    normalise_obs: bool = setting(
+        default=True,
+        about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+    )
+    slack_from_demos: bool = scopil.slack_from_demos_setting(True)
+    from_cloning: bool = setting(
+        default=True, about="Whether the actor begins as a clone and the replay with the demonstrated steps."
+    )
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
     occupancy_lr: float = setting(default=1e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(

@@ -1,14 +1,12 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
-import math
-
-from scopil.algos import find, registered
+from scopil.algos import registered
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import SAFE, Table
-from scopil.studies.base import Budget, Method, Published, Setting, Study
+from scopil.studies.base import Budget, Published, Setting, Study
 from scopil.studies.marble_maze.answers import answers, mode_tables
 from scopil.studies.marble_maze.expected import verdicts
 from scopil.studies.marble_maze.modes import modes_of
@@ -49,20 +47,6 @@ METHODS = (
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 # Not in the paper: demonstrations and nothing else, and learners that are given the true cost.
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
-# The paper's runs: observations as they are, no start from a clone, and δ = 0 (the paper gives none).
-_RAW = {"normalise_obs": False}
-_PLAIN = _RAW | {
-    "slack": 0.0,
-    "from_cloning": False,
-    "target_entropy": 0.4 * math.log(9),
-    "log_alpha_init": 0.0,
-}
-_PRINTED_CONFIGS = (
-    dict.fromkeys(("scopil", "s-dgd", "s-eic", "s-dgd-eic"), _PLAIN)
-    | dict.fromkeys(("sac", "bc", "oracle-sac-lagrangian"), _RAW)
-    | {"ppo-dgd": {"slack": 0.0}}
-)
-_AS_PRINTED = {name: Method(algorithm=find(name), config=cfg) for name, cfg in _PRINTED_CONFIGS.items()}
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
 _SHORT = dict.fromkeys(
@@ -103,7 +87,6 @@ STUDY = Study(
         "ablation": _table("Ablations on Simple", "simple", ("scopil", *_ABLATIONS), _ABLATIONS),
         "yardsticks": _table("Yardsticks on Simple", "simple", ("scopil", *_BASELINES), _BASELINES),
     },
-    methods=_AS_PRINTED,
     budgets={
         "paper": Budget(seeds=10),
         "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=_SHORT),
