@@ -45,11 +45,14 @@ def certain(rng: np.random.Generator, state: int) -> np.int32:
 @pytest.fixture(scope="module")
 def learned() -> dict[str, Any]:
     """A lesson and its clone for each demonstrator."""
-    make = jax.jit(
-        lambda shown: cloning.clone(actor(HEAD), shown._replace(head=HEAD, batch_size=128), jax.random.key(2))
-    )
+
+    @jax.jit
+    def make(obs: Any, action: Any) -> cloning.Clone:
+        shown = cloning.Lesson(obs, action, HEAD, 0.05, 128)
+        return cloning.clone(actor(HEAD), shown, jax.random.key(2))
+
     shown = {name: lesson(act, HEAD) for name, act in {"noisy": noisy, "certain": certain}.items()}
-    return {name: (one, make(one._replace(head=None, batch_size=None))) for name, one in shown.items()}
+    return {name: (one, make(one.obs, one.action)) for name, one in shown.items()}
 
 
 def test_a_clone_does_what_was_shown(learned):

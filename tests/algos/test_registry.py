@@ -29,8 +29,8 @@ def installed(monkeypatch):
 
 def test_our_own_are_found_by_the_names_of_the_command_line():
     assert list(registered()) == [
-        "scopil", "sac", "s-dgd", "s-eic", "s-dgd-eic", "ppo", "ppo-dgd", "icrl", "bc", "oracle-ppo-lagrangian",
-        "oracle-sac-lagrangian",
+        "scopil", "scopil-rho", "sac", "s-dgd", "s-eic", "s-dgd-eic", "ppo", "ppo-dgd", "icrl", "bc",
+        "oracle-ppo-lagrangian", "oracle-sac-lagrangian",
     ]  # fmt: skip
     assert find("scopil") is scopil.ALGORITHM
     for name, algorithm in registered().items():
@@ -41,7 +41,8 @@ def test_our_own_are_found_by_the_names_of_the_command_line():
 
 def test_an_unknown_name_is_told_what_there_is():
     with pytest.raises(
-        ConfigError, match=r"no algorithm is called 'scopill'; there are scopil, sac, .*Did you mean scopil\?"
+        ConfigError,
+        match=r"no algorithm is called 'scopill'; there are scopil, .*sac, .*Did you mean scopil\?",
     ):
         find("scopill")
     with pytest.raises(

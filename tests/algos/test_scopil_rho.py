@@ -28,6 +28,9 @@ SMALL = {
 }
 
 
+PLAIN = {"slack": 0.2, "slack_from_demos": False, "from_cloning": False, "normalise_obs": False}
+
+
 def config(**changes: Any) -> scopil_rho.Config:
     return build(
         scopil_rho.Config,

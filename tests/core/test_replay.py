@@ -100,3 +100,11 @@ def test_samples_are_whole_uniform_and_never_from_beyond_the_end(added, size, ge
 def test_a_block_that_would_straddle_the_end_is_our_own_mistake():
     with pytest.raises(AssertionError):
         ring.add(ring.empty(10, LIKE), block(0, 3))
+
+
+def test_a_ring_may_begin_with_something():
+    begun = jax.jit(ring.begin_with)(ring.empty(12, LIKE), block(0, 6))
+    assert int(begun.size) == 6
+    same(ring.take(begun, jnp.arange(6), LIKE), block(0, 6))
+    after = add(begun, block(6, 3))
+    same(ring.take(after, jnp.arange(9), LIKE), block(0, 9))

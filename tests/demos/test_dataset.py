@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -281,3 +282,26 @@ def test_info_is_kept_in_memory_and_not_in_files(tmp_path):
     small_set(episodes=(episode(3),)).save(tmp_path / "without.npz")
     assert (tmp_path / "with.npz").read_bytes() == (tmp_path / "without.npz").read_bytes()
     assert load_demos(tmp_path / "with.npz").episodes[0].info == {}
+
+
+def begun_at(*starts: float, steps: int = 8) -> np.ndarray:
+    """The groups of episodes that begin at these observations."""
+    made = [episode(steps, i) for i in range(len(starts))]
+    moved = []
+    for one, start in zip(made, starts):
+        observations = one.observations.copy()
+        observations[0] = start
+        moved.append(replace(one, observations=observations))
+    return small_set(episodes=tuple(moved)).transitions().group
+
+
+def test_episodes_of_one_start_are_held_out_together():
+    groups = begun_at(0.1, 0.2, 0.1, 0.3, 0.4, 0.2).reshape(6, 8)
+    assert (groups == groups[:, :1]).all()
+    assert [groups[i, 0] for i in (2, 5)] == [groups[i, 0] for i in (0, 1)]
+    assert len(set(groups[:, 0])) == 4
+
+
+def test_with_few_starts_every_episode_is_held_out_by_itself_and_with_few_episodes_every_quarter():
+    assert len(set(begun_at(0.1, 0.1, 0.1, 0.1, 0.1))) == 5
+    assert begun_at(0.1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

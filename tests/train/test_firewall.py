@@ -15,7 +15,7 @@ import pytest
 import scopil
 from probes import demo_steps
 from scopil.algos import registered
-from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.algos.scopil_rho import ALGORITHM as SCOPIL_RHO
 from scopil.envs.functional import CompiledEnv
 from scopil.studies.marble_maze import MarbleMaze
 from scopil.train.demo_data import DemoData
@@ -39,6 +39,8 @@ BEFORE_THE_WALL = {
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",
     "algos/icrl.py": "a cost learned from demonstrations",
     "core/constraint_net.py": "the network of that learned cost",
+    "algos/scopil_rho.py": "a cost learned from demonstrations",
+    "core/contrast.py": "the classifiers of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
     "train/run.py": "gives reports that learned cost, to draw it",
     "agent_settings.py": "names of the settings of these algorithms",
@@ -59,12 +61,16 @@ class Liar(MarbleMaze):
 
 @pytest.fixture(scope="module")
 def trained():
-    """`trained(env, seed)`: the bits of everything after 3000 steps of SCOPIL."""
+    """`trained(env, seed)`: the bits of everything after 3000 steps of SCOPIL-ρ, which has SCOPIL inside."""
     rng = np.random.default_rng(0)
     obs, action = rng.uniform(-1, 1, (64, 8)), rng.integers(9, size=64)
-    demos = DemoData(demo_steps(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32)), None)  # pyright: ignore[reportArgumentType]
-    cfg = SCOPIL.config(hidden=(8,), batch_size=32, demo_batch_size=32, replay_size=4000)
-    loops = {cls: Loop(SCOPIL, CompiledEnv(cls()), demos) for cls in (MarbleMaze, Liar)}
+    steps = demo_steps(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32))
+    demos = DemoData(steps._replace(next_obs=0.9 * steps.obs, group=jnp.arange(64)), None)  # pyright: ignore[reportArgumentType]
+    sizes = {"batch_size": 32, "demo_batch_size": 32, "contrast_batch_size": 16, "replay_size": 4000}
+    cfg = SCOPIL_RHO.config(
+        hidden=(8,), from_cloning=False, slack_from_demos=False, contrast_width=4, **sizes
+    )
+    loops = {cls: Loop(SCOPIL_RHO, CompiledEnv(cls()), demos) for cls in (MarbleMaze, Liar)}
 
     def bits(env: type[MarbleMaze], seed: int) -> list[bytes]:
         trainer = Trainer(loops[env], cfg, seed)

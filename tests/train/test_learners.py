@@ -45,6 +45,7 @@ ON_PRICE = ON | PRICE | {"cost_gae_lambda": 0.0}
 REWARD = {scopil.SAC: (OFF, 400), scopil.PPO: (ON, 1500)}
 IMITATORS = {
     scopil.SCOPIL: (OFF | IMITATION, 400),
+    scopil.SCOPILRho: (OFF | IMITATION | {"contrast_batch_size": 8, "occupancy_init": 0.1}, 3000),
     scopil.SDGD: (OFF | IMITATION, 400),
     scopil.SEiC: (OFF | IMITATION, 400),
     scopil.SDGDEiC: (OFF | IMITATION, 400),

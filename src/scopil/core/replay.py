@@ -35,8 +35,9 @@ def add(replay: Replay, batch: Any) -> Replay:
 
 def begin_with(replay: Replay, batch: Any) -> Replay:
     """An empty ring's first transitions."""
-    rows = _packed(batch)
-    return Replay(replay.rows.at[: len(rows)].set(rows), jnp.int32(len(rows)))
+    # The barrier keeps XLA from computing the whole ring while it compiles, where the batch is a constant.
+    rows, ring = jax.lax.optimization_barrier((_packed(batch), replay.rows))
+    return Replay(jax.lax.dynamic_update_slice(ring, rows, (0, 0)), jnp.int32(len(rows)))
 
 
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
