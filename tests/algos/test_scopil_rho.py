@@ -53,7 +53,7 @@ def shown(rows: int, seed: int) -> Any:
     )
 
 
-def data(seed: int = 0) -> Data:
+def data(seed: int = 0) -> Any:
     return Data(replay=steps(16, seed), newest=steps(2, seed + 1), demo_batch=shown(12, seed + 2))
 
 
@@ -190,6 +190,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
     state = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s))(state)
-    taken = scopil_rho.policy(state).distribution(jnp.zeros((1, 2))).probs[0, 0]
+    pi: Any = scopil_rho.policy(state).distribution(jnp.zeros((1, 2)))
+    taken = pi.probs[0, 0]
     assert float(taken) == pytest.approx(share, abs=0.04)
     assert float(state.occupancy) == pytest.approx(1 - alpha * np.log(share / (1 - share)), abs=0.15)

@@ -67,7 +67,8 @@ class Contrast:
         x = np.concatenate([self.features(demo), self.features(own[:n])]) + noise * self.blur
         is_own = np.arange(2 * n) >= n
         if not self.moments:
-            self.moments = [([np.zeros_like(p) for p in net],) * 2 for net in self.nets]
+            zero = [[np.zeros_like(p) for p in net] for net in self.nets]
+            self.moments = list(zip(zero, zero))
         self.steps += 1
         losses = []
         for k, net in enumerate(self.nets):
