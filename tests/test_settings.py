@@ -7,12 +7,13 @@ import typing
 import pytest
 
 from scopil import agent_settings
-from scopil.algos import bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil
+from scopil.algos import bc, icrl, ppo, ppo_dgd, ppo_lagrangian, sac, sac_lagrangian, scopil, scopil_rho
 from scopil.config import settings
 
 PAIRS = {
     "SacSettings": sac.Config,
     "ScopilSettings": scopil.Config,
+    "ScopilRhoSettings": scopil_rho.Config,
     "SacLagrangianSettings": sac_lagrangian.Config,
     "BcSettings": bc.Config,
     "PpoSettings": ppo.Config,
@@ -28,6 +29,7 @@ def test_names_and_types_are_the_configs(name):
     hints = typing.get_type_hints(listed)
     known = {s.name: s.type for s in settings(PAIRS[name])}
     widths = {k: agent_settings.Widths if v == tuple[int, ...] else v for k, v in known.items()}
+    widths |= {k: agent_settings.Widths | None for k, v in known.items() if v == tuple[int, ...] | None}
     assert hints == widths
     assert listed.__total__ is False
     assert not listed.__required_keys__  # every one may be left out

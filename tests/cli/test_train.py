@@ -84,7 +84,7 @@ def refused(argv: list[str], capsys) -> str:
         (["sac", "--hidden", "8", "0"], "error: --hidden = (8, 0); want at least 1."),
         (["sac", "--steps", "0"], "error: --steps = 0; want at least 1."),
         (["sac", "--checkpoint-every", "0"], "error: --checkpoint-every = 0; want at least 1."),
-        (["scopl"], "no algorithm is called 'scopl'; there are scopil, sac,"),
+        (["scopl"], "no algorithm is called 'scopl'; there are scopil, scopil-rho,"),
         (["scopl"], "Did you mean scopil?"),
         (["sac", "--replay-size", "10"], "smaller than batch_size"),
     ],

@@ -30,11 +30,11 @@ from scopil.types import PRNGKey
 class Config(scopil.Config):
     """SCOPIL's settings, some with other defaults for a policy that is shipped, and those of the second constraint."""
 
-    ENTROPY_SHARE: ClassVar[float] = 0.15
+    ENTROPY_SHARE: ClassVar[float] = 0.07
 
     target_entropy: float | None = setting(
         default=None,
-        about="H̄ in nats, of the whole action. None: 0.15 log|A| for |A| discrete actions, −1 for each component of a "
+        about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions, −1 for each component of a "
         "continuous one (a density on [−1, 1]).",
     )
     log_alpha_init: float = setting(default=-2.3, about="log α₀.")

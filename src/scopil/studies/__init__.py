@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 GROUP = "scopil.studies"  # entry points of other packages: name = "module:STUDY"
 _OURS = {
     "paper": "scopil.studies.marble_maze.study:STUDY",
+    "unseen": "scopil.studies.marble_maze.unseen:STUDY",
     "half-cheetah-wall": "scopil.studies.half_cheetah_study:STUDY",
     "lunar-lander": "scopil.studies.lunar_lander:STUDY",
     "lap-grid-world": "scopil.studies.lap_grid_study:STUDY",
