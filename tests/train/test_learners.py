@@ -15,7 +15,8 @@ import pytest
 import scopil
 from scopil import agents
 from scopil.agents import Agent
-from scopil.algos import Algorithm, ppo_lagrangian
+from scopil.algos import Algorithm, cloning, ppo_lagrangian
+from scopil.algos import scopil as scopil_algorithm
 from scopil.envs.functional import CompiledEnv
 from scopil.train import run as run_module
 from scopil.train import trainer
@@ -148,6 +149,7 @@ def test_a_cost_of_your_own(continuous, envs):
 STRETCH, STEPS = 64, 320  # the replay wraps
 KINDS_OF_LOOP = {
     "replay and demonstrations": scopil.SCOPIL,
+    "replay, newest step and demonstrations": scopil.SCOPILRho,
     "replay and true cost": scopil.OracleSACLagrangian,
     "rollouts and demonstrations": scopil.PPODGD,
     "rollouts, demonstrated and own episodes": scopil.ICRL,
@@ -164,6 +166,9 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkeypatch):
     """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
     monkeypatch.setattr(trainer, "STRETCH", STRETCH)
+    monkeypatch.setattr(cloning, "CLONE_STEPS", 20)
+    monkeypatch.setattr(cloning, "REGULAR_STEPS", 10)
+    monkeypatch.setattr(scopil_algorithm, "CRITICS_FIRST", 100)  # so that both phases are seen
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
     algorithm, called = cls._algorithm, []
     with registered_toy(envs[True], "test/Toy-v0") as env_id:

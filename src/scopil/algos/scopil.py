@@ -158,6 +158,8 @@ def update(
         "demo/nll": -pi_demo.log_prob(demo_action).mean(),
         "demo/entropy": pi_demo.entropy().mean(),
     }  # fmt: skip
+    if cfg.slack_from_demos:
+        metrics["dual/slack"] = state.demo_nll
     if cfg.from_cloning:  # critics first: an untrained critic would lead the clone astray
         learning = optax.tree_utils.tree_get(state.critics.opt, "count") >= CRITICS_FIRST
         actor, log_alpha, lam = jax.tree.map(
