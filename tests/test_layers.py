@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"core", "algos", "envs", "demos", "evaluate", "policy"} | PLAIN,
     "export": {"core", "policy"} | PLAIN,
     "agents": {"core", "algos", "envs", "demos", "evaluate", "policy", "train"} | PLAIN,
+    "watch": {"agents"} | PLAIN,
     "experiments": {"algos", "envs", "demos", "evaluate", "policy", "train", "agents", "studies"} | PLAIN,
     "report": {"evaluate", "train", "envs"} | PLAIN,  # envs: what draws an environment's episodes
     "studies": {

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scopil.studies.running import run_study
     from scopil.train.run import Run, RunSpec
     from scopil.train.trainer import TrainStatus
+    from scopil.watch import Watch
 
 __all__ = [
     "BC",
@@ -82,6 +83,7 @@ __all__ = [
     "Spaces",
     "TrainStatus",
     "VerticalLine",
+    "Watch",
     "average",
     "demonstrate_tray",
     "load",
@@ -115,6 +117,7 @@ _HOMES = {
     "studies.running": "run_study",
     "train.run": "Run RunSpec",
     "train.trainer": "TrainStatus",
+    "watch": "Watch",
 }
 _HOME = {name: f"scopil.{home}" for home, names in _HOMES.items() for name in names.split()}
 

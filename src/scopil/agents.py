@@ -49,6 +49,7 @@ from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import Rules, with_rules
 from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
+from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
 from scopil.train.run import Run, save_learner
 from scopil.train.trainer import Trainer, TrainStatus
@@ -93,6 +94,7 @@ class Agent:
             None  # a learner that is not in the trainer: loaded, or saved from a failure
         )
         self._numpy: NumpyPolicy | None = None
+        self._familiar: Callable[[Any], Any] | None = None
         self._rng = np.random.default_rng(self.seed)
 
     @cached_property
@@ -156,7 +158,7 @@ class Agent:
         self._outside = None
 
         def observe(status: TrainStatus) -> bool | None:
-            self._numpy = None  # of a policy that is out of date
+            self._numpy = self._familiar = None  # of a policy that is out of date
             return callback(status)
 
         try:
@@ -169,7 +171,7 @@ class Agent:
                 self._outside = _Outside(lambda new: kept, steps)
             raise
         finally:
-            self._numpy = None
+            self._numpy = self._familiar = None
         return self
 
     def _advance(self, until: int, progress_bar: bool, observe: Callback) -> None:
@@ -192,6 +194,14 @@ class Agent:
 
         Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
         """
+        obs = self._rows(observation)
+        if self._numpy is None:
+            self._numpy = self.policy.in_numpy()
+        action = self._numpy(obs, None if deterministic else self._rng)
+        return (int(action) if action.ndim == 0 else action), None
+
+    def _rows(self, observation: Any) -> np.ndarray:
+        """One observation, or a batch of them, as networks see them."""
         try:
             obs = self.env.flatten(observation)
         except (TypeError, ValueError, KeyError, IndexError) as error:
@@ -201,10 +211,27 @@ class Agent:
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
             raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
-        if self._numpy is None:
-            self._numpy = self.policy.in_numpy()
-        action = self._numpy(obs, None if deterministic else self._rng)
-        return (int(action) if action.ndim == 0 else action), None
+        return obs
+
+    def familiarity(self, observation: Any) -> np.ndarray:
+        """How familiar a state is from the demonstrations, in [0, 1]: the share of held-out demonstrated states that
+        look at least as strange. Below 0.01 a state is stranger than 99 of 100 demonstrated ones.
+
+        For agents that learn it (SCOPIL-ρ), with their demonstrations.
+        """
+        if self.algorithm.familiarity is None or self.demos is None:
+            learns = self.algorithm.familiarity is not None
+            missing = "its demonstrations" if learns else "an algorithm that learns it: scopil.SCOPILRho"
+            raise ConfigError(f"{self.algorithm.title} cannot tell how familiar a state is; want {missing}.")
+        if self._familiar is None:
+            steps, state, ask = (
+                demo_data(self.demos, self.env).transitions,
+                self.state,
+                self.algorithm.familiarity,
+            )
+            self._familiar = jax.jit(lambda obs: ask(state, steps, obs))
+        obs = self._rows(observation)
+        return np.asarray(self._familiar(jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
 
     def play(
         self,

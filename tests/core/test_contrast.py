@@ -121,3 +121,39 @@ def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
 def test_a_threshold_with_nothing_held_out_stays():
     f, nothing = jnp.ones((1, 5)), jnp.zeros((1, 5), bool)
     assert float(contrast.pinball_step(jnp.array([0.3]), f, nothing, 0.9)[0]) == pytest.approx(0.3)
+
+
+def test_familiarity_is_the_share_of_held_out_states_that_look_as_strange():
+    state, rng = made(), np.random.default_rng(5)
+    demo, obs = (rng.normal(size=(rows, OBS)).astype(np.float32) for rows in (40, 9))
+    fold = np.arange(40) % (FOLDS - 1)  # the last classifier has nothing to be compared with
+    theirs = twin(state)
+    shown, asked = theirs.logits(demo), theirs.logits(obs)
+    want = np.mean([[(shown[k, fold == k] >= f).mean() for f in asked[k]] for k in range(FOLDS - 1)], axis=0)
+    got = contrast.familiarity(state, jnp.asarray(demo), jnp.asarray(fold), jnp.asarray(obs))
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    assert 0 < want.min() < want.max() <= 1
+
+
+def test_familiarity_is_calibrated_on_states_that_were_not_shown():
+    """Over the demonstrator's own states it is spread evenly: a share p of them is less familiar than p."""
+    state, rng = made(), np.random.default_rng(6)
+    demo, more = (rng.normal(size=(4_000, OBS)).astype(np.float32) for _ in range(2))
+    fold = jnp.arange(4_000) % FOLDS
+    got = np.asarray(contrast.familiarity(state, jnp.asarray(demo), fold, jnp.asarray(more)))
+    for p in (0.25, 0.5, 0.75):
+        single = [
+            np.asarray((shares < p).mean()) for shares in single_shares(state, demo, np.asarray(fold), more)
+        ]
+        np.testing.assert_allclose(single, p, atol=0.05)
+    assert got.mean() == pytest.approx(0.5, abs=0.03)
+
+
+def single_shares(state: contrast.Contrast, demo: Any, fold: Any, obs: Any) -> list[np.ndarray]:
+    """Of each classifier by itself."""
+    theirs = twin(state)
+    shown, asked = theirs.logits(demo), theirs.logits(obs)
+    return [
+        1.0 - np.searchsorted(np.sort(shown[k, fold == k]), asked[k]) / (fold == k).sum()
+        for k in range(FOLDS)
+    ]

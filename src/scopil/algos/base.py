@@ -86,6 +86,8 @@ class Algorithm:
     restart_every: Callable[[Any], int] | None = None
     # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
+    # (state, demos, observations) → in [0, 1], how familiar from the demonstrations each observation is.
+    familiarity: Callable[[Any, DemoTransitions, Array], Array] | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):

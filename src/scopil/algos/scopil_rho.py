@@ -166,6 +166,11 @@ def learned_cost(state: State, obs: Array, action: Array) -> Array:
     return contrast.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
 
 
+def familiarity(state: State, demos: DemoTransitions, obs: Array) -> Array:
+    """The share of held-out demonstrated states that look at least as strange."""
+    return contrast.familiarity(state.contrast, demos.next_obs, demos.group % FOLDS, obs)
+
+
 ALGORITHM = Algorithm(
     name="scopil-rho",
     title="SCOPIL-ρ",
@@ -178,4 +183,5 @@ ALGORITHM = Algorithm(
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,
     learned_cost=learned_cost,
+    familiarity=familiarity,
 )

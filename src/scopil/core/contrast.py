@@ -92,6 +92,24 @@ def cost(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
     return excess(logits(contrast.nets.params, features(contrast, obs)), contrast.threshold).mean(0)
 
 
+def familiarity(
+    contrast: Contrast, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"], obs: Float[Array, "B D"]
+) -> Float[Array, " B"]:
+    """The share of demonstrated states that look at least as strange as this one, in [0, 1]: for every classifier over
+    the demonstrations it has not seen, then the mean over the classifiers."""
+    shown = logits(contrast.nets.params, features(contrast, demo_obs))
+    asked = logits(contrast.nets.params, features(contrast, obs))
+    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
+
+    def stranger(shown: Array, held_out: Array, asked: Array) -> Array:
+        ordered = jnp.sort(jnp.where(held_out, shown, -jnp.inf))
+        return (len(ordered) - jnp.searchsorted(ordered, asked)) / jnp.maximum(held_out.sum(), 1)
+
+    shares = jax.vmap(stranger)(shown, held_out, asked)
+    known = held_out.any(1)
+    return jnp.where(known[:, None], shares, 0.0).sum(0) / jnp.maximum(known.sum(), 1)
+
+
 class Contrasted(NamedTuple):
     """What one step of the classifiers gives beside them."""
 
