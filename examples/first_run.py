@@ -1,6 +1,7 @@
-"""Train SCOPIL, cloning and SAC on Marble Maze for about two minutes, and see which of them keeps the unwritten rules.
+"""Train SCOPIL-ρ, SCOPIL, SAC and a clone on Marble Maze for two to three minutes, and see which of them keeps the
+unwritten rules where nobody has shown them.
 
-python examples/first_run.py [--steps 100000] [--out out/first_run]
+python examples/first_run.py [--steps 150000] [--out out/first_run]
 """
 
 import argparse
@@ -12,8 +13,10 @@ ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
 
 def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
-    print(f"Three trainings of {steps:,} steps. The rules are drawn on the tray; no learner is given them.")
-    runs = scopil.train_runs(out, ["scopil", "sac", "bc"], ENV, DEMOS, steps=steps, checkpoint_every=20_000)
+    print(f"Four trainings of {steps:,} steps. The rules are drawn on the tray; no learner is given them.")
+    runs = scopil.train_runs(
+        out, ["scopil-rho", "scopil", "sac", "bc"], ENV, DEMOS, steps=steps, checkpoint_every=20_000
+    )
     env = scopil.open_env(ENV)
     demonstrated = scopil.replay(env, scopil.load_demos(DEMOS))
     rows = {"demonstrations": scopil.average(scopil.measure_all(demonstrated, env))}
@@ -37,6 +40,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=150_000)
     parser.add_argument("--out", type=Path, default=Path("out/first_run"))
     main(**vars(parser.parse_args()))

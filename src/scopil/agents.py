@@ -215,7 +215,7 @@ class Agent:
 
     def familiarity(self, observation: Any) -> np.ndarray:
         """How familiar a state is from the demonstrations, in [0, 1]: the share of held-out demonstrated states that
-        look at least as strange. Below 0.01 a state is stranger than 99 of 100 demonstrated ones.
+        look at least as strange. Below 0.1 a state is stranger than nine of ten demonstrated ones.
 
         For agents that learn it (SCOPIL-ρ), with their demonstrations.
         """

@@ -21,7 +21,7 @@ class Watch(gym.Wrapper):
     """
 
     def __init__(
-        self, env: gym.Env, agent: Agent, below: float = 0.01, fallback: Callable[[Any], Any] | None = None
+        self, env: gym.Env, agent: Agent, below: float = 0.1, fallback: Callable[[Any], Any] | None = None
     ):
         super().__init__(env)
         if not 0 <= below <= 1:

@@ -39,10 +39,16 @@ def test_a_careful_player_keeps_the_rules_that_were_drawn(tmp_path):
     assert (tmp_path / "episodes.png").stat().st_size > 10_000
 
 
+STARTS = ("demonstrated", "unseen")
+
+
 @pytest.mark.slow
 def test_the_first_run(tmp_path, capsys):
     rows = script("examples/first_run.py").main(steps=500, out=tmp_path)
-    assert list(rows) == ["demonstrations", "SCOPIL", "SAC"]
+    played = [
+        f"{title}, {starts} starts" for title in ("SCOPIL-ρ", "SCOPIL", "SAC", "BC") for starts in STARTS
+    ]
+    assert list(rows) == ["demonstrations", *played]
     assert "Violations (circle)" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "episodes.png").exists()
 
