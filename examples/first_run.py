@@ -10,6 +10,7 @@ from pathlib import Path
 import scopil
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
+METHODS = ["scopil-rho", "scopil", "sac", "bc"]
 
 
 def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
