@@ -101,6 +101,17 @@ def test_permutation_test_by_going_through_every_order():
     assert stats.permutation_test(a, b) == pytest.approx(far / len(orders))
 
 
+@pytest.mark.parametrize(
+    ("a", "b"), [([7.0], [1.0, 2.0, 3.5]), ([1.0, 2.0, 3.5, 0.5], [2.5]), ([1.0], [9.0])]
+)
+def test_permutation_test_of_a_single_seed(a, b):
+    """By going through every order, as above."""
+    pooled, observed, n = a + b, abs(np.mean(a) - np.mean(b)), len(a)
+    orders = list(permutations(range(len(pooled))))
+    gaps = [abs(np.mean([pooled[i] for i in o[:n]]) - np.mean([pooled[i] for i in o[n:]])) for o in orders]
+    assert stats.permutation_test(a, b) == pytest.approx(np.mean(np.array(gaps) >= observed - 1e-9))
+
+
 def test_permutation_test_separates_and_does_not():
     rng = np.random.default_rng(0)
     near, far = rng.normal(0, 1, (2, 10)), rng.normal(3, 1, 10)  # C(20, 10) = 184 756: drawn

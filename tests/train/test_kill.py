@@ -204,6 +204,7 @@ def test_killed_around_every_checkpoint(lab, undisturbed):
             time.sleep(0.0002)
         time.sleep(rng.uniform(0.0, 0.01))
         if child.poll() is not None:
+            child.communicate()
             break
         kill(child)
     assert_same_end(lab.finish("edges"), undisturbed)

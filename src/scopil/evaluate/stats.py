@@ -79,6 +79,11 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
     When drawn, the observed split counts as one of the draws, so that p is never 0.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if min(len(a), len(b)) == 1:  # SciPy refuses this; a split names the one that stands alone
+        alone, others = (a, b) if len(a) == 1 else (b, a)
+        pooled = np.concatenate([alone, others])
+        gaps = np.abs(pooled - (pooled.sum() - pooled) / len(others))
+        return float(np.mean(gaps >= gaps[0] - 1e-12))
     splits = math.comb(len(a) + len(b), len(a))
     found = scipy_stats.permutation_test(
         (a, b),
