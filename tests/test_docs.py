@@ -17,7 +17,7 @@ BUDGET = re.compile(r"(learn\(|\bsteps=)[\d_]+")
 
 
 # Each page compiles a learner or two: every day those that newcomers read, the others with the slow tests.
-EVERY_DAY = ("README.md", "tutorial.md", "own_algorithm.md", "deploy.md")
+EVERY_DAY = ("README.md", "tutorial.md", "deploy.md")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is learned from demonstrations alone: a clone, its softening, and δ."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import OPTIMISED
 from scopil.algos import cloning
 from scopil.core import imitation
 from scopil.core.distributions import Categorical
@@ -46,7 +48,7 @@ def certain(rng: np.random.Generator, state: int) -> np.int32:
 def learned() -> dict[str, Any]:
     """A lesson and its clone for each demonstrator."""
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=OPTIMISED)
     def make(obs: Any, action: Any) -> cloning.Clone:
         shown = cloning.Lesson(obs, action, HEAD, 0.05, 128)
         return cloning.clone(actor(HEAD), shown, jax.random.key(2))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import OPTIMISED
 from probes import demo_steps
 from scopil.algos import scopil, scopil_rho
 from scopil.algos.base import Data, Spaces
@@ -189,7 +190,8 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
         return scopil_rho.update(state, given, cfg, k_learn)[0]
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
-    state = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s))(state)
+    run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
+    state = run(state)
     pi: Any = scopil_rho.policy(state).distribution(jnp.zeros((1, 2)))
     taken = pi.probs[0, 0]
     assert float(taken) == pytest.approx(share, abs=0.04)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from compiling import OPTIMISED
 from reference import contrast_numpy as ref
 from scopil.core import contrast
 
@@ -39,13 +40,13 @@ def twin(of: contrast.Contrast) -> ref.Contrast:
 
 def follow(real: Any, tolerance: float) -> None:
     """Three steps of both, compared after each."""
-    ours, theirs = made(real), twin(made(real))
+    ours, theirs, step = made(real), twin(made(real)), jax.jit(contrast.contrast_step)
     for number in range(3):
         rng = np.random.default_rng(number)
         demo, own = rng.normal(size=(DEMOS, OBS)), rng.normal(1.0, size=(OWN, OBS))
         fold = rng.integers(FOLDS - 1, size=DEMOS)  # of the last fold nothing is held out
         noise = np.asarray(jax.random.normal(jax.random.key(number), (OBS, 2 * DEMOS), real), np.float64).T
-        ours, out = contrast.contrast_step(
+        ours, out = step(
             ours,
             jnp.asarray(demo, real),
             jnp.asarray(fold),
@@ -97,7 +98,8 @@ def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
         rate = 3e-3 * (1.0 - number / steps)
         return contrast.contrast_step(carry, demo, jnp.arange(rows) % FOLDS, own, 0.9, rate, k_noise)[0], None
 
-    state = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(steps))[0])(state)
+    run = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(steps))[0], compiler_options=OPTIMISED)
+    state = run(state)
     x = jnp.linspace(-1.5, 2.5, 9)[None]
     got = contrast.logits(state.nets.params, x).mean(0)
     want = (x[0] - 0.5) / 1.25
