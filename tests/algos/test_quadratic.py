@@ -151,7 +151,8 @@ def binding(shown: float, slack: float) -> Solution:
     return Solution(math.tanh(mu), entropy(mu, sigma), slack, lam)  # pyright: ignore
 
 
-@pytest.mark.parametrize("slack", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/algos/test_bandit.py has it daily, for discrete actions
+@pytest.mark.parametrize("slack", [1.0, 2.0])
 def test_a_binding_constraint_without_entropy_is_met_with_equality(slack, solve):
     want = binding(0.2, slack)
     got = solve("s-eic", shown=0.2, slack=slack, multiplier_lr=2e-3, multiplier_init=0.5)

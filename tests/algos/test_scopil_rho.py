@@ -74,7 +74,7 @@ def test_an_update_is_scopil_s_on_rewards_less_the_cost(update):
     state, given = begun(cfg), data()
     new, metrics = update(state, given, cfg, jax.random.key(7))
     k_contrast, k_scopil = jax.random.split(jax.random.key(7))
-    _, strange = contrast.contrast_step(
+    _, strange = jax.jit(contrast.contrast_step)(
         state.contrast, given.demo_batch.next_obs[:8], jnp.arange(8) % FOLDS, given.replay.next_obs,
         cfg.quantile, cfg.contrast_lr, k_contrast,
     )  # fmt: skip

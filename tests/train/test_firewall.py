@@ -61,7 +61,7 @@ class Liar(MarbleMaze):
 
 @pytest.fixture(scope="module")
 def trained():
-    """`trained(env, seed)`: the bits of everything after 3000 steps of SCOPIL-ρ, which has SCOPIL inside."""
+    """`trained(env, seed)`: the bits of everything after 1500 steps of SCOPIL-ρ, which has SCOPIL inside."""
     rng = np.random.default_rng(0)
     obs, action = rng.uniform(-1, 1, (64, 8)), rng.integers(9, size=64)
     steps = demo_steps(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32))
@@ -74,7 +74,7 @@ def trained():
 
     def bits(env: type[MarbleMaze], seed: int) -> list[bytes]:
         trainer = Trainer(loops[env], cfg, seed)
-        trainer.advance(3000)
+        trainer.advance(1500)
         state = trainer.state._replace(key=jax.random.key_data(trainer.state.key))
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
 
