@@ -142,6 +142,8 @@ def test_a_component_that_never_changes_is_left_out():
 def test_features_that_do_not_exist_and_batches_that_are_too_large_are_refused():
     with pytest.raises(ConfigError, match="features = 2; the observation has components 0 to 1"):
         scopil_rho.init(jax.random.key(0), SPACES, config(features=(0, 2)))
+    with pytest.raises(ConfigError, match=r"slack = 0\.2 and slack_from_demos are both given"):
+        config(slack_from_demos=True)
     with pytest.raises(ConfigError, match="contrast_batch_size 13 is larger than demo_batch_size 12"):
         config(contrast_batch_size=13)
 

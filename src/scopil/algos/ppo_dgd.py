@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from scopil.algos import cloning, ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
-from scopil.algos.scopil import resolution_setting, slack, slack_from_demos_setting, slack_setting
+from scopil.algos.scopil import resolution_setting, slack, slack_from_demos_setting, slack_setting, two_slacks
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
@@ -36,6 +36,9 @@ class Config(ppo.Config):
     slack: float | None = slack_setting()
     slack_from_demos: bool = slack_from_demos_setting()
     action_resolution: float = resolution_setting()
+
+    def problem(self) -> str | None:
+        return two_slacks(self) or super().problem()
 
 
 class State(NamedTuple):

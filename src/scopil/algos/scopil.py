@@ -55,6 +55,15 @@ def slack_from_demos_setting(default: bool = False) -> Any:
     )
 
 
+def two_slacks(cfg: Any) -> str | None:
+    """A δ that is given and would not be used is refused rather than ignored."""
+    if cfg.slack is None or not cfg.slack_from_demos:
+        return None
+    return (
+        f"slack = {cfg.slack:g} and slack_from_demos are both given; turn slack_from_demos off to use slack."
+    )
+
+
 @config
 class Config(sac.Config):
     # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
@@ -72,6 +81,9 @@ class Config(sac.Config):
         default=False,
         about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
     )
+
+    def problem(self) -> str | None:
+        return two_slacks(self) or super().problem()
 
 
 class State(NamedTuple):
