@@ -43,6 +43,7 @@ from scopil.demos.store import load_demos
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
+from scopil.envs.trust import id_in_file
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
@@ -296,7 +297,12 @@ class _Outside(NamedTuple):
 
 
 def load(
-    path: str | Path, env: AnyEnv | None = None, demos: Any = None, algorithm: Algorithm | None = None
+    path: str | Path,
+    env: AnyEnv | None = None,
+    demos: Any = None,
+    algorithm: Algorithm | None = None,
+    *,
+    trust_env: bool = False,
 ) -> Agent:
     """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
 
@@ -305,6 +311,8 @@ def load(
         env: needed when the agent was trained on an environment without an id.
         demos: to go on learning from a saved agent whose algorithm needs demonstrations; a run folder has its own.
         algorithm: needed when the agent's algorithm is not a registered one.
+        trust_env: import the module that the file names where its environment's id is `module:Id-v0`. It then runs the
+            code of that module; name the environment yourself, as `env`, for files from others.
     """
     path, final = Path(path), True
     if path.is_dir():
@@ -323,7 +331,7 @@ def load(
     algorithm = algorithm or registered().get(name)
     agent = Agent(
         algorithm or stand_in(name, note.get("title", name)),
-        note["env"] if env is None else env,
+        id_in_file(note["env"], path, trust_env) if env is None else env,
         demos,
         seed=note["seed"],
         **(note["config"] if algorithm is not None else {}),
@@ -367,13 +375,13 @@ def _actions(head: Head) -> str:
     return f"actions of {head.num_actions} components between {low} and {high}"
 
 
-def policy_of(path: str | Path) -> tuple[Policy, dict[str, str]]:
+def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dict[str, str]]:
     """The policy of a saved agent or a run, and a few words on where it comes from. No environment is opened where the
     policy is final."""
     path = Path(path)
     run = Run.open(path) if path.is_dir() else None
     if run is not None and not run.finished:
-        agent = load(path)
+        agent = load(path, trust_env=trust_env)
         agent.env.close()
         policy, note = agent.policy, run.note() | {"env_steps": agent.num_timesteps}
     else:

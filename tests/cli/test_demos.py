@@ -73,7 +73,7 @@ def test_show_sets_a_marble_set_beside_the_paper_and_draws_it(capsys, marble, he
 
 
 def test_show_gives_the_range_of_every_habit(capsys, monkeypatch):
-    monkeypatch.setattr(demo_checks, "replay_env", lambda demos: None)  # shown above; compiling takes seconds
+    monkeypatch.setattr(demo_checks, "replay_env", lambda *_: None)  # shown above; compiling takes seconds
     assert main(["demos", "show", "marble-maze/multiple-people-v1"]) == 0
     assert "players: 10: clearance 4." in printed(capsys)
 
@@ -130,7 +130,7 @@ def test_generate_writes_what_was_played(module, function, player, capsys, marbl
         return marble
 
     monkeypatch.setattr(module, function, fake)
-    monkeypatch.setattr(demo_checks, "replay_env", lambda demos: None)  # shown above; compiling takes seconds
+    monkeypatch.setattr(demo_checks, "replay_env", lambda *_: None)  # shown above; compiling takes seconds
     argv = ["demos", "generate", "simple", "--seed", "5", "--episodes", "3", "--out", "deep/er/mine.npz"]
     assert main(argv + player) == 0
     assert asked == [("simple", 5, 3)]

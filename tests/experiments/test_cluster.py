@@ -50,7 +50,7 @@ def test_a_run_comes_back_as_its_node_wrote_it(pretend, tmp_path):
     pretend(WRITES)
     folder = created(tmp_path / "scopil-0")
     codes = []
-    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
+    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0], False):
         cluster._write(folder, files, there)
         codes.append(code)
     assert codes[-1] == 0
@@ -65,7 +65,7 @@ def test_a_failing_run_brings_its_log(pretend, tmp_path):
     pretend("import sys; print('error: out of luck'); sys.exit(2)")
     folder = created(tmp_path / "scopil-0")
     codes = []
-    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0]):
+    for files, there, code in cluster._train("scopil-0", cluster._news(folder, {})[0], False):
         cluster._write(folder, files, there)
         codes.append(code)
     assert codes[-1] == 2

@@ -8,6 +8,7 @@ import numpy as np
 
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode, describe_space
+from scopil.envs.trust import names_code
 from scopil.errors import DatasetError, EnvError
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
@@ -29,7 +30,7 @@ class Check:
         return "FAIL" if not self.ok else "warn" if self.warning else "ok"
 
 
-def run_checks(source: str, env_id: str | None = None) -> Iterator[Check]:
+def run_checks(source: str, env_id: str | None = None, trust_env: bool = False) -> Iterator[Check]:
     """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
     demos = store.load_demos(source)
     yield Check("format", store.format_of(source).about(source))
@@ -43,7 +44,7 @@ def run_checks(source: str, env_id: str | None = None) -> Iterator[Check]:
     yield Check("ends", _ends(demos))
     if env_id is not None:
         yield _check_fit(demos, env_id)
-    yield from _check_replay(demos)
+    yield from _check_replay(demos, trust_env or (env_id is not None and env_id == demos.env_id))
 
 
 def _rewards(demos: Demonstrations) -> str:
@@ -139,11 +140,12 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
     return Check("environment", f"fits {env_id}")
 
 
-def replay_env(demos: Demonstrations):
-    """The compiled environment to replay `demos` on, or None where it cannot start at a given state."""
+def replay_env(demos: Demonstrations, trust_env: bool = False):
+    """The compiled environment to replay `demos` on, or None where it cannot start at a given state, or is code that
+    the file names and the caller does not trust."""
     from scopil.envs.functional import compile_env
 
-    if demos.env_id is None or demos.starts is None:
+    if demos.env_id is None or demos.starts is None or (names_code(demos.env_id) and not trust_env):
         return None
     try:
         env = compile_env(demos.env_id)
@@ -152,16 +154,22 @@ def replay_env(demos: Demonstrations):
     return None if env.offer("initial_at") is None else env
 
 
-def _check_replay(demos: Demonstrations) -> Iterator[Check]:
+def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
+    if names_code(demos.env_id) and not trust_env:
+        return f"{demos.env_id} names code to import; if you trust it, add --trust-env"
+    return "that needs starts and an environment that can start at them"
+
+
+def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
     from scopil.evaluate.episodes import replay
 
-    env = replay_env(demos)
+    env = replay_env(demos, trust_env)
     starts = (
         "none given" if demos.starts is None else f"{len(np.unique(demos.starts, axis=0))} different ones"
     )
     yield Check("starts", starts)
     if env is None:
-        yield Check("replay", "not possible: it needs starts and an environment that can start at them")
+        yield Check("replay", f"not possible: {why_no_replay(demos, trust_env)}")
         return
     for what in ("observation_space", "action_space"):
         found, wanted = getattr(demos, what), getattr(env, what)

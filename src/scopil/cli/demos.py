@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scopil.cli import demo_checks
-from scopil.cli.options import option
+from scopil.cli.options import TrustEnv, option
 from scopil.cli.play import setting_id
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
@@ -61,15 +61,16 @@ def show(
     plot: Annotated[
         Path | None, option(help="also draw all episodes from above (png, pdf, svg)", metavar="FILE")
     ] = None,
+    trust_env: TrustEnv = False,
 ) -> None:
     """A set's statistics, beside published ones where there are any, and its violations."""
-    _show(store.load_demos(name), plot)
+    _show(store.load_demos(name), plot, trust_env)
 
 
-def _show(demos: Demonstrations, plot: Path | None = None) -> None:
+def _show(demos: Demonstrations, plot: Path | None = None, trust_env: bool = False) -> None:
     from scopil.evaluate.episodes import replay
 
-    env = demo_checks.replay_env(demos)
+    env = demo_checks.replay_env(demos, trust_env)
     draw = None if plot is None else _drawing(demos, env, plot)
     episodes = None if env is None else replay(env, demos)
     console = _console()
@@ -81,7 +82,7 @@ def _show(demos: Demonstrations, plot: Path | None = None) -> None:
     terminated = 100 * np.mean([e.terminated for e in demos])
     console.print(f"{terminated:.0f} % of the episodes were terminated by the task")
     if episodes is None:
-        console.print("not replayed: that needs starts and an environment that can start at them")
+        console.print(f"not replayed: {demo_checks.why_no_replay(demos, trust_env)}", soft_wrap=True)
     else:
         console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
     if (known := _table_1(demos.env_id)) is not None:
@@ -221,10 +222,11 @@ def check(
     env: Annotated[
         str | None, option(help="also check whether it fits this environment", metavar="ID")
     ] = None,
+    trust_env: TrustEnv = False,
 ) -> int:
     """What a set contains, what was assumed, and whether it is sound; exit code 2 when it is not."""
     failed = []
-    for result in demo_checks.run_checks(source, env):
+    for result in demo_checks.run_checks(source, env, trust_env):
         print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
         failed += [] if result.ok else [result.what]
     if failed:

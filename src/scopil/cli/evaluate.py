@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from scopil.agents import Agent, load
-from scopil.cli.options import named_function, option
+from scopil.cli.options import TrustEnv, named_function, option
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.starts import demos_for, starts_from
@@ -39,11 +39,15 @@ def evaluate(
             "MODULE:NAME",
         ),
     ] = None,
+    env: Annotated[
+        str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")
+    ] = None,
+    trust_env: TrustEnv = False,
     out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
 ) -> None:
     """Play episodes and count violations."""
     own_rules = None if rules is None else named_function(rules)
-    agent: Agent = load(run)
+    agent: Agent = load(run, env, trust_env=trust_env)
     first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
     played = player(agent.env, policy)(agent.policy, first, jax.random.key(seed))
     measures = measure_all(played, agent.env, own_rules)

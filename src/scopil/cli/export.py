@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from scopil.agents import policy_of
-from scopil.cli.options import option
+from scopil.cli.options import TrustEnv, option
 from scopil.errors import ConfigError
 
 
@@ -20,11 +20,12 @@ def export(
     ],
     onnx: Annotated[Path | None, option("an ONNX graph, for any runtime", "FILE")] = None,
     jax: Annotated[Path | None, option("a jax.export program", "FILE")] = None,
+    trust_env: TrustEnv = False,
 ) -> None:
     """Write a trained policy so that it runs without scopil. docs/deploy.md says how to call it."""
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
-    policy, note = policy_of(run)
+    policy, note = policy_of(run, trust_env=trust_env)
     for write, path in ((policy.to_onnx, onnx), (policy.to_jax, jax)):
         if path is not None:
             written = write(path, note)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -14,6 +14,11 @@ from scopil.errors import ConfigError
 def option(help: str, metavar: str | None = None) -> Any:
     """An option that may be left out, where "(default: None)" would tell a reader nothing."""
     return tyro.conf.arg(help=help, metavar=metavar, help_behavior_hint="")
+
+
+TrustEnv = Annotated[
+    bool, option("import the module that the file names where its environment is module:Id-v0; runs its code")
+]
 
 
 def named_function(name: str) -> Callable[..., Any]:

@@ -8,10 +8,11 @@ import gymnasium as gym
 import numpy as np
 import tyro
 
-from scopil.cli.options import option
+from scopil.cli.options import TrustEnv, option
 from scopil.cli.play import setting_id
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
+from scopil.envs.trust import id_in_file
 from scopil.errors import ConfigError, EnvError
 from scopil.images import write_gif, write_png
 
@@ -34,6 +35,7 @@ def render(
     episode: Annotated[int, tyro.conf.arg(help="which episode of the set, from 0", metavar="K")] = 0,
     random: Annotated[bool, option(help="random actions instead of a demonstration")] = False,
     seed: Annotated[int, tyro.conf.arg(help="start and actions of a random episode", metavar="S")] = 0,
+    trust_env: TrustEnv = False,
 ) -> None:
     """Draw a demonstrated or a random episode with the environment's own renderer."""
     if out.suffix.lower() not in (".png", ".gif"):
@@ -45,7 +47,7 @@ def render(
         frames = list(random_episode(env_id, seed))
     else:
         shown = load_demos(demos or f"marble-maze/{setting or 'simple'}-v1")
-        frames = list(demonstrated_episode(shown, episode))
+        frames = list(demonstrated_episode(shown, episode, trust_env))
     if out.suffix.lower() == ".png":
         write_png(out, frames[-1])
     else:
@@ -53,7 +55,7 @@ def render(
     print(f"{out}: {len(frames) - 1} steps")
 
 
-def demonstrated_episode(demos: Demonstrations, index: int) -> Iterator[np.ndarray]:
+def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = False) -> Iterator[np.ndarray]:
     """The frames of a demonstrated episode, played again."""
     if demos.env_id is None or demos.starts is None:
         raise EnvError(
@@ -63,7 +65,7 @@ def demonstrated_episode(demos: Demonstrations, index: int) -> Iterator[np.ndarr
     if not 0 <= index < len(demos):
         raise ConfigError(f"--episode {index}; {demos.name} has episodes 0 … {len(demos) - 1}.")
     shown = demos.episodes[index]
-    env = _make_env(demos.env_id)
+    env = _make_env(id_in_file(demos.env_id, demos.name, trust_env))
     env.reset(seed=0, options={"start": shown.start})
     yield _frame(env)
     for action in shown.actions:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.cli.options import option
+from scopil.cli.options import TrustEnv, option
 from scopil.errors import ConfigError
 from scopil.evaluate.offers import cost_drawing, drawing
 from scopil.experiments.planning import is_study_folder
@@ -39,6 +39,7 @@ def report(
             "where pictures and report.md go; default: the run's folder for one run, else ./report", "DIR"
         ),
     ] = None,
+    trust_env: TrustEnv = False,
 ) -> None:
     """Report on runs. Seeds of one algorithm become a mean with a band; each algorithm has its colour."""
     if not runs:
@@ -49,7 +50,7 @@ def report(
         if out is not None:
             raise ConfigError(f"the report of {runs[0]} is written into that folder; omit --out.")
         return _study(runs[0], console)
-    opened = [Run.open(folder) for folder in dict.fromkeys(runs)]
+    opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()  # refuses a run without one
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))

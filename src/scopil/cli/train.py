@@ -35,12 +35,13 @@ STOPPED = 130
 
 
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["--resume"]:
-        if len(argv) != 2:
+    if "--resume" in argv[:2]:
+        folders = [word for word in argv if word not in ("--resume", "--trust-env")]
+        if len(folders) != 1:
             raise ConfigError(
-                f"--resume {' '.join(argv[1:])}: want exactly one run folder: scopil train --resume RUN."
+                f"--resume {' '.join(folders)}: want exactly one run folder: scopil train --resume RUN."
             )
-        return _train(Run.open(Path(argv[1])))
+        return _train(Run.open(Path(folders[0]), trust_env="--trust-env" in argv))
     if argv and not argv[0].startswith("-"):
         find(argv[0])  # refuses an unknown name, with the nearest one as a hint
     continuous = _continuous(argv)

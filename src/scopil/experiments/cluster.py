@@ -43,8 +43,8 @@ class Cluster:
             num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
         )
 
-    def start(self, folder: Path) -> "Task":
-        return Task(folder, self._train)
+    def start(self, folder: Path, trust_env: bool) -> "Task":
+        return Task(folder, self._train, trust_env)
 
     def close(self) -> None:
         _ray().shutdown()
@@ -53,14 +53,14 @@ class Cluster:
 class Task:
     """One run on some node."""
 
-    def __init__(self, folder: Path, train: Any):
-        self._folder, self._train = folder, train
+    def __init__(self, folder: Path, train: Any, trust_env: bool):
+        self._folder, self._train, self._trust_env = folder, train, trust_env
         self._lock = lock(folder / ".lock")
         self._losses = 0
         self._submit()
 
     def _submit(self) -> None:
-        self._stream = self._train.remote(self._folder.name, _news(self._folder, {})[0])
+        self._stream = self._train.remote(self._folder.name, _news(self._folder, {})[0], self._trust_env)
 
     def poll(self) -> int | None:
         """Collect what has come back. Returns the exit code of the run's process, or None while it is running."""
@@ -101,13 +101,13 @@ class Task:
 # --- on a node ----------------------------------------------------------------------------------------------------
 
 
-def _train(name: str, files: Files) -> Iterator[tuple[Files, list[str], int | None]]:
+def _train(name: str, files: Files, trust_env: bool) -> Iterator[tuple[Files, list[str], int | None]]:
     """The run's new files, the names of all of them, and at the end its exit code; again and again."""
     with tempfile.TemporaryDirectory(prefix="scopil-") as place:
         folder = Path(place, name)
         _write(folder, files, list(files))
         _, seen = _news(folder, {})
-        process = Process(folder)
+        process = Process(folder, trust_env)
         try:
             while True:
                 code = process.poll()

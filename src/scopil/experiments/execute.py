@@ -37,14 +37,14 @@ class Job(Protocol):
 class Engine(Protocol):
     """Where runs are trained."""
 
-    def start(self, folder: Path) -> Job: ...
+    def start(self, folder: Path, trust_env: bool) -> Job: ...
 
 
 def prepare(folder: Path, spec: RunSpec) -> Run:
     """The run in `folder`: opened, or created."""
     if not (folder / "run.json").exists():
         return Run.create(folder, spec)
-    found, wanted = Run.open(folder), Run(folder, spec)
+    found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # trusted where it is what is wanted
     before, now = _flat(found.note()), _flat(wanted.note())
     if odd := [
         f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)
@@ -118,7 +118,7 @@ def execute(
             free = (run for run in list(waiting) if not _busy(run) and not run.finished)
             while len(going) < workers and (run := next(free, None)):
                 waiting.remove(run)
-                going[run.folder] = engine.start(run.folder)
+                going[run.folder] = engine.start(run.folder, run.trust_env)
             time.sleep(POLL)
             for folder, job in list(going.items()):
                 if (code := job.poll()) is not None:

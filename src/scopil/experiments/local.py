@@ -17,17 +17,17 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 class Local:
     """Trains in this machine's processes."""
 
-    def start(self, folder: Path) -> "Process":
-        return Process(folder)
+    def start(self, folder: Path, trust_env: bool) -> "Process":
+        return Process(folder, trust_env)
 
 
 class Process:
     """One run in progress."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, trust_env: bool):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "scopil", "train", "--resume", str(folder)],
+                [*_python(), "train", *["--trust-env"] * trust_env, "--resume", str(folder)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -44,6 +44,12 @@ class Process:
 
     def wait(self) -> None:
         self._popen.wait()
+
+
+def _python() -> list[str]:
+    """`python -m` would import from the current folder first; so only where this process does too."""
+    here = {"", os.getcwd()} & set(sys.path)
+    return [sys.executable, *([] if here else ["-P"]), "-m", "scopil"]
 
 
 def stop_with_parent() -> None:

@@ -88,5 +88,7 @@ def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
         for file in sorted((out / "runs" / setting).glob("*-*/run.json")):
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit():
-                runs.setdefault(Cell(setting, method), []).append(Run.open(file.parent))
+                run = Run.open(file.parent)
+                run.trust_env = run.spec.env == study.settings[setting].env
+                runs.setdefault(Cell(setting, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

@@ -44,7 +44,7 @@ class Evaluator:
 
     def env(self, run: Run) -> BatchEnv:
         if run.spec.env not in self._envs:
-            self._envs[run.spec.env] = open_env(run.spec.env)
+            self._envs[run.spec.env] = run.env()
         return self._envs[run.spec.env]
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
+from scopil.envs.trust import id_in_file
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
@@ -79,8 +80,11 @@ class RunSpec:
 class Run:
     """One folder. `create` begins it, `open` finds it again, `train` goes on from wherever it stands."""
 
-    def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None):
+    def __init__(
+        self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True
+    ):
         self.folder, self.spec, self._settings = folder, spec, settings
+        self.trust_env = trust_env  # false: the spec is a file's, which may not name code
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = JsonLines(folder / "metrics.jsonl")
         self.timing = JsonLines(folder / "timing.jsonl")
@@ -103,8 +107,11 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: str | Path, algorithm: Algorithm | None = None) -> "Run":
-        """`algorithm` is needed to go on with a run of an algorithm that is not registered."""
+    def open(
+        cls, folder: str | Path, algorithm: Algorithm | None = None, *, trust_env: bool = False
+    ) -> "Run":
+        """`algorithm` is needed to go on with a run of an algorithm that is not registered, and `trust_env` to import
+        the module that the environment's id names (`module:Id-v0`)."""
         folder = Path(folder)
         try:
             note = json.loads((folder / "run.json").read_text())
@@ -117,7 +124,7 @@ class Run:
             if algorithm is not None and algorithm.name != name:
                 raise CheckpointError(f"{folder} is a run of {name}, not of {algorithm.name}.")
             algorithm = algorithm or registered().get(name) or stand_in(name, title)
-            return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"])
+            return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env)
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
             way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
@@ -172,7 +179,7 @@ class Run:
 
     @cached_property
     def _env(self) -> BatchEnv:
-        return open_env(self.spec.env)
+        return open_env(id_in_file(self.spec.env, self.folder, self.trust_env))
 
     def demos(self) -> Demonstrations | None:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""

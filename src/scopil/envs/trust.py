@@ -1,0 +1,25 @@
+"""Who may name code: the caller, never a file.
+
+An id with a colon (`module:Id-v0`, `file.py:Class`) says what to import. Whoever calls scopil may say so; a policy,
+run folder or demonstration set may come from anywhere and may not, unless the caller trusts it in so many words.
+"""
+
+from typing import Any
+
+from scopil.errors import EnvError
+
+
+def names_code(env: Any) -> bool:
+    """Whether making this environment would import a module or a file that its id names."""
+    return isinstance(env, str) and ":" in env
+
+
+def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
+    """The id that `source`, a file or folder, names; refused where it names code and the caller does not trust it."""
+    if names_code(env) and not trust_env:
+        raise EnvError(
+            f"{source} names the environment {env!r}, and making it would run code that a file chose. If that code "
+            f"is yours or you trust it, name the environment yourself (env={env!r}, --env {env}), or trust the file "
+            f"(trust_env=True, --trust-env)."
+        )
+    return env
