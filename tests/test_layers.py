@@ -14,13 +14,24 @@ SRC = Path(scopil.__file__).parent
 
 # Which rooms (a module or folder directly under scopil/) each room may import, beside itself. Nothing is passed on:
 # a room that needs two others names both. `studies` is named by few, so that one task stays in one package.
-PLAIN = {"_version", "errors", "types", "files", "images", "config", "treefile", "agent_settings"}
+PLAIN = {
+    "_version",
+    "errors",
+    "types",
+    "files",
+    "images",
+    "config",
+    "treefile",
+    "agent_settings",
+    "user_code",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
     "agent_settings": set(),
     "types": set(),
     "files": {"errors"},
+    "user_code": {"errors"},
     "images": {"errors", "files"},
     "config": {"errors", "types"},
     "treefile": {"errors", "types", "files", "core"},  # core: a replay ring is saved without its empty part

@@ -48,7 +48,7 @@ from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
-from scopil.evaluate.rules import Rules, with_rules
+from scopil.evaluate.rules import with_rules
 from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
@@ -241,7 +241,7 @@ class Agent:
         *,
         deterministic: bool = True,
         seed: int = 0,
-        rules: Rules | None = None,
+        rules: Any = None,
     ) -> list[Episode]:
         """Whole episodes.
 
@@ -250,14 +250,15 @@ class Agent:
             episodes: how many; default: 40 unseen ones, or one from each demonstrated start.
             deterministic: take the likeliest action instead of a sampled one.
             seed: of sampled actions, and of the unseen starts.
-            rules: `rules(obs, action, next_obs)` → a cost, or costs by name, in place of what the environment reports.
+            rules: rules to count violations by, in place of what the environment reports: a function of (obs, action,
+                next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
         """
         demos = self.demos if self.demos is not None else where.demos_for(self.env_id)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
         played = player(self.env, "greedy" if deterministic else "sampled")(
             self.policy, first, jax.random.key(seed)
         )
-        return played if rules is None else with_rules(played, rules)
+        return played if rules is None else with_rules(played, rules, self.env)
 
     def evaluate(
         self,
@@ -266,10 +267,10 @@ class Agent:
         *,
         deterministic: bool = True,
         seed: int = 0,
-        rules: Rules | None = None,
+        rules: Any = None,
     ) -> Measures:
-        """The means over episodes of reward, steps, violations and what else the environment measures. The arguments
-        are those of `play`."""
+        """The means over episodes of reward, steps, violations (of each rule too) and what else the environment
+        measures. The arguments are those of `play`."""
         played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
         return average(measure_all(played, self.env))
 

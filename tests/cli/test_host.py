@@ -39,7 +39,7 @@ def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, 
     assert found["rules"] == "early_rules:early"
     capsys.readouterr()
     for wrong, message in (
-        ("early_rules:late", "has no function 'late'"),
+        ("early_rules:late", "early_rules has no 'late'; it has early"),
         ("nowhere:x", "cannot import 'nowhere:x'"),
     ):
         assert main([*argv, wrong]) == 2

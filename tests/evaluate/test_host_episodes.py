@@ -68,7 +68,7 @@ def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
         np.testing.assert_array_equal(episode.actions, actions)
         np.testing.assert_allclose(np.asarray(episode.rewards), rewards, rtol=1e-6)
         assert (episode.terminated, episode.truncated) == (terminated, not terminated)
-        assert set(episode.info) == {"cost", "cost_left"}
+        assert set(episode.info) == {"cost", "cost_left", "x"}  # all its numbers
         np.testing.assert_array_equal(episode.info["cost"], costs)
         np.testing.assert_array_equal(episode.info["cost_left"], left)
 
@@ -108,12 +108,12 @@ def test_rules_of_ones_own(sampled):
     for episode, same in zip(sampled, judged):
         step = np.diff(episode.observations[:, 0])
         want = ((episode.actions == 1) & (step < np.float32(0.5))).sum()
-        assert set(same.info) == {"cost"}
+        assert set(same.info) == {"cost", "x"}
         assert measure(same)["violations"] == pytest.approx(
             want, abs=1
         )  # the bound itself is a matter of rounding
     assert average([measure(e) for e in judged])["violations"] > 0
-    with pytest.raises(ConfigError, match="the rules failed: IndexError"):
+    with pytest.raises(ConfigError, match="failed at step 0: IndexError"):
         with_rules(sampled, lambda obs, action, next_obs: obs[7])
 
 

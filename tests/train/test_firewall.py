@@ -1,7 +1,8 @@
-"""The cost firewall: what the environment reports as cost cannot reach a learner, except the oracles.
+"""The cost firewall: neither what the environment reports as cost nor the caller's rules can reach a learner, except
+the oracles, which get the former.
 
-Every module of the package is behind the wall: its code does not even mention costs. The exceptions are listed, each
-with its reason.
+Every module of the package is behind the wall: its code does not even mention costs or rules. The exceptions are
+listed, each with its reason.
 """
 
 import ast
@@ -25,7 +26,7 @@ from scopil.types import Transition
 from toys import toy, toy_demos
 
 SRC = Path(scopil.__file__).parent
-SECRETS = ("cost", "state_info", "transition_info")
+SECRETS = ("cost", "rules", "state_info", "transition_info")
 BEFORE_THE_WALL = {
     # where costs come from
     "envs": "environments report costs",
@@ -42,7 +43,9 @@ BEFORE_THE_WALL = {
     "algos/scopil_rho.py": "a cost learned from demonstrations",
     "core/contrast.py": "the classifiers of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
-    "train/run.py": "gives reports that learned cost, to draw it",
+    "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
+    "agents.py": "gives evaluations the caller's rules",
+    "experiments/results.py": "counts violations of finished runs",
     "agent_settings.py": "names of the settings of these algorithms",
     # the one door
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",

@@ -75,6 +75,29 @@ def assert_same_end(run: Run, undisturbed: Run) -> None:
         assert (run.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes(), name
 
 
+def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lies.py").write_text(
+        "def lie(obs, action, next_obs): return 1\ndef low(obs, action, next_obs): return 0\n"
+    )
+    store.write(demos, tmp_path / "demos.npz")
+    run = Run.create(tmp_path / "run", spec(tmp_path / "demos.npz", rules="lies.py"))
+    assert run.train()
+    learned, same = (read_arrays(r.policy_file)[0] for r in (run, undisturbed))
+    assert learned.keys() == same.keys()
+    assert all(learned[k].tobytes() == same[k].tobytes() for k in same)
+    rows = run.metrics.rows()
+    inner = [
+        [{k: v for k, v in row.items() if "eval/" not in k} for row in r.metrics.rows()]
+        for r in (run, undisturbed)
+    ]
+    assert inner[0] == inner[1]
+    assert rows[-1]["eval/violations/lie"] == rows[-1]["eval/steps"]
+    assert rows[-1]["eval/violations/low"] == 0
+    assert "eval/violations/circle" not in rows[-1]
+    assert Run.open(run.folder).spec.rules == "lies.py"
+
+
 def test_a_run_leaves_what_it_promises(undisturbed):
     names = {p.name for p in undisturbed.folder.iterdir()} - {"tensorboard", ".lock"}
     wanted = "run.json versions.json demos.npz metrics.jsonl timing.jsonl checkpoints policy.safetensors"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +11,10 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode, describe_space
 from scopil.envs.trust import names_code
 from scopil.errors import DatasetError, EnvError
+
+if TYPE_CHECKING:  # importing these takes JAX's second
+    from scopil.evaluate.measures import Measures
+    from scopil.evaluate.rules import Rules
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
 JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
@@ -30,7 +35,9 @@ class Check:
         return "FAIL" if not self.ok else "warn" if self.warning else "ok"
 
 
-def run_checks(source: str, env_id: str | None = None, trust_env: bool = False) -> Iterator[Check]:
+def run_checks(
+    source: str, env_id: str | None = None, trust_env: bool = False, rules: "Rules | None" = None
+) -> Iterator[Check]:
     """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
     demos = store.load_demos(source)
     yield Check("format", store.format_of(source).about(source))
@@ -44,7 +51,10 @@ def run_checks(source: str, env_id: str | None = None, trust_env: bool = False) 
     yield Check("ends", _ends(demos))
     if env_id is not None:
         yield _check_fit(demos, env_id)
-    yield from _check_replay(demos, trust_env or (env_id is not None and env_id == demos.env_id))
+    trusted = trust_env or (env_id is not None and env_id == demos.env_id)
+    yield from _check_replay(demos, trusted)
+    if rules is not None:
+        yield _check_rules(demos, known_env(demos, env_id, trusted), rules)
 
 
 def _rewards(demos: Demonstrations) -> str:
@@ -183,6 +193,41 @@ def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
         return
     yield compare(demos, episodes)
     yield Check("violations", count_violations(episodes))
+
+
+def known_env(demos: Demonstrations, env_id: str | None, trusted: bool) -> str | None:
+    """The environment that the caller names, or else the set, which may name no code unless the caller trusts it."""
+    own = None if names_code(demos.env_id) and not trusted else demos.env_id
+    return env_id or own
+
+
+def _check_rules(demos: Demonstrations, env_id: str | None, rules: "Rules") -> Check:
+    """How often the demonstrations break the caller's rules. That they do is no reason to refuse them."""
+    broken = judge(demos, env_id, rules)
+    return Check("rules", rule_counts(broken), warning=broken.get("violations", 0.0) > 0)
+
+
+def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":
+    """Means over the demonstrated episodes, with violations by the caller's rules. The environment, if it is known,
+    says what observations look like."""
+    from scopil.envs.host import open_env
+    from scopil.evaluate.demonstrator import measure_demonstrations
+    from scopil.evaluate.measures import average
+
+    env = None if env_id is None else open_env(env_id)
+    try:
+        return average(measure_demonstrations(demos, env, rules))
+    finally:
+        if env is not None:
+            env.close()
+
+
+def rule_counts(means: "Measures") -> str:
+    """Violations per episode of each rule, in a line."""
+    counts = {name.partition("/")[2]: v for name, v in means.items() if name.startswith("violations/")}
+    counts = counts or {"all": means["violations"]} if "violations" in means else {}
+    each = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
+    return f"violations per episode: {each}" if each else "no rule can be judged from what was recorded"
 
 
 def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scopil.cli import demo_checks
-from scopil.cli.options import TrustEnv, option
+from scopil.cli.options import RulesOption, TrustEnv, option
 from scopil.cli.play import setting_id
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
@@ -61,13 +61,17 @@ def show(
     plot: Annotated[
         Path | None, option(help="also draw all episodes from above (png, pdf, svg)", metavar="FILE")
     ] = None,
+    rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> None:
     """A set's statistics, beside published ones where there are any, and its violations."""
-    _show(store.load_demos(name), plot, trust_env)
+    given = _rules(rules)
+    _show(store.load_demos(name), plot, given, trust_env)
 
 
-def _show(demos: Demonstrations, plot: Path | None = None, trust_env: bool = False) -> None:
+def _show(
+    demos: Demonstrations, plot: Path | None = None, rules: Any = None, trust_env: bool = False
+) -> None:
     from scopil.evaluate.episodes import replay
 
     env = demo_checks.replay_env(demos, trust_env)
@@ -85,6 +89,10 @@ def _show(demos: Demonstrations, plot: Path | None = None, trust_env: bool = Fal
         console.print(f"not replayed: {demo_checks.why_no_replay(demos, trust_env)}", soft_wrap=True)
     else:
         console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
+    if rules is not None:
+        console.print(
+            f"by {rules.source}: {demo_checks.rule_counts(demo_checks.judge(demos, demo_checks.known_env(demos, None, trust_env), rules))}"
+        )
     if (known := _table_1(demos.env_id)) is not None:
         console.print()
         console.print(known)
@@ -222,11 +230,12 @@ def check(
     env: Annotated[
         str | None, option(help="also check whether it fits this environment", metavar="ID")
     ] = None,
+    rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> int:
     """What a set contains, what was assumed, and whether it is sound; exit code 2 when it is not."""
     failed = []
-    for result in demo_checks.run_checks(source, env, trust_env):
+    for result in demo_checks.run_checks(source, env, trust_env, _rules(rules)):
         print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
         failed += [] if result.ok else [result.what]
     if failed:
@@ -281,6 +290,14 @@ def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
     observations, actions = env.observation_space, env.action_space
     env.close()
     return replace(demos, observation_space=observations, action_space=actions, env_id=env_id)  # type: ignore[arg-type]
+
+
+def _rules(name: str | None) -> Any:
+    if name is None:
+        return None
+    from scopil.evaluate.rules import load_rules  # imports JAX
+
+    return load_rules(name)
 
 
 def _console() -> Console:

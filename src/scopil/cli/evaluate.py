@@ -9,12 +9,14 @@ import tyro
 from rich.console import Console
 
 from scopil.agents import Agent, load
-from scopil.cli.options import TrustEnv, named_function, option
+from scopil.cli.options import RulesOption, TrustEnv, option
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
+from scopil.evaluate.rules import Rules, load_rules
 from scopil.evaluate.starts import demos_for, starts_from
 from scopil.files import write_atomically
 from scopil.report.measure_tables import per_episode, print_measures
+from scopil.train.run import Run
 
 
 def main(argv: list[str]) -> None:
@@ -32,13 +34,7 @@ def evaluate(
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how actions are chosen")] = "greedy",
     seed: Annotated[int, tyro.conf.arg(help="of the unseen starts and of the sampled actions")] = 0,
     each: Annotated[bool, tyro.conf.arg(help="print every episode")] = False,
-    rules: Annotated[
-        str | None,
-        option(
-            "rules(obs, action, next_obs) to count violations by; default: the costs the environment reports",
-            "MODULE:NAME",
-        ),
-    ] = None,
+    rules: RulesOption = None,
     env: Annotated[
         str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")
     ] = None,
@@ -46,11 +42,11 @@ def evaluate(
     out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
 ) -> None:
     """Play episodes and count violations."""
-    own_rules = None if rules is None else named_function(rules)
+    counted = load_rules(rules) if rules is not None else _rules_of_run(run, trust_env)
     agent: Agent = load(run, env, trust_env=trust_env)
     first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
     played = player(agent.env, policy)(agent.policy, first, jax.random.key(seed))
-    measures = measure_all(played, agent.env, own_rules)
+    measures = measure_all(played, agent.env, counted)
     agent.env.close()
     mean = average(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
@@ -69,3 +65,8 @@ def evaluate(
     }
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
     console.print(f"written: {target}")
+
+
+def _rules_of_run(path: Path, trust_env: bool) -> Rules | None:
+    """Those that a run folder was trained with."""
+    return Run.open(path, trust_env=trust_env).rules() if path.is_dir() else None

@@ -1,14 +1,8 @@
 """How the verbs describe and read their options."""
 
-import sys
-from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-
-from scopil.errors import ConfigError
 
 
 def option(help: str, metavar: str | None = None) -> Any:
@@ -17,22 +11,16 @@ def option(help: str, metavar: str | None = None) -> Any:
 
 
 TrustEnv = Annotated[
-    bool, option("import the module that the file names where its environment is module:Id-v0; runs its code")
+    bool,
+    option(
+        "import the code that the file names as its environment (module:Id-v0) or its rules; runs that code"
+    ),
 ]
-
-
-def named_function(name: str) -> Callable[..., Any]:
-    """The function called `module:name`, from a module that can be imported here or lies in this folder."""
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(import_module(module), attribute, None)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(
-            f"cannot import {name!r}: {error}; want MODULE:NAME, as in my_rules:tilt."
-        ) from error
-    finally:
-        sys.path.pop(0)
-    if not callable(found):
-        raise ConfigError(f"{module!r} has no function {attribute!r}; want MODULE:NAME, as in my_rules:tilt.")
-    return found
+RulesOption = Annotated[
+    str | None,
+    option(
+        "a Python file of rules to count violations by, functions of (obs, action, next_obs), or FILE:NAME of some of "
+        "them; default: the costs the environment reports",
+        "FILE",
+    ),
+]

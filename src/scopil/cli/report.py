@@ -11,14 +11,17 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.cli.options import TrustEnv, option
+from scopil.cli.options import RulesOption, TrustEnv, option
 from scopil.errors import ConfigError
+from scopil.evaluate.demonstrator import measure_demonstrations
+from scopil.evaluate.measures import Measures, average
 from scopil.evaluate.offers import cost_drawing, drawing
+from scopil.evaluate.rules import load_rules
 from scopil.experiments.planning import is_study_folder
 from scopil.experiments.results import Evaluator
 from scopil.files import write_atomically
 from scopil.report.episode_pictures import save_costs, save_rows
-from scopil.report.measure_tables import markdown_table, print_measures
+from scopil.report.measure_tables import legend, markdown_table, print_measures
 from scopil.report.run_groups import IN_A_ROW, episode_rows, evaluation_rows, grouped
 from scopil.report.training_curves import behaviour_panels, inner_panels, new_figure, save_curves
 from scopil.train.run import Run
@@ -39,6 +42,7 @@ def report(
             "where pictures and report.md go; default: the run's folder for one run, else ./report", "DIR"
         ),
     ] = None,
+    rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> None:
     """Report on runs. Seeds of one algorithm become a mean with a band; each algorithm has its colour."""
@@ -54,7 +58,7 @@ def report(
     for run in opened:
         run.newest_policy()  # refuses a run without one
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))
-    evaluator = Evaluator()
+    evaluator = Evaluator(rules=None if rules is None else load_rules(rules))
     try:
         _evaluate(opened, evaluator, console)
         text = ["# Report\n"]
@@ -107,15 +111,29 @@ def _section(
             file = f"constraint-{_slug(name)}{tail}.png"
             save_costs(out / file, draw, costs)
             pictures.append((file, f"The cost that {name} has learned, with the true constraints outlined"))
-    rows = evaluation_rows(groups)
+    rows = _demonstrator_rows(runs, evaluator) | evaluation_rows(groups)
     print_measures(rows, env, console)
     lines = [
         f"## {env}\n",
         markdown_table(rows),
         "Mean over episodes, then mean ± standard deviation over seeds.\n",
+        *legend(rows, evaluator.rules(runs[0])),
     ]
     lines += [f"![{caption}]({file})\n" for file, caption in pictures]
     return "\n".join([*lines, _list_of_runs(runs), *filter(None, map(_backward_steps, runs))])
+
+
+def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, Measures]:
+    """What the demonstrations do, by the rules of the runs: a row for each set that they learned from."""
+    first = {run.spec.demos: run for run in reversed(runs) if run.demos_file.exists()}
+    rows: dict[str, Measures] = {}
+    for run in reversed(first.values()):
+        demos = run.demos()
+        assert demos is not None
+        found = measure_demonstrations(demos, evaluator.env(run), evaluator.rules(run))
+        which = f" {demos.name}" if len(first) > 1 else ""
+        rows[f"Demonstrator{which} ({len(demos)} episodes)"] = average(found)
+    return rows
 
 
 def _costs(group: Sequence[Run]) -> dict[str, Any]:

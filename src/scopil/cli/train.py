@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos import Algorithm, find, registered
-from scopil.cli.options import option
+from scopil.cli.options import RulesOption, option
 from scopil.config import settings
 from scopil.envs.functional import make_env
 from scopil.envs.host_vector import discrete_if_integer_box
@@ -82,6 +82,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
+        rules: RulesOption = None,
         steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
         seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
         eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
@@ -93,6 +94,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             algorithm=algorithm,
             env=env,
             demos=demos,
+            rules=rules,
             seed=seed,
             steps=steps,
             eval_every=eval_every,

@@ -1,7 +1,6 @@
 """What every part of the library may ask of an environment: stepping in batches, and a few optional offers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ from scopil.types import PRNGKey, Transition
 
 ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 
-Offer = Literal["measures", "draw_episodes", "draw_cost", "initial_at"]
+Offer = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
 
 
 class EnvState(NamedTuple):
@@ -37,13 +36,14 @@ class BatchEnv(ABC):
         return self.time_limit or ENDLESS
 
     @abstractmethod
-    def offer(self, name: Offer) -> Callable[..., Any] | None:
-        """An optional method of the environment, or None where it has none.
+    def offer(self, name: Offer) -> Any:
+        """An optional method or attribute of the environment, or None where it has none.
 
         - `measures(episode)` → a dict of measures beyond reward, steps and violations;
         - `draw_episodes(axes, episodes, params)` draws episodes on matplotlib axes;
         - `draw_cost(axes, cost_fn, params)` draws a cost, `cost_fn(obs, action)`, on matplotlib axes;
-        - `initial_at(start, params)` → the initial state at a given start.
+        - `initial_at(start, params)` → the initial state at a given start;
+        - `rules`: what `scopil.Rules.of` takes.
         """
 
     @abstractmethod
@@ -89,6 +89,10 @@ class BatchEnv(ABC):
     @abstractmethod
     def flatten(self, observation: Any) -> np.ndarray:
         """An observation, or a batch of them, as a learner sees it."""
+
+    def as_given(self, row: Any) -> Any:
+        """An observation as the environment gives it, from the row that a learner sees."""
+        return row
 
     @abstractmethod
     def close(self) -> None: ...

@@ -5,7 +5,6 @@ Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitio
 is done here.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -81,7 +80,7 @@ class CompiledEnv(BatchEnv):
             late = late | (state.steps >= self.max_episode_steps)
         return late
 
-    def offer(self, name: Offer) -> Callable[..., Any] | None:
+    def offer(self, name: Offer) -> Any:
         return getattr(self.env, name, None)
 
     def reports_cost(self) -> bool:

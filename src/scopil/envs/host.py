@@ -160,7 +160,7 @@ class HostEnv(BatchEnv):
             result = envs.step(action.view(dtype).reshape(shape), seeds)
             if len(shapes) == 5:
                 return result[:5]
-            costs = [envs.costs(result.infos, i).get("cost", 0.0) for i in range(n)]
+            costs = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
             return *result[:5], np.array(costs, np.float32)
 
         return self._held(step, shapes)
@@ -226,7 +226,7 @@ class HostEnv(BatchEnv):
 
     # --- what the environment offers ------------------------------------------------------------------------------
 
-    def offer(self, name: Offer) -> Callable[..., Any] | None:
+    def offer(self, name: Offer) -> Any:
         first: Any = self._first
         if self._vector:
             inside = getattr(first.unwrapped, "envs", None)
@@ -246,7 +246,7 @@ class HostEnv(BatchEnv):
                 n = envs.num_envs
                 envs.reset(np.zeros(n, int))
                 result = envs.step(np.stack([self._any_action()] * n), None)
-                self._reports_cost = all("cost" in envs.costs(result.infos, i) for i in range(n))
+                self._reports_cost = all("cost" in envs.numbers(result.infos, i) for i in range(n))
         return self._reports_cost
 
     def _refuse_without_cost(self) -> None:
@@ -298,6 +298,9 @@ class HostEnv(BatchEnv):
             rows = [gym.spaces.flatten(raw, one) for one in iterate(several, observation)]
             return np.stack([np.asarray(row, np.float32) for row in rows])
         return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+
+    def as_given(self, row: Any) -> Any:
+        return self.flat.given(row)
 
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""

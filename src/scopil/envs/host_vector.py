@@ -70,6 +70,11 @@ class FlatSpaces:
             raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *self.raw.shape)}")
         return self._finite(rows.reshape(count, -1))
 
+    def given(self, row: Any) -> Any:
+        """An observation in the form of the environment's space; one in that form already stays as it is."""
+        flat = isinstance(self.raw, gym.spaces.Box) or np.shape(row) == (self.size,)
+        return gym.spaces.unflatten(self.raw, np.asarray(row)) if flat else row
+
     def actions(self, learner_actions: np.ndarray) -> np.ndarray:
         """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
         first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
@@ -95,7 +100,7 @@ class StepResult(NamedTuple):
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
     obs: np.ndarray  # (N, D), to act from: of a new episode where one ended
-    infos: Any  # as the environments returned them; `costs` reads them
+    infos: Any  # as the environments returned them; `numbers` reads them
 
 
 @runtime_checkable
@@ -115,8 +120,8 @@ class HostVector(Protocol):
         results of environments that are `alive` have a meaning."""
         ...
 
-    def costs(self, infos: Any, index: int) -> dict[str, float]:
-        """The numbers that one environment reported as `cost` or `cost_<rule>`."""
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        """The numbers in one environment's `info`, its costs among them."""
         ...
 
 
@@ -148,8 +153,8 @@ class SerialEnvs:
                 obs[i], _ = self._begin(i, seeds[i])
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
-    def costs(self, infos: Any, index: int) -> dict[str, float]:
-        return {k: float(v) for k, v in infos[index].items() if _is_cost(k, v)}
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        return {k: float(v) for k, v in infos[index].items() if _is_number(v)}
 
     def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[str, Any]]:
         self._steps[i], self._seeds[i] = 0, seed
@@ -244,12 +249,16 @@ class GivenVectorEnv:
             )
         return np.where(ended[:, None], obs, before)
 
-    def costs(self, infos: Any, index: int) -> dict[str, float]:
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
         everywhere = np.ones(self.num_envs, bool)
         if infos.get("_final_info", ~everywhere)[index]:
             infos = infos["final_info"]
-        mine = [k for k, v in infos.items() if np.ndim(v) == 1 and infos.get(f"_{k}", everywhere)[index]]
-        return {k: float(infos[k][index]) for k in mine if _is_cost(k, infos[k][index])}
+        mine = [
+            k
+            for k, v in infos.items()
+            if k[0] != "_" and np.ndim(v) == 1 and infos.get(f"_{k}", everywhere)[index]
+        ]
+        return {k: float(infos[k][index]) for k in mine if _is_number(infos[k][index])}
 
     def _seeds(self, seeds: np.ndarray) -> list[int] | int:
         return [int(s) for s in seeds] if self._own_seeds else int(seeds[0])
@@ -270,9 +279,9 @@ def _finite_reward(reward: Any) -> float:
     return number
 
 
-def _is_cost(name: str, value: Any) -> bool:
-    known = name == "cost" or name.startswith("cost_")
-    return known and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
+def _is_number(value: Any) -> bool:
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "biuf"
 
 
 def _describe(error: Exception) -> str:

@@ -6,7 +6,18 @@ run folder or demonstration set may come from anywhere and may not, unless the c
 
 from typing import Any
 
-from scopil.errors import EnvError
+from scopil.errors import ConfigError, EnvError
+
+
+def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
+    """The name of rules that `source`, a run folder, gives. They are code; those of scopil itself may be named."""
+    if not trust_env and not name.startswith("scopil."):
+        raise ConfigError(
+            f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
+            f"yours or you trust it, name the rules yourself (--rules {name}), or trust the folder (trust_env=True, "
+            f"--trust-env)."
+        )
+    return name
 
 
 def names_code(env: Any) -> bool:

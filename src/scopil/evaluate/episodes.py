@@ -16,6 +16,7 @@ from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
 from scopil.envs.host_vector import HostVector
 from scopil.errors import EnvError
+from scopil.evaluate.rules import by_own_rules
 from scopil.evaluate.starts import Seeds, states_at
 from scopil.policy import Policy
 from scopil.types import PRNGKey
@@ -47,10 +48,10 @@ class CompiledPlayer:
             play = lambda s, k: _rollout(env, lambda s, k: _act(policy, s.obs, k, mode), s, k)  # noqa: E731
             return jax.vmap(play)(first, keys)
 
-        self._episodes = eqx.filter_jit(episodes)
+        self._env, self._episodes = env, eqx.filter_jit(episodes)
 
     def __call__(self, policy: Policy, first: EnvState, key: PRNGKey) -> list[Episode]:
-        return _unstack(self._episodes(policy, first, key))
+        return by_own_rules(self._env, _unstack(self._episodes(policy, first, key)))
 
 
 class HostPlayer:
@@ -69,7 +70,7 @@ class HostPlayer:
         for begin in range(0, len(first.seeds), group.num_envs):
             seeds = first.seeds[begin : begin + group.num_envs]
             episodes += self._batch(group, policy, seeds, begin, key)
-        return episodes
+        return by_own_rules(self._env, episodes)
 
     def _batch(
         self, group: HostVector, policy: Policy, seeds: np.ndarray, begin: int, key: PRNGKey
@@ -77,17 +78,15 @@ class HostPlayer:
         """As many episodes as there are environments, or fewer."""
         lanes, count = group.num_envs, len(seeds)
         obs, infos = group.reset(np.resize(seeds, lanes))
-        records = [_Record(obs[i], group.costs(infos, i)) for i in range(count)]
+        records = [_Record(obs[i], group.numbers(infos, i)) for i in range(count)]
         alive, numbers = np.arange(lanes) < count, np.arange(begin, begin + lanes)
         for step in range(self._env.horizon):
             actions = np.asarray(self._choose(policy, obs, key, numbers, np.int32(step)))
             out = group.step(actions, None, alive)
             given = self._env.flat.actions(actions)
             for i in np.flatnonzero(alive):
-                costs = group.costs(out.infos, int(i))
-                records[i].add(
-                    given[i], float(out.reward[i]), out.next_obs[i], bool(out.terminated[i]), costs
-                )
+                info = group.numbers(out.infos, int(i))
+                records[i].add(given[i], float(out.reward[i]), out.next_obs[i], bool(out.terminated[i]), info)
             obs, alive = out.obs, alive & ~(out.terminated | out.truncated)
             if not alive.any():
                 break
@@ -97,30 +96,30 @@ class HostPlayer:
 class _Record:
     """An episode while it is played."""
 
-    def __init__(self, obs: np.ndarray, costs: dict[str, float]):
-        self.observations, self.costs = [obs], [costs]
+    def __init__(self, obs: np.ndarray, info: dict[str, float]):
+        self.observations, self.infos = [obs], [info]
         self.actions: list[Any] = []
         self.rewards: list[float] = []
         self.terminated = False
 
     def add(
-        self, action: Any, reward: float, obs: np.ndarray, terminated: bool, costs: dict[str, float]
+        self, action: Any, reward: float, obs: np.ndarray, terminated: bool, info: dict[str, float]
     ) -> None:
         self.actions.append(action)
         self.rewards.append(reward)
         self.observations.append(obs)
-        self.costs.append(costs)
+        self.infos.append(info)
         self.terminated = terminated
 
     def episode(self) -> Episode:
-        names = dict.fromkeys(name for costs in self.costs for name in costs)
+        names = dict.fromkeys(name for info in self.infos for name in info)
         return Episode(
             observations=np.stack(self.observations),
             actions=np.stack(self.actions),
             rewards=np.array(self.rewards, np.float32),
             terminated=self.terminated,
             truncated=not self.terminated,  # by its own time limit, or by ours
-            info={name: np.array([costs.get(name, 0.0) for costs in self.costs]) for name in names},
+            info={name: np.array([info.get(name, 0.0) for info in self.infos]) for name in names},
         )
 
 
@@ -141,7 +140,7 @@ def replay(env: BatchEnv, demos: Demonstrations) -> list[Episode]:
         return _rollout(env, play, state, jax.random.key(0))
 
     episodes = _unstack(jax.jit(jax.vmap(one))(first, jnp.asarray(table)))
-    return [_cut(played, len(shown)) for played, shown in zip(episodes, demos)]
+    return by_own_rules(env, [_cut(played, len(shown)) for played, shown in zip(episodes, demos)])
 
 
 def _rollout(

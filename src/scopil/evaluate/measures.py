@@ -18,7 +18,7 @@ import numpy as np
 from scopil.demos.dataset import Episode
 from scopil.envs.base import BatchEnv
 from scopil.evaluate.offers import Measuring, measuring
-from scopil.evaluate.rules import Rules, with_rules
+from scopil.evaluate.rules import with_rules
 
 Measures = dict[str, float]
 
@@ -42,11 +42,10 @@ def measure(episode: Episode, further: Measuring | None = None) -> Measures:
     return out
 
 
-def measure_all(
-    episodes: Sequence[Any], env: BatchEnv | None = None, rules: Rules | None = None
-) -> list[Measures]:
-    """One row per episode, with the environment's own measures, and judged by `rules` where given."""
-    judged = episodes if rules is None else with_rules(episodes, rules)
+def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any = None) -> list[Measures]:
+    """One row per episode, with the environment's own measures, and judged by `rules` (all that `Rules.of` takes) where
+    given."""
+    judged = episodes if rules is None else with_rules(episodes, rules, env)
     further = None if env is None else measuring(env)
     return [measure(episode, further) for episode in judged]
 

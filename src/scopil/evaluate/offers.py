@@ -4,6 +4,7 @@ measures(episode) → {name: number}            further measures of an episode
 draw_episodes(axes, episodes, params)         episodes from above, on matplotlib axes
 draw_cost(axes, cost, params)                 a map of a learned cost(observations, actions)
 initial_at(start, params)                     the initial state at a given start
+rules                                         rules to count violations by (`scopil.evaluate.rules`)
 """
 
 from collections.abc import Callable, Sequence

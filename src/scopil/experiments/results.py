@@ -18,7 +18,7 @@ from scopil.errors import ConfigError, DatasetError
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.offers import drawing
-from scopil.evaluate.rules import Rules
+from scopil.evaluate.rules import Rules, own_rules
 from scopil.evaluate.starts import demos_for, starts_from
 from scopil.evaluate.stored import read_evaluation, write_evaluation
 from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
@@ -38,14 +38,21 @@ class Evaluator:
     Without a study a run is played under the four usual evaluations, as far as they are possible.
     """
 
-    def __init__(self, study: Study | None = None) -> None:
-        self._study = study
+    def __init__(self, study: Study | None = None, rules: Rules | None = None) -> None:
+        self._study, self._rules = study, rules  # rules: in place of the runs' own
         self._envs: dict[str, BatchEnv] = {}  # runs on one environment share compiled code
 
     def env(self, run: Run) -> BatchEnv:
         if run.spec.env not in self._envs:
             self._envs[run.spec.env] = run.env()
         return self._envs[run.spec.env]
+
+    def rules(self, run: Run, setting: str | None = None) -> Rules | None:
+        """What violations are counted by: the caller's rules, the study's, the run's, or the environment's."""
+        if self._rules is not None:
+            return self._rules
+        given = None if self._study is None or setting is None else self._study.settings[setting].rules
+        return Rules.of(given) if given is not None else run.rules() or own_rules(self.env(run))
 
     def close(self) -> None:
         for env in self._envs.values():
@@ -69,16 +76,20 @@ class Evaluator:
     def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
         """The evaluation of a run's newest policy, made when it is missing, damaged or of another policy."""
         file, study = run.newest_policy(), self._study
-        rules = None if study is None or setting is None else study.settings[setting].rules
+        rules = self.rules(run, setting)
         made_from = {
             "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
             "study": None if study is None else study.name,
             "episodes": None if study is None else study.episodes,
+            "rules": None if rules is None else rules.digest,
         }
         kept = read_evaluation(run.folder, made_from)
         if kept is None and study is None:  # an evaluation made for a study serves as well
             kept = read_evaluation(run.folder)
-            kept = kept if kept is not None and kept["made_from"]["policy"] == made_from["policy"] else None
+            same = kept is not None and all(
+                kept["made_from"].get(k) == made_from[k] for k in ("policy", "rules")
+            )
+            kept = kept if same else None
         return kept or self._evaluate(run, made_from, rules)
 
     def _evaluate(self, run: Run, made_from: Mapping[str, Any], rules: Rules | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from scopil.evaluate.measures import Measures, label
+from scopil.evaluate.rules import Rules
 
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
@@ -76,6 +77,19 @@ def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
     lines = ["| | " + " | ".join(label(n) for n in names) + " |", "|---" * (len(names) + 1) + "|"]
     lines += [f"| {k} | " + " | ".join(cell(n, row.get(n)) for n in names) + " |" for k, row in rows.items()]
     return "\n".join(lines) + "\n"
+
+
+def legend(rows: Mapping[str, Mapping[str, Value]], rules: Rules | None) -> list[str]:
+    """What each rule is, in Markdown lines; empty where nothing is counted."""
+    names = dict.fromkeys(
+        name.partition("/")[2] for row in rows.values() for name in row if name.startswith("violations/")
+    )
+    if not names:
+        return []
+    about = {} if rules is None else rules.about
+    lines = ["Violations (rule): the states of an episode that break the rule.\n"]
+    lines += [f"- {name}: {about[name]}" for name in sorted(names) if name in about]
+    return [*lines, ""] if len(lines) > 1 else lines
 
 
 def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:

@@ -14,7 +14,7 @@ from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.errors import ConfigError
 from scopil.evaluate.measures import Measures
-from scopil.evaluate.rules import Rules
+from scopil.evaluate.rules import name_of_rules
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Results, Table, Verdict
 from scopil.policy import Policy
 from scopil.train.run import Run, RunSpec
@@ -29,7 +29,7 @@ class Setting:
     demos: str | Callable[[], Demonstrations] | None = (
         None  # anything that `load_demos` takes, or what makes a set
     )
-    rules: Rules | None = None  # None: the costs that the environment reports
+    rules: Any = None  # what `scopil.Rules.of` takes; None: the costs that the environment reports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +123,7 @@ class Study:
             algorithm=method.algorithm,
             env=self.settings[cell.setting].env,
             demos=demos,
+            rules=name_of_rules(self.settings[cell.setting].rules),
             seed=seed,
             steps=chosen.steps or method.algorithm.budget,
             eval_every=chosen.eval_every,

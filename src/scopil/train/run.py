@@ -1,6 +1,6 @@
 """A run folder and everything in it.
 
-run.json              algorithm, environment, demonstrations, seed, budget, every config value
+run.json              algorithm, environment, demonstrations, rules, seed, budget, every config value
 versions.json         of the packages that began it
 demos.npz             the demonstrations, when there are any
 metrics.jsonl         one line per stretch, the same whether or not the run was interrupted
@@ -32,11 +32,12 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
-from scopil.envs.trust import id_in_file
+from scopil.envs.trust import id_in_file, rules_in_file
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
+from scopil.evaluate.rules import Rules, load_rules
 from scopil.files import Locked, lock, write_atomically
 from scopil.policy import Policy, read_policy
 from scopil.train.checkpoint import Checkpoints
@@ -59,6 +60,7 @@ class RunSpec:
     algorithm: Algorithm
     env: str
     demos: str | None = None
+    rules: str | None = None  # to count violations by in evaluations; never given to the learner
     seed: int = 0
     steps: int = 0  # 0: the algorithm's budget
     eval_every: int = 10_000
@@ -99,6 +101,7 @@ class Run:
             )
         run = cls(folder, spec)
         demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())
+        run.rules()
         run._trainer(demos)  # refuses what cannot be trained before anything is written
         if demos is not None:
             store.write(demos, run.demos_file)
@@ -180,6 +183,15 @@ class Run:
     @cached_property
     def _env(self) -> BatchEnv:
         return open_env(id_in_file(self.spec.env, self.folder, self.trust_env))
+
+    def rules(self) -> Rules | None:
+        """The rules that its evaluations count by; None: what the environment reports."""
+        return self._rules
+
+    @cached_property
+    def _rules(self) -> Rules | None:
+        name = self.spec.rules
+        return None if name is None else load_rules(rules_in_file(name, self.folder, self.trust_env))
 
     def demos(self) -> Demonstrations | None:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
@@ -263,7 +275,7 @@ class Run:
         """What run.json, and every policy file, says of the run."""
         spec = {
             f: getattr(self.spec, f)
-            for f in ("env", "demos", "seed", "steps", "eval_every", "checkpoint_every")
+            for f in ("env", "demos", "rules", "seed", "steps", "eval_every", "checkpoint_every")
         }
         note = {
             "format": FORMAT,
@@ -277,12 +289,12 @@ class Run:
     def _evaluator(self, env: BatchEnv) -> Callable[[TrainStatus], dict[str, float]]:
         """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back."""
         first = where.watched_starts(env, self.demos() or where.demos_for(self.spec.env))
-        play, policy = player(env, "greedy"), self.spec.algorithm.policy
+        play, policy, rules = player(env, "greedy"), self.spec.algorithm.policy, self.rules()
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
             episodes = play(policy(status.state.learner), first, key)
-            return {f"eval/{k}": v for k, v in average(measure_all(episodes, env)).items()}
+            return {f"eval/{k}": v for k, v in average(measure_all(episodes, env, rules)).items()}
 
         return evaluate
 

@@ -1,0 +1,37 @@
+"""What demonstrations do, by the measures that policies are judged by: a row beside theirs."""
+
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.envs.base import BatchEnv
+from scopil.envs.functional import CompiledEnv
+from scopil.evaluate.episodes import replay
+from scopil.evaluate.measures import Measures, measure_all
+from scopil.evaluate.rules import Rules, own_rules, with_rules
+
+
+def can_replay(demos: Demonstrations, env: BatchEnv | None) -> bool:
+    """Whether the demonstrated actions can be played again from the demonstrated starts."""
+    return isinstance(env, CompiledEnv) and demos.starts is not None and env.offer("initial_at") is not None
+
+
+def demonstrated(
+    demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
+) -> list[Episode]:
+    """The demonstrated episodes, judged by `rules`, or else by the environment's own: replayed where that is possible,
+    and elsewhere as they were recorded. There a rule that counts a key of `info` needs it to be recorded too."""
+    if env is not None and can_replay(demos, env):
+        played = replay(env, demos)
+        return played if rules is None else with_rules(played, rules, env)
+    rules = rules or (None if env is None else own_rules(env))
+    known = None if rules is None else rules.known_to(demos.episodes)
+    return list(demos.episodes) if known is None else with_rules(demos.episodes, known, env)
+
+
+def measure_demonstrations(
+    demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
+) -> list[Measures]:
+    """One row per episode, without a reward where none was recorded."""
+    episodes = demonstrated(demos, env, rules)
+    rows = measure_all(episodes, env if can_replay(demos, env) else None)
+    if episodes[0].rewards is None:
+        rows = [{name: value for name, value in row.items() if name != "reward"} for row in rows]
+    return rows
