@@ -18,6 +18,7 @@ def untrained_run(
     algorithm: str | Algorithm = "sac",
     seed: int = 0,
     demos: str | None = None,
+    rules: str | None = None,
     rows: Iterable[Mapping[str, Any]] = (),
     env: str = ENV,
     steps: int = 1000,
@@ -25,7 +26,9 @@ def untrained_run(
 ) -> Run:
     known = find(algorithm) if isinstance(algorithm, str) else algorithm
     settings = {"hidden": [8], **config}
-    spec = RunSpec(algorithm=known, env=env, seed=seed, demos=demos, steps=steps, config=settings)
+    spec = RunSpec(
+        algorithm=known, env=env, seed=seed, demos=demos, rules=rules, steps=steps, config=settings
+    )
     run = Run.create(folder, spec)
     spaces = spaces_of(run.env().observation_space, run.env().action_space)
     learner = known.init(jax.random.key(seed), spaces, spec.build_config(run.env()))

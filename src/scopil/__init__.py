@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scopil.errors import ScopilError
     from scopil.evaluate.episodes import replay
     from scopil.evaluate.measures import average, measure_all
+    from scopil.evaluate.rules import Rules
     from scopil.experiments.execute import train_runs
     from scopil.policy import Policy
     from scopil.report.episode_pictures import save_episodes
@@ -74,6 +75,7 @@ __all__ = [
     "OracleSACLagrangian",
     "Policy",
     "Rectangle",
+    "Rules",
     "Run",
     "RunSpec",
     "SCOPILRho",
@@ -108,6 +110,7 @@ _HOMES = {
     "errors": "ScopilError",
     "evaluate.episodes": "replay",
     "evaluate.measures": "average measure_all",
+    "evaluate.rules": "Rules",
     "experiments.execute": "train_runs",
     "policy": "Policy",
     "report.episode_pictures": "save_episodes",

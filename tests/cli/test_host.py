@@ -5,7 +5,9 @@ import json
 import pytest
 
 from hosts import LIMIT, registered
+from runs import untrained_run
 from scopil.cli import main
+from scopil.demos.dataset import Demonstrations
 from scopil.train.run import Run
 
 
@@ -49,6 +51,39 @@ def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, 
 def test_given_starts_cannot_be_had(run, capsys):
     assert main(["evaluate", str(run.folder), "--starts", "starts.npy"]) == 2
     assert "cannot start at the states in starts.npy; use unseen starts" in capsys.readouterr().err
+
+
+def test_a_report_counts_by_rules_of_ones_own_and_has_the_demonstrator_beside(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "walking_rules.py").write_text(
+        '''def early(obs, action, next_obs):
+    """The clock shows 1 or 2."""
+    return next_obs[1] <= 2
+
+def elsewhere(obs, action, next_obs): return next_obs[0] > 1e9
+'''
+    )
+    steps = [[0.0, 0], [1.0, 1], [2.0, 2], [3.0, 3]]
+    Demonstrations.from_arrays([steps], [[1, 1, 1]], [[0.0, 1.0, 2.0]]).save("shown.npz")
+    assert main(["demos", "check", "shown.npz", "--rules", "walking_rules.py"]) == 0
+    assert "warn rules        violations per episode: early 2, elsewhere 0" in capsys.readouterr().out
+    with registered(name="test/Judged-v0", max_episode_steps=LIMIT) as name:
+        run = untrained_run(tmp_path / "run", "bc", demos="shown.npz", env=name, rules="walking_rules.py")
+        for trusting in ([], ["--trust-env"]):
+            assert main(["evaluate", "run", "--episodes", "2", *trusting]) == (0 if trusting else 2)
+        said = capsys.readouterr()
+        assert "'walking_rules.py', and loading them would run code that a file chose" in said.err
+        assert "(--rules walking_rules.py)" in said.err
+        assert main(["report", "run", "--out", "seen", "--rules", "walking_rules.py"]) == 0
+    text = (tmp_path / "seen" / "report.md").read_text()
+    assert "Violations (early)" in text
+    assert "Violations (elsewhere)" in text
+    row = next(line for line in text.splitlines() if line.startswith("| Demonstrator (1 episodes)"))
+    assert "| 3.00 | 2.000 |" in row  # reward; early
+    assert "- early: The clock shows 1 or 2" in text
+    assert run.spec.rules == "walking_rules.py"
 
 
 def test_a_report_has_curves_and_no_trays(run, tmp_path):

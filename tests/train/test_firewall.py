@@ -44,8 +44,9 @@ BEFORE_THE_WALL = {
     "core/contrast.py": "the classifiers of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
+    "__init__.py": "the public name of the type",
     "agents.py": "gives evaluations the caller's rules",
-    "experiments/results.py": "counts violations of finished runs",
+    "experiments": "counts violations of finished runs, by the rules of a study",
     "agent_settings.py": "names of the settings of these algorithms",
     # the one door
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",

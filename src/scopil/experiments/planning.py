@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from scopil.demos import store
 from scopil.errors import ConfigError
+from scopil.evaluate.rules import name_of_rules
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.execute import prepare
 from scopil.files import write_atomically
@@ -89,6 +90,7 @@ def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit():
                 run = Run.open(file.parent)
-                run.trust_env = run.spec.env == study.settings[setting].env
+                named = study.settings[setting].env, name_of_rules(study.settings[setting].rules)
+                run.trust_env = (run.spec.env, run.spec.rules) == named
                 runs.setdefault(Cell(setting, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}
