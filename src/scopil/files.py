@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -44,6 +45,27 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def is_line(text: object) -> bool:
+    """Whether a value from a file is a line of text that a terminal can be given: no line ends, no escape sequences."""
+    return isinstance(text, str) and text.isprintable()
+
+
+def odd_entry(folder: Path) -> str | None:
+    """What is wrong with the first entry below a folder that is not a plain file or folder: a link leads elsewhere when
+    it is written to, and reading a pipe or a device may never end."""
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # a temporary file of a run under way
+                continue
+            if stat.S_ISLNK(mode):
+                return f"{path} is a link"
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                return f"{path} is neither a file nor a folder"
+    return None
 
 
 def _umask() -> int:

@@ -1,6 +1,7 @@
 """Runs on a cluster: the files that are sent, and (slow) two real Ray nodes of which one is killed."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -96,6 +97,96 @@ def test_ray_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r'pip install "scopil\[ray\]"'):
         cluster.Cluster()
+
+
+class PretendRay:
+    """Notes what Ray would have found in the environment, and says where it listens."""
+
+    def __init__(self, listens: str):
+        self.listens, self.running = listens, False
+        self.seen: dict[str, str] = {}
+
+    def init(self, address, **options):
+        self.seen, self.running = dict(os.environ), True
+
+    def nodes(self):
+        return [{"NodeManagerAddress": self.listens}]
+
+    def shutdown(self):
+        self.running = False
+
+    def remote(self, function):
+        return self
+
+    def options(self, **options):
+        return self
+
+
+@pytest.fixture
+def own_environment(monkeypatch):
+    for name in (cluster.LOOPBACK, "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.setenv(name, "")  # restored afterwards
+        monkeypatch.delenv(name)
+
+
+def test_ray_on_this_machine_listens_to_this_machine(monkeypatch, own_environment):
+    ray = PretendRay("127.0.0.1")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cluster.Cluster()
+    assert ray.running
+    assert ray.seen[cluster.LOOPBACK] == "0"
+    assert ray.seen["RAY_AUTH_MODE"] == "token"
+
+
+def test_ray_that_listens_to_others_is_stopped(monkeypatch, own_environment):
+    """A Ray that was imported before, or another version of it, may not follow the settings."""
+    ray = PretendRay("192.0.2.2")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(ConfigError, match=r"listens on 192\.0\.2\.2"):
+        cluster.Cluster()
+    assert not ray.running
+
+
+def test_a_shared_cluster_is_reached_as_its_owner_set_it_up(monkeypatch, own_environment):
+    ray = PretendRay("192.0.2.2")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cluster.Cluster("192.0.2.2:6379")
+    assert ray.running
+    assert "RAY_AUTH_MODE" not in ray.seen
+
+
+@pytest.mark.slow
+def test_a_real_ray_listens_on_loopback_alone(tmp_path):
+    """In a process of its own: Ray reads its settings when it is imported."""
+    pytest.importorskip("ray")
+    code = "from scopil.experiments.cluster import Cluster; c = Cluster(); print('up', flush=True); input(); c.close()"
+    before = listening()
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+    ) as child:
+        assert child.stdout is not None
+        assert any(line == "up\n" for line in child.stdout)
+        found = listening() - before
+        child.communicate("\n")
+    assert child.returncode == 0
+    assert found
+    assert {address for address in found if not _loopback(address)} == set()
+
+
+def listening() -> set[str]:
+    """Addresses and ports that this machine answers on, as Linux lists them."""
+    tables = (Path("/proc/net", name).read_text() for name in ("tcp", "tcp6"))
+    lines = [line.split() for table in tables for line in table.splitlines()]
+    return {line[1] for line in lines if line[3] == "0A"}
+
+
+def _loopback(address: str) -> bool:
+    host = address.partition(":")[0]
+    return host in ("0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000")
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ def test_a_table_in_both_forms(tmp_path):
     grid = Grid(["", "x"], [["a<", "1"], ["b", "2"]], frozenset({1}))
     assert (
         to_markdown("T", [grid, Items(["i"])], tmp_path)
-        == "# T\n\n|  | x |\n|---|---|\n| a< | 1 |\n| b | 2 |\n\n- i\n"
+        == "# T\n\n|  | x |\n|---|---|\n| a&lt; | 1 |\n| b | 2 |\n\n- i\n"
     )
     html = to_html("T", [grid])
     assert '<tr><td>a&lt;</td><td>1</td></tr><tr class="quiet"><td>b</td>' in html

@@ -64,7 +64,8 @@ def _with_flag(error: ConfigError) -> str:
 
 
 def _refuse(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    line = " ".join(message.split())
+    print("error: " + "".join(c if c.isprintable() else "?" for c in line), file=sys.stderr)
     return 2
 
 

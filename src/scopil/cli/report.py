@@ -21,7 +21,8 @@ from scopil.experiments.planning import is_study_folder
 from scopil.experiments.results import Evaluator
 from scopil.files import write_atomically
 from scopil.report.episode_pictures import save_costs, save_rows
-from scopil.report.measure_tables import legend, markdown_table, print_measures
+from scopil.report.measure_tables import legend, measures_grid, print_measures
+from scopil.report.page import Block, Grid, Heading, Picture, Text, to_markdown
 from scopil.report.run_groups import IN_A_ROW, episode_rows, evaluation_rows, grouped
 from scopil.report.training_curves import behaviour_panels, inner_panels, new_figure, save_curves
 from scopil.train.run import Run
@@ -61,15 +62,15 @@ def report(
     evaluator = Evaluator(rules=None if rules is None else load_rules(rules))
     try:
         _evaluate(opened, evaluator, console)
-        text = ["# Report\n"]
+        page: list[Block] = []
         envs = list(dict.fromkeys(run.spec.env for run in opened))
         for env in envs:
             mine = [run for run in opened if run.spec.env == env]
             tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
-            text.append(_section(env, mine, out, tail, evaluator, console))
+            page += _section(env, mine, out, tail, evaluator, console)
     finally:
         evaluator.close()
-    write_atomically(out / "report.md", "\n".join(text).encode())
+    write_atomically(out / "report.md", to_markdown("Report", page, out).encode())
     console.print(f"written: {out / 'report.md'} and its pictures")
 
 
@@ -92,7 +93,7 @@ def _evaluate(runs: Sequence[Run], evaluator: Evaluator, console: Console) -> No
 
 def _section(
     env: str, runs: Sequence[Run], out: Path, tail: str, evaluator: Evaluator, console: Console
-) -> str:
+) -> list[Block]:
     """Pictures and table of the runs on one environment; returns its part of report.md."""
     groups = grouped(runs)
     metrics = {name: [run.metrics.rows() for run in group] for name, group in groups.items()}
@@ -113,14 +114,11 @@ def _section(
             pictures.append((file, f"The cost that {name} has learned, with the true constraints outlined"))
     rows = _demonstrator_rows(runs, evaluator) | evaluation_rows(groups)
     print_measures(rows, env, console)
-    lines = [
-        f"## {env}\n",
-        markdown_table(rows),
-        "Mean over episodes, then mean ± standard deviation over seeds.\n",
-        *legend(rows, evaluator.rules(runs[0])),
-    ]
-    lines += [f"![{caption}]({file})\n" for file, caption in pictures]
-    return "\n".join([*lines, _list_of_runs(runs), *filter(None, map(_backward_steps, runs))])
+    means = Text("Mean over episodes, then mean ± standard deviation over seeds.")
+    shown = [Picture(out / file, caption) for file, caption in pictures]
+    backward = [Text(line) for run in runs if (line := _backward_steps(run))]
+    rules = legend(rows, evaluator.rules(runs[0]))
+    return [Heading(env), measures_grid(rows), means, *rules, *shown, _list_of_runs(runs), *backward]
 
 
 def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, Measures]:
@@ -147,14 +145,14 @@ def _costs(group: Sequence[Run]) -> dict[str, Any]:
     return found
 
 
-def _list_of_runs(runs: Sequence[Run]) -> str:
-    lines = ["| run | algorithm | seed | steps | |", "|---|---|---|---|---|"]
+def _list_of_runs(runs: Sequence[Run]) -> Grid:
+    lines = []
     for run in runs:
         rows = run.metrics.rows()
         done = rows[-1]["env_steps"] if rows else 0
         state = "finished" if run.finished else f"of {run.spec.steps:,}, unfinished"
-        lines.append(f"| {run.folder} | {run.spec.algorithm.name} | {run.spec.seed} | {done:,} | {state} |")
-    return "\n".join(lines) + "\n"
+        lines.append([str(run.folder), run.spec.algorithm.name, str(run.spec.seed), f"{done:,}", state])
+    return Grid(["run", "algorithm", "seed", "steps", ""], lines)
 
 
 def _backward_steps(run: Run) -> str | None:
@@ -165,7 +163,7 @@ def _backward_steps(run: Run) -> str | None:
         return None
     steps, phases = last["constraint/all_steps"], last["constraint/phases"]
     most = phases * run.note()["config"]["backward_iters"]
-    return f"{run.folder}: {steps:.0f} backward steps made in {phases:.0f} phases, of at most {most:.0f}.\n"
+    return f"{run.folder}: {steps:.0f} backward steps made in {phases:.0f} phases, of at most {most:.0f}."
 
 
 def _slug(name: str) -> str:

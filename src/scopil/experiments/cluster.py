@@ -4,6 +4,7 @@ A task is one run, trained by the same process a local engine starts. When its n
 another node from what had come back. scopil must be installed on every node.
 """
 
+import ipaddress
 import os
 import tempfile
 import time
@@ -11,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scopil.errors import ConfigError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.experiments.local import LOG, Process
 from scopil.files import lock, write_atomically
 
 POLICY = "policy.safetensors"
+# Ray binds to 127.0.0.1 when this is 0, on Linux too; it is read when ray is imported. Ray's own option for the address
+# of a node, _node_ip_address, turns 127.0.0.1 into the address that others reach.
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 LOOK = 1.0  # seconds between two checks of a run's files
 LOSSES = 5  # of one run in a row with nothing new in between, before it counts as failed
 Files = dict[str, bytes]  # by path within the run's folder
@@ -26,19 +30,19 @@ class Cluster:
     """The cluster at `address` (`auto`: the one this machine belongs to), or without one, Ray on this machine alone."""
 
     def __init__(self, address: str | None = None, gpus: float = 0.0):
-        ray = _ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False}
-        if address is None:
-            options |= {
-                "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1",
-            }  # not reachable from elsewhere
+        if address is None:  # whoever reaches a cluster's ports runs code: nobody else shall
+            os.environ |= {LOOPBACK: "0", "RAY_AUTH_MODE": "token"}  # Ray draws the token and keeps it
+            options["include_dashboard"] = False
+        ray = _ray()
         try:
             ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = f"at {address}" if address else "on this machine"
             raise ConfigError(f"no Ray cluster {where}: {error}") from error
+        if address is None:
+            _refuse_reachable(ray)
         self._train = ray.remote(_train).options(
             num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
         )
@@ -150,10 +154,22 @@ def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
 def _write(folder: Path, files: Files, there: list[str]) -> None:
     """Policies and checkpoints last, and only then delete the checkpoints that no longer exist."""
     for path in sorted(files, key=_rank):
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise CheckpointError(f"a node sent a file named {path!r}, outside of the run's folder {folder}.")
         write_atomically(folder / path, files[path])
     for old in (folder / "checkpoints").glob("*"):
         if old.relative_to(folder).as_posix() not in there and not old.name.startswith("."):
             old.unlink()
+
+
+def _refuse_reachable(ray: Any) -> None:
+    found = [node["NodeManagerAddress"] for node in ray.nodes()]
+    if not all(ipaddress.ip_address(one).is_loopback for one in found):
+        ray.shutdown()
+        raise ConfigError(
+            f"Ray on this machine listens on {', '.join(found)}, where others can reach it; want 127.0.0.1. Set "
+            f"{LOOPBACK}=0 before ray is imported, or start a cluster yourself and give its address."
+        )
 
 
 def _ray() -> Any:

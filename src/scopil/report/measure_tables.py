@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
 from scopil.evaluate.measures import Measures, label
 from scopil.evaluate.rules import Rules
+from scopil.report.page import Block, Grid, Items, Text, markdown_grid
 
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
@@ -58,12 +60,17 @@ def print_measures(
 def measures_table(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False
 ) -> Table:
-    names = columns(rows)
-    cells = [["", *(label(name) for name in names)]]
-    cells += [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
+    grid = measures_grid(rows)
+    cells = [[escape(text) for text in line] for line in (grid.head, *grid.rows)]  # names may hold brackets
     if tall:
         cells = [list(column) for column in zip(*cells)]
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=None if title is None else escape(title),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
     for i, head in enumerate(cells[0]):
         table.add_column(head, justify="right" if i else "left", no_wrap=True)
     for line in cells[1:]:
@@ -73,23 +80,26 @@ def measures_table(
 
 def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
     """The table of `print_measures` as Markdown."""
+    return markdown_grid(measures_grid(rows))
+
+
+def measures_grid(rows: Mapping[str, Mapping[str, Value]]) -> Grid:
     names = columns(rows)
-    lines = ["| | " + " | ".join(label(n) for n in names) + " |", "|---" * (len(names) + 1) + "|"]
-    lines += [f"| {k} | " + " | ".join(cell(n, row.get(n)) for n in names) + " |" for k, row in rows.items()]
-    return "\n".join(lines) + "\n"
+    lines = [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
+    return Grid(["", *map(label, names)], lines)
 
 
-def legend(rows: Mapping[str, Mapping[str, Value]], rules: Rules | None) -> list[str]:
-    """What each rule is, in Markdown lines; empty where nothing is counted."""
+def legend(rows: Mapping[str, Mapping[str, Value]], rules: Rules | None) -> list[Block]:
+    """What each rule is; empty where nothing is counted."""
     names = dict.fromkeys(
         name.partition("/")[2] for row in rows.values() for name in row if name.startswith("violations/")
     )
     if not names:
         return []
     about = {} if rules is None else rules.about
-    lines = ["Violations (rule): the states of an episode that break the rule.\n"]
-    lines += [f"- {name}: {about[name]}" for name in sorted(names) if name in about]
-    return [*lines, ""] if len(lines) > 1 else lines
+    lines = [f"{name}: {about[name]}" for name in sorted(names) if name in about]
+    head = Text("Violations (rule): the states of an episode that break the rule.")
+    return [head, Items(lines)] if lines else [head]
 
 
 def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:

@@ -1,10 +1,15 @@
-"""A page of headings, paragraphs, tables and pictures, written as Markdown or as one self-contained HTML file."""
+"""A page of headings, paragraphs, tables and pictures, written as Markdown or as one self-contained HTML file.
+
+Blocks hold plain text. Names in it may come from the files of others, so both writers escape all of it.
+"""
 
 import base64
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 
 class Heading(NamedTuple):
@@ -101,21 +106,31 @@ def _row(tag: str, cells: Sequence[str], quiet: bool = False) -> str:
 
 def to_markdown(title: str, blocks: Sequence[Block], folder: Path) -> str:
     """Pictures are linked as seen from `folder`."""
-    return "\n".join([f"# {title}\n", *(_markdown(block, folder) for block in blocks)])
+    return "\n".join([f"# {escape_markdown(title)}\n", *(_markdown(block, folder) for block in blocks)])
+
+
+def escape_markdown(text: str) -> str:
+    """Text on one line that makes no tag, link, picture, code or table cell."""
+    return re.sub(r"([\\`|]|\](?=[(\[:]))", r"\\\1", escape(" ".join(text.split()), quote=False))
 
 
 def _markdown(block: Block, folder: Path) -> str:
     match block:
         case Heading(text, level):
-            return f"{'#' * level} {text}\n"
+            return f"{'#' * level} {escape_markdown(text)}\n"
         case Text(text):
-            return f"{text}\n"
+            return f"{escape_markdown(text)}\n"
         case Items(lines):
-            return "\n".join(f"- {line}" for line in lines) + "\n"
+            return "\n".join(f"- {escape_markdown(line)}" for line in lines) + "\n"
         case Command(text):
             return "\n".join(f"    {line}" for line in text.splitlines()) + "\n"
         case Picture(file, caption, _):
-            return f"![{caption}]({file.relative_to(folder).as_posix()})\n"
-        case Grid(head, rows, _):
-            lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
-            return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
+            address = quote(file.relative_to(folder).as_posix(), safe="/=,")
+            return f"![{escape_markdown(caption)}]({address})\n"
+        case Grid():
+            return markdown_grid(block)
+
+
+def markdown_grid(grid: Grid) -> str:
+    lines = ["| " + " | ".join(map(escape_markdown, row)) + " |" for row in (grid.head, *grid.rows)]
+    return "\n".join([lines[0], "|---" * len(grid.head) + "|", *lines[1:]]) + "\n"

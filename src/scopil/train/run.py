@@ -38,7 +38,7 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.rules import Rules, load_rules
-from scopil.files import Locked, lock, write_atomically
+from scopil.files import Locked, is_line, lock, odd_entry, write_atomically
 from scopil.policy import Policy, read_policy
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.loop import make_loop
@@ -116,6 +116,7 @@ class Run:
         """`algorithm` is needed to go on with a run of an algorithm that is not registered, and `trust_env` to import
         the module that the environment's id names (`module:Id-v0`)."""
         folder = Path(folder)
+        _refuse_odd_entries(folder)
         try:
             note = json.loads((folder / "run.json").read_text())
             if note.pop("format", None) != FORMAT:
@@ -123,6 +124,9 @@ class Run:
                     f"{folder} was made by another version of scopil; run folders from before 0.2 cannot be read: "
                     f"train again."
                 )
+            for key in ("algorithm", "title", "env", "demos", "rules"):  # they are printed
+                if note.get(key) is not None and not is_line(note[key]):
+                    raise CheckpointError(f"{folder}/run.json is damaged: {key} is not a line of text.")
             name, title = note.pop("algorithm"), note.pop("title")
             if algorithm is not None and algorithm.name != name:
                 raise CheckpointError(f"{folder} is a run of {name}, not of {algorithm.name}.")
@@ -329,12 +333,20 @@ class Run:
     @contextmanager
     def _locked(self):
         """One process per folder; the lock is released with the process, however it ends."""
+        _refuse_odd_entries(self.folder)
         try:
             held = lock(self.folder / ".lock")
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
         with held:
             yield
+
+
+def _refuse_odd_entries(folder: Path) -> None:
+    if odd := odd_entry(folder):
+        raise CheckpointError(
+            f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place."
+        )
 
 
 def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:

@@ -1,0 +1,70 @@
+"""A run folder from elsewhere: nothing outside of it is written, removed or waited for."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runs import untrained_run
+from scopil.cli import main
+from scopil.errors import CheckpointError
+from scopil.experiments import cluster
+from scopil.train.run import Run
+
+LINKS = [".lock", "metrics.jsonl", "log.txt", "demos.npz", "checkpoints", "tensorboard", "checkpoints/1.ckpt"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return untrained_run(tmp_path_factory.mktemp("made") / "run").folder
+
+
+@pytest.fixture
+def folder(made, tmp_path) -> Path:
+    return shutil.copytree(made, tmp_path / "run", ignore=lambda *_: ["policy.safetensors"])
+
+
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("kind", ["file", "folder", "nowhere"])
+def test_no_entry_of_a_run_folder_is_a_link(name, kind, folder, tmp_path, capsys):
+    target = tmp_path / "precious"
+    if kind == "folder":
+        target.mkdir()
+        (target / "000000000001.ckpt").write_text("precious")
+        (target / ".half.tmp").write_text("precious")
+    elif kind == "file":
+        target.write_text("precious")
+    before = sorted((p, p.is_file() and p.read_text()) for p in [target, *target.rglob("*")])
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    os.symlink(target, folder / name)
+    assert main(["train", "--resume", str(folder)]) == 2
+    assert f"{folder / name} is a link" in capsys.readouterr().err
+    assert sorted((p, p.is_file() and p.read_text()) for p in [target, *target.rglob("*")]) == before
+
+
+def test_a_link_that_appears_later_is_refused_before_anything_is_written(folder, tmp_path):
+    run = Run.open(folder)
+    os.symlink(tmp_path, folder / "checkpoints")
+    with pytest.raises(CheckpointError, match="is a link"):
+        run.train()
+    assert not list(folder.glob(".lock"))
+
+
+def test_nobody_waits_for_a_pipe(folder):
+    os.mkfifo(folder / "demos.npz")
+    with pytest.raises(CheckpointError, match=r"demos\.npz is neither a file nor a folder"):
+        Run.open(folder)
+
+
+def test_a_folder_that_is_a_link_itself_is_the_callers_choice(folder, tmp_path):
+    os.symlink(folder, tmp_path / "short-name")
+    assert Run.open(tmp_path / "short-name").spec.steps == 1000
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "checkpoints/../../escaped"])
+def test_a_node_of_a_cluster_writes_into_the_run_alone(name, folder):
+    with pytest.raises(CheckpointError, match="escaped"):
+        cluster._write(folder, {name: b"x"}, [name])
+    assert not (folder.parent / "escaped").exists()
