@@ -10,6 +10,7 @@ from runs import untrained_run
 from samples import small_set
 from scopil.algos import find, registered
 from scopil.cli import main
+from scopil.cli.options import whole_number
 from scopil.cli.train import STOPPED
 from scopil.demos import store
 from scopil.train import run as run_module
@@ -33,7 +34,7 @@ def test_help_names_every_algorithm_and_every_setting(capsys):
     assert main(["train", "--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in registered())
-    assert "scopil train --resume RUN" in out
+    assert "scopil resume RUN" in out
     assert main(["train", "scopil", "--help"]) == 0
     out = capsys.readouterr().out
     for option in (
@@ -97,21 +98,62 @@ def test_bad_input_is_one_line_and_leaves_nothing(argv, message, here, capsys):
 
 def test_folders_that_will_not_do(here, capsys):
     run = untrained_run(here / "run")
-    assert "already holds a run: continue it (Run.open, or scopil train --resume)" in refused(
+    assert "already holds a run: continue it (Run.open, or scopil resume)" in refused(
         ["sac", "--out", "run"], capsys
     )
     assert "is not a run folder" in refused(["--resume", "none"], capsys)
-    assert "want exactly one run folder" in refused(["--resume"], capsys)
-    assert "want exactly one run folder" in refused(["--resume", "run", "--steps", "5"], capsys)
+    assert "Missing from scopil resume: RUN" in refused(["--resume"], capsys)
+    assert "--steps = 5; run has 1,000 already: want more" in refused(
+        ["--resume", "run", "--steps", "5"], capsys
+    )
     assert main(["train", "--resume", "run"]) == 0
     assert "run is finished: 1,000 steps. scopil evaluate run plays its policy." in capsys.readouterr().out
     assert run.finished
 
 
-def test_what_the_parser_refuses_is_code_two(capsys):
-    for argv in (["sac"], ["sac", "--out", "r", "--steps", "many"], []):
-        assert main(["train", *argv]) == 2
-        assert capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "Expected one of {scopil, scopil-rho,"),
+        (["sac"], "Missing from scopil train sac: --out RUN the run folder"),
+        (["sac", "--out", "r", "--steps", "many"], "--steps: 'many' is not a whole number"),
+        (["sac", "--out", "r", "--steps", "1e-2"], "--steps: '1e-2' is not a whole number"),
+        (["sac", "--out", "r", "--lr", "1"], "there is no option --lr. Did you mean --learning-rate?"),
+        (["sac", "--out", "r", "--num-env", "1"], "there is no option --num-env. Did you mean --num-envs?"),
+        (
+            ["sac", "--out", "r", "--zzz", "1"],
+            "there is no option --zzz. scopil train sac --help lists them.",
+        ),
+        (["sac", "extra", "--out", "r"], "'extra' is one word too many"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line(argv, message, capsys):
+    assert message in refused(argv, capsys)
+
+
+@pytest.mark.parametrize("text", ["100000", "100_000", "1e5", "1E+5", "100000.0"])
+def test_whole_numbers_may_be_written_short(text):
+    assert whole_number(text) == 100_000
+
+
+def test_an_evaluation_is_a_plain_line_without_a_terminal(here, capsys, monkeypatch):
+    def train(self, observe, between):
+        between(100)
+        observe(TrainStatus(500, {"eval/violations": 2.0, "critic/loss": 1.25}, None))
+        return True
+
+    run = untrained_run(here / "run")
+    run.policy_file.unlink()
+    monkeypatch.setattr(Run, "train", train)
+    assert main(["resume", "run"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "steps" in line] == [
+        "SAC  100/1,000 steps  ",
+        "SAC  500/1,000 steps  viol 2",
+    ]
+    assert main(["resume", "run", "--verbosity", "full"]) == 0
+    assert "eval/violations 2  critic/loss 1.25" in capsys.readouterr().out
+    assert main(["resume", "run", "--verbosity", "quiet"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("continuous", [False, True], ids=["numbered", "continuous"])
@@ -130,7 +172,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
                 == STOPPED
             )
         out = " ".join(capsys.readouterr().out.split())
-        assert "stopped at step 500, saved; go on with: scopil train --resume run" in out
+        assert "stopped at step 500, saved; go on with: scopil resume run" in out
         assert not Run.open(here / "run").finished
 
         assert main(["train", "--resume", "run"]) == 0
@@ -163,7 +205,7 @@ class already_asked:
 
 
 def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
-    def train(self, observe):
+    def train(self, observe, between):
         warnings.simplefilter("default")  # what a user's process does; ours turns warnings into errors
         warnings.warn("a [b] c", stacklevel=1)
         observe(TrainStatus(500, {"dual/lambda": 1.5, "episode/return": float("nan")}, None))
@@ -183,6 +225,6 @@ def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys)
     """Nothing was learned and nothing logged; the run says so by having no table, not by a traceback."""
     run = untrained_run(here / "run")
     run.policy_file.unlink()
-    monkeypatch.setattr(Run, "train", lambda self, observe: True)
+    monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
     assert main(["train", "--resume", "run"]) == 0
     assert "scopil evaluate and scopil report say more" in capsys.readouterr().out

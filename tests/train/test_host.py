@@ -141,7 +141,7 @@ def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     Current.fault = fault
     run = Run.create(tmp_path / "run", spec(walk_id))
     good = {}
-    with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is good.*--resume"):
+    with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is good: scopil resume"):
         run.train(lambda status: good.update({status.env_steps: jax.device_get(status.state.learner)}))
     assert list(good) == [200, 400]
     agent = scopil.load(run.folder)
@@ -198,7 +198,8 @@ def test_every_kind_of_learner(algorithm, config, walk_id, tmp_path):
     assert 0 < row["eval/frequency"] <= 1
     assert "eval/reached" not in row
     if algorithm != "bc":
-        assert row["episode/steps"] <= LIMIT
+        ended = [r["episode/steps"] for r in run.metrics.rows() if r["episode/steps"] is not None]
+        assert 1 <= max(ended) <= LIMIT
     if algorithm.startswith("oracle"):
         assert 0 < row["cost/mean"] < 1
 

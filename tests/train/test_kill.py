@@ -144,7 +144,7 @@ def test_signals_save_stop_and_say_how_to_go_on(lab, undisturbed):
         assert child.returncode == 130, out + err
         step = Run.open(lab.folder / "asked").metrics.rows()[-1]["env_steps"]
         assert 5000 <= step < STEPS
-        assert f"stopped at step {step:,}, saved; go on with: scopil train --resume" in " ".join(out.split())
+        assert f"stopped at step {step:,}, saved; go on with: scopil resume" in " ".join(out.split())
         assert lab.checkpoints("asked")[-1] == f"{step:012d}.ckpt"
     assert_same_end(lab.finish("asked"), undisturbed)
 
@@ -160,7 +160,7 @@ def test_one_process_per_folder_and_a_second_interrupt_stops_it_at_once(lab, und
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130, out + err
     assert "Ctrl-C again stops at once" in out
-    assert "stopped at once; the last checkpoint is whole" in out
+    assert "stopped at once; what was saved before is whole" in out
 
 
 def test_a_full_disk_is_named_and_costs_nothing(lab, undisturbed):

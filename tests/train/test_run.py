@@ -70,8 +70,11 @@ def interrupted(undisturbed, tmp_path) -> Run:
     return Run.open(tmp_path / "run")
 
 
-def assert_same_end(run: Run, undisturbed: Run) -> None:
-    for name in ("policy.safetensors", "metrics.jsonl", "checkpoints/000000002300.ckpt"):
+ENDS = ("policy.safetensors", "metrics.jsonl", "checkpoints/000000002300.ckpt")
+
+
+def assert_same_end(run: Run, undisturbed: Run, names=(*ENDS, "best.safetensors")) -> None:
+    for name in names:
         assert (run.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes(), name
 
 
@@ -100,8 +103,8 @@ def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos,
 
 def test_a_run_leaves_what_it_promises(undisturbed):
     names = {p.name for p in undisturbed.folder.iterdir()} - {"tensorboard", ".lock"}
-    wanted = "run.json versions.json demos.npz metrics.jsonl timing.jsonl checkpoints policy.safetensors"
-    assert names == set(wanted.split())
+    wanted = "run.json versions.json demos.npz metrics.jsonl timing.jsonl checkpoints"
+    assert names == {*wanted.split(), "policy.safetensors", "best.safetensors"}
     assert [int(f.stem) for f in undisturbed.checkpoints.files()] == [2000, 2300]
     rows = undisturbed.metrics.rows()
     assert [r["env_steps"] for r in rows] == [500, 1000, 1500, 2000, 2300]
@@ -204,12 +207,68 @@ def test_other_versions_are_named(interrupted):
         interrupted.train()
 
 
+def test_evaluations_and_rows_come_at_any_number(undisturbed, tmp_path):
+    """And change nothing that is learned."""
+    odd = replace(undisturbed.spec, eval_every=330, checkpoint_every=700, log_every=450)
+    run = Run.create(tmp_path / "run", odd)
+    assert run.train()
+    rows = run.metrics.rows()
+    at = sorted(
+        {2300, *range(500, 2300, 500), *range(330, 2300, 330), *range(450, 2300, 450), 700, 1400, 2100}
+    )
+    assert [r["env_steps"] for r in rows] == at
+    assert [r["env_steps"] for r in rows if "eval/reward" in r] == [*range(330, 2300, 330), 2300]
+    assert [int(f.stem) for f in run.checkpoints.files()] == [2100, 2300]
+    assert Run.open(run.folder).spec.log_every == 450
+    learned = [read_arrays(each.policy_file)[0] for each in (run, undisturbed)]
+    assert {k: v.tobytes() for k, v in learned[0].items()} == {k: v.tobytes() for k, v in learned[1].items()}
+
+
+def test_a_short_run_has_ten_rows(undisturbed, tmp_path):
+    run = Run.create(tmp_path / "run", replace(undisturbed.spec, steps=250))
+    assert run.train()
+    assert [r["env_steps"] for r in run.metrics.rows()] == list(range(50, 251, 25))  # the warm-up has 32
+
+
+def test_a_finished_run_is_extended(undisturbed, tmp_path):
+    run = Run.create(tmp_path / "run", replace(undisturbed.spec, steps=2000))
+    assert run.train()
+    longer = Run.open(run.folder).extended(2300)
+    assert not longer.finished  # a kill from here on leaves an unfinished run
+    assert longer.train()
+    assert_same_end(Run.open(run.folder), undisturbed, ENDS)
+    with pytest.raises(ConfigError, match=r"steps = 2,000; .* has 2,300 already: want more"):
+        longer.extended(2000)
+    assert longer.extended(2300).finished
+
+
+def test_the_best_policy_is_that_of_the_best_evaluation(undisturbed):
+    evaluated = [row for row in undisturbed.metrics.rows() if "eval/reward" in row]
+    best = max(evaluated, key=lambda row: (-row["eval/avoidable"], row["eval/reward"]))
+    note = read_arrays(undisturbed.best_file)[1]
+    assert note["env_steps"] == best["env_steps"]
+    assert note["best"]["eval/reward"] == best["eval/reward"]
+    assert scopil.load(undisturbed.best_file).num_timesteps == best["env_steps"]
+
+
+def test_a_run_that_failed_at_its_first_step_is_not_in_the_way(undisturbed, tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", undisturbed.spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.train()
+    again = Run.create(tmp_path / "run", replace(undisturbed.spec, algorithm=SAC, demos=None, config={}))
+    assert (again.spec.algorithm, again.demos_file.exists()) == (SAC, False)
+    with again._locked(), pytest.raises(ConfigError, match="already holds a run"):
+        Run.create(tmp_path / "run", undisturbed.spec)
+
+
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_a_run_is_not_written_over(undisturbed):
     with pytest.raises(
-        ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil train --resume\)"
+        ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil resume\)"
     ):
         Run.create(undisturbed.folder, undisturbed.spec)
 
@@ -239,6 +298,12 @@ def test_demonstrations_of_something_else_are_refused(tmp_path):
     with pytest.raises(DatasetError, match="the environment wants Box"):
         Run.create(tmp_path / "run", spec(tmp_path / "other.npz"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("many", [0, 501])
+def test_rows_are_means_of_one_stretch_at_most(many):
+    with pytest.raises(ConfigError, match=f"log_every = {many}; want 1 to 500"):
+        spec("x", log_every=many)
 
 
 @pytest.mark.parametrize("field", ["steps", "eval_every", "checkpoint_every"])

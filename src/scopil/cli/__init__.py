@@ -13,6 +13,7 @@ from scopil.errors import ConfigError, ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or continue one"),
+    "resume": ("scopil.cli.resume", "Continue a run, or extend a finished one"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
     "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scopil.cli import demo_checks
-from scopil.cli.options import RulesOption, TrustEnv, option
+from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.cli.play import setting_id
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
@@ -26,7 +26,7 @@ Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 
 
 def main(argv: list[str]) -> int | None:
-    return tyro.extras.subcommand_cli_from_dict(
+    return call(
         {
             "list": list_sets,
             "show": show,
@@ -35,10 +35,9 @@ def main(argv: list[str]) -> int | None:
             "export": export,
             "import": import_,
         },
-        prog="scopil demos",
+        "scopil demos",
+        argv,
         description="Sets of demonstrations: the shipped ones, your own files, and Minari's.",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
     )
 
 

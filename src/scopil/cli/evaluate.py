@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from scopil.agents import Agent, load
-from scopil.cli.options import RulesOption, TrustEnv, option
+from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.rules import Rules, load_rules
@@ -20,7 +20,7 @@ from scopil.train.run import Run
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(evaluate, prog="scopil evaluate", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    call(evaluate, "scopil evaluate", argv)
 
 
 def evaluate(

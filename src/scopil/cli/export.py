@@ -6,12 +6,12 @@ from typing import Annotated
 import tyro
 
 from scopil.agents import policy_of
-from scopil.cli.options import TrustEnv, option
+from scopil.cli.options import TrustEnv, call, option
 from scopil.errors import ConfigError
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(export, prog="scopil export", args=argv)
+    call(export, "scopil export", argv)
 
 
 def export(

@@ -1,8 +1,21 @@
 """How the verbs describe and read their options."""
 
+import difflib
+import inspect
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stderr
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from scopil.errors import ConfigError
+
+Verb = Callable[..., Any]
+_FRAME = re.compile(r"[│╭╮╰╯─]+|-{3,}|^[+|]|[+|]$", re.MULTILINE)  # of the parser's box, in Unicode or ASCII
 
 
 def option(help: str, metavar: str | None = None) -> Any:
@@ -24,3 +37,109 @@ RulesOption = Annotated[
         "FILE",
     ),
 ]
+
+
+def call(
+    verb: Verb | Mapping[str, Verb],
+    prog: str,
+    argv: list[str],
+    description: str | None = None,
+    known: Iterable[str] = (),
+) -> Any:
+    """Call a function, or one of several, with the options in `argv`. A complaint of the parser becomes one line.
+
+    `known` are names of options that the function's signature does not show.
+    """
+    said = io.StringIO()
+    options: dict[str, Any] = {"prog": prog, "args": argv, "registry": _REGISTRY}
+    options |= {"description": description, "config": (tyro.conf.FlagCreatePairsOff,)}
+    try:
+        with redirect_stderr(said):
+            if isinstance(verb, Mapping):
+                several = {name: _later(one) for name, one in verb.items()}
+                ready = tyro.extras.subcommand_cli_from_dict(several, **options)
+            else:
+                ready = tyro.cli(_later(verb), **options)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        chosen = verb.get(argv[0]) if isinstance(verb, Mapping) and argv else verb
+        names = {*known, *(inspect.signature(chosen).parameters if callable(chosen) else ())}
+        where = f"{prog} {argv[0]}" if isinstance(verb, Mapping) and callable(chosen) else prog
+        raise ConfigError(_one_line(said.getvalue(), names, where)) from None
+    return ready()
+
+
+def _later(verb: Verb) -> Verb:
+    """The same options, and the call still to be made: what the verb itself prints is not the parser's complaint."""
+
+    @wraps(verb)
+    def ready(*args: Any, **options: Any) -> Verb:
+        return partial(verb, *args, **options)
+
+    return ready
+
+
+def _one_line(complaint: str, known: Iterable[str], prog: str) -> str:
+    """The parser's box as a sentence, with the nearest option where one is unknown."""
+    text = " ".join(_FRAME.sub(" ", complaint).split())
+    ends = " Perhaps you meant| For full helptext| Available subcommands|$"
+    if unknown := re.search(rf"Unrecognized options: (.*?)(?:{ends})", text):
+        odd = [word.strip() for word in unknown[1].split(",")]
+        flag = next((word for word in odd if word.startswith("-")), None)
+        if flag is None:
+            return f"{odd[0]!r} is one word too many, or not a command; {prog} --help says more."
+        near = nearest(flag.lstrip("-").replace("-", "_"), known)
+        hint = "" if near is None else f" Did you mean --{near.replace('_', '-')}?"
+        return f"there is no option {flag}.{hint} {prog} --help lists them."
+    for end in (" Argument helptext", " For full helptext", " Perhaps you meant"):
+        text = text.partition(end)[0]
+    for title in (
+        "Value error ",
+        "Required options ",
+        "Parsing error ",
+        "Missing subcommand ",
+        "Invalid choice ",
+        "Missing argument ",
+    ):
+        text = text.removeprefix(title)
+    return f"{text.rstrip('.')}; {prog} --help says more."
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name that was probably meant, by its initials (`lr`: learning_rate) or by its spelling."""
+    known = sorted(known)
+    initials = [k for k in known if len(name) > 1 and name == "".join(part[:1] for part in k.split("_"))]
+    close = difflib.get_close_matches(name, known, n=1)
+    longer = [k for k in known if len(name) > 2 and name in k]
+    return next(iter([*initials, *close, *longer]), None)
+
+
+_REGISTRY = ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Whole numbers may be written 100000, 100_000 or 1e5."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.5
+        if not number.is_integer():
+            raise ValueError(f"{text!r} is not a whole number") from None
+        return int(number)

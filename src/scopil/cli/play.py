@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from scopil.cli.options import option
+from scopil.cli.options import call, option
 from scopil.demos import keyboard
 from scopil.demos.key_map import KeyMap, parse_keys
 from scopil.envs.registration import IDS
@@ -13,7 +13,7 @@ from scopil.errors import ConfigError
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(play, prog="scopil play", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    call(play, "scopil play", argv)
 
 
 def play(

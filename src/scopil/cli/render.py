@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import tyro
 
-from scopil.cli.options import TrustEnv, option
+from scopil.cli.options import TrustEnv, call, option
 from scopil.cli.play import setting_id
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
@@ -18,7 +18,7 @@ from scopil.images import write_gif, write_png
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(render, prog="scopil render", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    call(render, "scopil render", argv)
 
 
 def render(

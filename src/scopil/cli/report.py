@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.cli.options import RulesOption, TrustEnv, option
+from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.errors import ConfigError
 from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.measures import Measures, average
@@ -29,7 +29,7 @@ from scopil.train.run import Run
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(report, prog="scopil report", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    call(report, "scopil report", argv)
 
 
 def report(

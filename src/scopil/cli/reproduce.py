@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from scopil import studies
-from scopil.cli.options import option
+from scopil.cli.options import call, option
 from scopil.errors import ConfigError
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.execute import Engine
@@ -27,7 +27,7 @@ OUTSIDE = 1
 
 
 def main(argv: list[str]) -> int:
-    return tyro.cli(reproduce, prog="scopil reproduce", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    return call(reproduce, "scopil reproduce", argv)
 
 
 def reproduce(

@@ -1,4 +1,4 @@
-"""`scopil train ALGORITHM …` and `scopil train --resume RUN`."""
+"""`scopil train ALGORITHM …`, and how a run is trained on the command line."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, field, make_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 # One thread per process: the networks are too small to share, and one process per core is what scales.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos import Algorithm, find, registered
-from scopil.cli.options import RulesOption, option
+from scopil.cli.options import RulesOption, call, option
 from scopil.config import settings
 from scopil.envs.functional import make_env
 from scopil.envs.host_vector import discrete_if_integer_box
@@ -32,25 +32,28 @@ from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import TrainStatus
 
 STOPPED = 130
+Verbosity = Annotated[
+    Literal["quiet", "normal", "full"],
+    tyro.conf.arg(help="warnings only; progress; or every row of metrics", metavar="quiet|normal|full"),
+]
 
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv[:2]:
-        folders = [word for word in argv if word not in ("--resume", "--trust-env")]
-        if len(folders) != 1:
-            raise ConfigError(
-                f"--resume {' '.join(folders)}: want exactly one run folder: scopil train --resume RUN."
-            )
-        return _train(Run.open(Path(folders[0]), trust_env="--trust-env" in argv))
+        from scopil.cli import resume
+
+        return resume.main([word for word in argv if word != "--resume"])
+    known: list[str] = []
     if argv and not argv[0].startswith("-"):
-        find(argv[0])  # refuses an unknown name, with the nearest one as a hint
+        algorithm = find(argv[0])  # refuses an unknown name, with the nearest one as a hint
+        known = [s.name for s in settings(algorithm.config)]
     continuous = _continuous(argv)
-    return tyro.extras.subcommand_cli_from_dict(
+    return call(
         {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},
-        prog="scopil train",
-        description="Train a policy into a run folder. An interrupted run goes on with: scopil train --resume RUN",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        "scopil train",
+        argv,
+        description="Train a policy into a run folder. An interrupted run goes on with: scopil resume RUN",
+        known=known,
     )
 
 
@@ -87,6 +90,10 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
         eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
+        log_every: Annotated[
+            int | None, option("steps between rows of metrics; default: 5000, of a shorter run a tenth", "N")
+        ] = None,
+        verbosity: Verbosity = "normal",
     ) -> int:
         if steps < 1:
             raise ConfigError(f"steps = {steps}; want at least 1.", setting="steps")
@@ -99,16 +106,18 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             steps=steps,
             eval_every=eval_every,
             checkpoint_every=checkpoint_every,
+            log_every=log_every,
             config=asdict(cfg),
         )
-        return _train(Run.create(out, spec))
+        return train_run(Run.create(out, spec), verbosity)
 
     train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
     return train
 
 
-def _train(run: Run) -> int:
-    console = Console()
+def train_run(run: Run, verbosity: str = "normal") -> int:
+    """Train with progress on the screen, stop on a signal, and print the last evaluation."""
+    console = Console(quiet=verbosity == "quiet")
     spec = run.spec
     if run.finished:
         console.print(
@@ -117,7 +126,8 @@ def _train(run: Run) -> int:
         return 0
     title = spec.algorithm.title
     steps = 0
-    with ProgressLines(title, spec.steps, console) as lines, _signals(console) as asked, _warnings(console):
+    progress = ProgressLines(title, spec.steps, console, every_metric=verbosity == "full")
+    with progress as lines, _signals(console) as asked, _warnings(console):
 
         def observe(status: TrainStatus) -> bool:
             nonlocal steps
@@ -125,12 +135,18 @@ def _train(run: Run) -> int:
             lines(status)
             return asked.is_set()
 
-        finished = run.train(observe)
+        def between(done: int) -> bool:
+            nonlocal steps
+            steps = done
+            lines.moved(done)
+            return asked.is_set()
+
+        finished = run.train(observe, between)
     if not finished:
-        console.print(f"stopped at step {steps:,}, saved; go on with: scopil train --resume {run.folder}")
+        console.print(f"stopped at step {steps:,}, saved; go on with: scopil resume {run.folder}")
         return STOPPED
     rows = run.metrics.rows()
-    if rows:
+    if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
         print_measures({f"{title}, greedy, {starts} starts": last}, console=console)
@@ -140,7 +156,8 @@ def _train(run: Run) -> int:
 
 @contextmanager
 def _warnings(console: Console) -> Iterator[None]:
-    """One plain line each, without a line number of our source."""
+    """One plain line each, without a line number of our source; where nothing else is printed, too."""
+    console = Console() if console.quiet else console
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: console.print(
             f"[yellow]warning:[/] {escape(str(message))}"
@@ -163,10 +180,10 @@ def _signals(console: Console) -> Iterator[threading.Event]:
         while number := os.read(ours, 1):
             if asked.is_set() and number[0] == signal.SIGINT:
                 console.show_cursor(True)
-                console.print("\nstopped at once; the last checkpoint is whole")
+                console.print("\nstopped at once; what was saved before is whole")
                 os._exit(STOPPED)  # a run survives any death
             elif not asked.is_set():
-                console.print("stopping after this stretch and saving …  (Ctrl-C again stops at once)")
+                console.print("stopping and saving …  (Ctrl-C again stops at once)")
             asked.set()
 
     before = {n: signal.signal(n, lambda number, frame: None) for n in (signal.SIGINT, signal.SIGTERM)}

@@ -44,6 +44,14 @@ class Keys(NamedTuple):
     restart: PRNGKey
 
 
+class Tally(NamedTuple):
+    """Sums over the blocks of a stretch, from which its metrics are made."""
+
+    sums: Metrics  # of the updates' metrics; of long updates, the newest one's metrics
+    episodes: Metrics  # over the episodes that ended
+    blocks: Int[Array, ""]
+
+
 class Costed(NamedTuple):
     """A step with the true cost of the state it led to: what the replay of an oracle keeps. No other learner's does."""
 
@@ -135,8 +143,19 @@ class Loop:
     def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
         """`blocks` times: steps of every environment, then the updates. The number of blocks is data, not structure, so
         that one compiled program serves every length."""
+        state, tally = self.run_on(state, cfg, blocks, self.no_tally(state, cfg))
+        return state, self.metrics_of(tally, cfg)
+
+    def no_tally(self, state: TrainState, cfg: Any) -> Tally:
+        """Of no blocks yet."""
         shapes = jax.eval_shape(self._block, state, cfg)[1]
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return Tally(*zeros, blocks=jnp.int32(0))
+
+    def run_on(
+        self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int, tally: Tally
+    ) -> tuple[TrainState, Tally]:
+        """`run` in pieces: the tally goes from one to the next, and the metrics of all are `metrics_of` the last."""
 
         def body(_, carry):
             state, (sums, episodes) = carry
@@ -145,10 +164,13 @@ class Loop:
             sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
             return state, (sums, jax.tree.map(jnp.add, episodes, played))
 
-        state, (sums, episodes) = jax.lax.fori_loop(0, blocks, body, (state, zeros))
-        count = 1 if self._wants("rollout") else blocks
-        metrics = {name: value / count for name, value in sums.items()}
-        return state, metrics | _summary(episodes, blocks * self.block_steps(cfg))
+        state, (sums, episodes) = jax.lax.fori_loop(0, blocks, body, (state, (tally.sums, tally.episodes)))
+        return state, Tally(sums, episodes, tally.blocks + blocks)
+
+    def metrics_of(self, tally: Tally, cfg: Any) -> Metrics:
+        count = 1 if self._wants("rollout") else tally.blocks
+        metrics = {name: value / count for name, value in tally.sums.items()}
+        return metrics | _summary(tally.episodes, tally.blocks * self.block_steps(cfg))
 
     def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One block: its update's metrics, and sums over the episodes that ended in it."""
@@ -313,6 +335,24 @@ class Loop:
 
     def run_blocks(self, state: TrainState, cfg: Any, blocks: int) -> tuple[TrainState, Metrics]:
         return self._run(state, cfg, jnp.int32(blocks))
+
+    def run_piece(
+        self, state: TrainState, cfg: Any, blocks: int, tally: Tally | None
+    ) -> tuple[TrainState, Tally]:
+        tally = self._no_tally(state, cfg) if tally is None else tally
+        return self._run_on(state, cfg, jnp.int32(blocks), tally)
+
+    @partial(jax.jit, static_argnums=0)
+    def _no_tally(self, state: TrainState, cfg: Any) -> Tally:
+        return self.no_tally(state, cfg)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _run_on(self, state: TrainState, cfg: Any, blocks: Any, tally: Tally) -> tuple[TrainState, Tally]:
+        return self.run_on(state, cfg, blocks, tally)
+
+    @partial(jax.jit, static_argnums=0)
+    def piece_metrics(self, tally: Tally, cfg: Any) -> Metrics:
+        return self.metrics_of(tally, cfg)
 
     @partial(jax.jit, static_argnums=0)
     def _init(self, key: PRNGKey, cfg: Any) -> TrainState:

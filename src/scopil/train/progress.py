@@ -1,4 +1,4 @@
-"""Two live lines while training: how far and how fast, and the numbers to watch."""
+"""How far and how fast training is, and the numbers to watch: two live lines in a terminal, plain lines elsewhere."""
 
 import time
 
@@ -19,18 +19,25 @@ SHOWN = {
     "alpha/entropy": "H",
     "eval/violations": "viol",
 }
+PAUSE = 10.0  # seconds between two plain lines, beside those of evaluations
 
 
 class ProgressLines:
-    """Use as a context manager and call it with each status."""
+    """Use as a context manager and call it with each status. With `every_metric` each row of metrics is printed."""
 
-    def __init__(self, title: str, total: int, console: Console | None = None):
+    def __init__(self, title: str, total: int, console: Console | None = None, *, every_metric: bool = False):
         self._title, self._total = title, total
+        self._console, self._every_metric = console or Console(), every_metric
         self._steps = 0
+        self._printed: float | None = None  # time of the last plain line
         self._first: tuple[float, int] | None = None  # time and steps at the first call: compiling is over
         self._rate: float | None = None
         self._numbers: dict[str, float] = {}
-        self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4)
+        self._live = (
+            Live(console=self._console, get_renderable=self._lines, refresh_per_second=4)
+            if self._console.is_terminal
+            else None
+        )
 
     def __call__(self, status: TrainStatus) -> None:
         self._numbers |= {k: v for k, v in status.metrics.items() if k in SHOWN and v == v}
@@ -39,15 +46,34 @@ class ProgressLines:
             self._first = now, status.env_steps
         elif now > self._first[0]:
             self._rate = (status.env_steps - self._first[1]) / (now - self._first[0])
+        if self._every_metric:
+            row = "  ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
+            self._console.print(row, markup=False, highlight=False, soft_wrap=True)
+        if self._live is None:
+            evaluated = any(name.startswith("eval/") for name in status.metrics)
+            self._plain(now, at_once=evaluated or self._steps >= self._total)
+
+    def moved(self, steps: int) -> None:
+        """So many steps are made; nothing else is known yet."""
+        self._steps = steps
+        if self._live is None:
+            self._plain(time.monotonic())
+
+    def _plain(self, now: float, at_once: bool = False) -> None:
+        if not at_once and self._printed is not None and now - self._printed < PAUSE:
+            return
+        self._printed = now
+        words = [self._title, f"{self._steps:,}/{self._total:,} steps", *filter(None, self._speed())]
+        self._console.print("  ".join([*words, self._shown()]), markup=False, highlight=False, soft_wrap=True)
+
+    def _shown(self) -> str:
+        return "  ".join(f"{name} {self._numbers[k]:.3g}" for k, name in SHOWN.items() if k in self._numbers)
 
     def _lines(self) -> Group:
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=self._total, completed=min(self._steps, self._total), width=20)
         line.add_row(Text(self._title, "bold"), bar, f"{self._steps:,}/{self._total:,}", *self._speed())
-        numbers = "  ".join(
-            f"{name} {self._numbers[k]:.3g}" for k, name in SHOWN.items() if k in self._numbers
-        )
-        return Group(line, Text(numbers or "compiling …", "dim"))
+        return Group(line, Text(self._shown() or "compiling …", "dim"))
 
     def _speed(self) -> tuple[str, str]:
         if not self._rate:
@@ -59,10 +85,10 @@ class ProgressLines:
         )
 
     def __enter__(self) -> "ProgressLines":
-        self._live.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._live.stop()
-        if not self._live.console.is_terminal:  # where rich draws once and leaves the line open
-            self._live.console.line()
+        if self._live is not None:
+            self._live.stop()

@@ -7,6 +7,7 @@ metrics.jsonl         one line per stretch, the same whether or not the run was 
 timing.jsonl          wall-clock times, which differ
 checkpoints/          the newest two training states, complete
 policy.safetensors    the policy at the end, and the learner's state beside it
+best.safetensors      the same, of the best evaluation during training
 """
 
 import json
@@ -16,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -38,12 +39,13 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.rules import Rules, load_rules
-from scopil.files import Locked, is_line, lock, odd_entry, write_atomically
+from scopil.files import Locked, is_line, is_locked, lock, odd_entry, write_atomically
 from scopil.policy import Policy, read_policy
+from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.loop import make_loop
 from scopil.train.sinks import JsonLines, tensorboard
-from scopil.train.trainer import Trainer, TrainStatus
+from scopil.train.trainer import Between, Trainer, TrainStatus
 from scopil.treefile import load_tree, read_note, save_tree
 
 FORMAT = 2  # of run.json
@@ -65,6 +67,7 @@ class RunSpec:
     steps: int = 0  # 0: the algorithm's budget
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
+    log_every: int | None = None  # between rows of metrics; None: 5 000, of a shorter run a tenth of it
     config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -73,6 +76,12 @@ class RunSpec:
         for name in ("steps", "eval_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.", setting=name)
+        if self.log_every is not None and not 1 <= self.log_every <= training.STRETCH:
+            raise ConfigError(
+                f"log_every = {self.log_every}; want 1 to {training.STRETCH:,}: a row is the mean over the steps "
+                f"since the row before.",
+                setting="log_every",
+            )
 
     def build_config(self, env: BatchEnv) -> Any:
         """The settings, with the defaults for the environment's kind of actions."""
@@ -87,6 +96,7 @@ class Run:
     ):
         self.folder, self.spec, self._settings = folder, spec, settings
         self.trust_env = trust_env  # false: the spec is a file's, which may not name code
+        self._saved_at: int | None = None  # step of the newest checkpoint of this sitting
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = JsonLines(folder / "metrics.jsonl")
         self.timing = JsonLines(folder / "timing.jsonl")
@@ -94,15 +104,16 @@ class Run:
     @classmethod
     def create(cls, folder: str | Path, spec: RunSpec) -> "Run":
         folder = Path(folder)
-        if (folder / "run.json").exists():
-            raise ConfigError(
-                f"{folder} already holds a run: continue it (Run.open, or scopil train --resume), or name "
-                f"another folder."
-            )
         run = cls(folder, spec)
+        # One that failed before its first row is not in the way.
+        if (folder / "run.json").exists() and run.begun:
+            raise ConfigError(
+                f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
+            )
         demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())
         run.rules()
         run._trainer(demos)  # refuses what cannot be trained before anything is written
+        run.demos_file.unlink(missing_ok=True)
         if demos is not None:
             store.write(demos, run.demos_file)
         write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
@@ -146,8 +157,18 @@ class Run:
         return self.policy_file.exists()
 
     @property
+    def begun(self) -> bool:
+        """Whether there is anything to lose: a row, a checkpoint, a policy, or a process that is training it."""
+        found = self.finished or self.checkpoints.files() or self.metrics.rows()
+        return bool(found) or is_locked(self.folder / ".lock")
+
+    @property
     def policy_file(self) -> Path:
         return self.folder / "policy.safetensors"
+
+    @property
+    def best_file(self) -> Path:
+        return self.folder / "best.safetensors"
 
     @property
     def demos_file(self) -> Path:
@@ -213,15 +234,37 @@ class Run:
         loop = make_loop(self.spec.algorithm, self.env(), demos)
         return Trainer(loop, self.spec.build_config(self.env()), self.spec.seed)
 
-    def train(self, observe: Callable[[TrainStatus], bool | None] = lambda status: None) -> bool:
-        """Train to the end of the budget, or until `observe` returns True; a checkpoint is saved either way.
-        Returns whether the budget is spent."""
+    def extended(self, steps: int) -> "Run":
+        """The same run with a larger budget: training goes on from its last checkpoint."""
+        if steps < self.spec.steps:
+            raise ConfigError(
+                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already: want more.",
+                setting="steps",
+            )
+        longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
+        if steps > self.spec.steps:
+            with self._locked():
+                # In this order: without its policy a run is unfinished, and a kill in between ends it as before.
+                self.policy_file.unlink(missing_ok=True)
+                write_atomically(
+                    self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n"
+                )
+        return longer
+
+    def train(
+        self,
+        observe: Callable[[TrainStatus], bool | None] = lambda status: None,
+        between: Between = lambda steps: None,
+    ) -> bool:
+        """Train to the end of the budget, or until `observe` or `between` returns True; a checkpoint is saved either
+        way. Returns whether the budget is spent. `between` is that of `Trainer.advance`."""
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
         with self._locked():
             for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
                 leftover.unlink()  # of a write that was killed
+            self._saved_at = None
             trainer = self._trainer(self.demos())
             state = self.checkpoints.load_newest(trainer.shape())
             if state is not None:
@@ -232,7 +275,9 @@ class Run:
                 lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
             try:
                 with tensorboard(self.folder, trainer.env_steps) as board:
-                    trainer.advance(self.spec.steps, self._listener(trainer, board, observe))
+                    listener = self._listener(trainer, board, observe)
+                    trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
+                self._save_checkpoint(trainer.env_steps, trainer.state)
             except (DivergedError, EnvError) as error:
                 raise type(error)(f"{error} {self._what_is_left()}") from error
             finally:
@@ -253,16 +298,23 @@ class Run:
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
         before = kept[-1].get("seconds", 0.0) if kept else 0.0  # spent by earlier sittings
+        last, best = at, self._best_score()
 
         def due(every: int, step: int) -> bool:
             """The first stretch to end at or after a multiple of `every`, and the last one."""
-            return step % every < trainer.stretch or step >= self.spec.steps
+            return step // every > last // every or step >= self.spec.steps
 
         def observe_all(status: TrainStatus) -> bool | None:
+            nonlocal last, best
             step = status.env_steps
             row = {"env_steps": step} | status.metrics
             if due(self.spec.eval_every, step):
-                row |= evaluate(status)
+                found = evaluate(status)
+                row |= found
+                if best is None or score(found) > best:
+                    best = score(found)
+                    note = self.note(trainer) | {"best": found}
+                    save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
             self.metrics.append(row)
             board(step, row)
             seconds = time.monotonic() - begun
@@ -270,10 +322,30 @@ class Run:
             self.timing.append({"env_steps": step, "steps_per_second": rate, "seconds": before + seconds})
             stop = observe(status._replace(metrics=row))
             if stop or due(self.spec.checkpoint_every, step):
-                self.checkpoints.save(step, status.state, self.note() | {"env_steps": step})
+                self._save_checkpoint(step, status.state)
+            last = step
             return stop
 
         return observe_all
+
+    def _every(self) -> list[int]:
+        """Where stretches have to end, beside their usual length."""
+        short = self.spec.steps <= training.STRETCH
+        log_every = self.spec.log_every or (max(1, self.spec.steps // 10) if short else training.STRETCH)
+        wanted = log_every, self.spec.eval_every, self.spec.checkpoint_every
+        return [every for every in wanted if every % training.STRETCH]
+
+    def _save_checkpoint(self, step: int, state: Any) -> None:
+        if step != self._saved_at:
+            self.checkpoints.save(step, state, self.note() | {"env_steps": step})
+            self._saved_at = step
+
+    def _best_score(self) -> tuple[float, float] | None:
+        """Of the best policy that is kept; None where there is none."""
+        try:
+            return score(read_note(self.best_file)["best"])
+        except (CheckpointError, OSError, KeyError):
+            return None
 
     def note(self, trainer: Trainer | None = None) -> dict[str, Any]:
         """What run.json, and every policy file, says of the run."""
@@ -287,6 +359,8 @@ class Run:
             "title": self.spec.algorithm.title,
             **spec,
         }
+        if self.spec.log_every is not None:
+            note["log_every"] = self.spec.log_every
         note["config"] = self.settings
         return note if trainer is None else note | {"env_steps": trainer.env_steps}
 
@@ -306,7 +380,7 @@ class Run:
         newest = self.checkpoints.newest()
         if newest is None:
             return f"{self.folder} has no checkpoint yet."
-        return f"The checkpoint of step {int(newest.stem):,} is good: scopil train --resume {self.folder}."
+        return f"The checkpoint of step {int(newest.stem):,} is good: scopil resume {self.folder}."
 
     def _warn_of_new_episodes(self, state: Any) -> None:
         if state.env is not None and self.env().stale(state.env):
@@ -347,6 +421,11 @@ def _refuse_odd_entries(folder: Path) -> None:
         raise CheckpointError(
             f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place."
         )
+
+
+def score(evaluation: dict[str, float]) -> tuple[float, float]:
+    """What makes one evaluation during training better than another: fewer avoidable violations, then more reward."""
+    return -evaluation.get("eval/avoidable", 0.0), evaluation["eval/reward"]
 
 
 def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ Stretches end at fixed step numbers, wherever a run was interrupted, so that a r
 saves exactly where an undisturbed one does.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,12 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.config import check
+from scopil.envs.host import HostEnv
 from scopil.errors import DivergedError
 from scopil.train.loop import Loop
 from scopil.treefile import named_leaves
 
 # Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
 STRETCH = 5_000
+PIECE = 1.0  # seconds of a host environment's stretch between two looks at whether to stop
+Between = Callable[[int], bool | None]  # environment steps made → whether to stop now
 
 
 class TrainStatus(NamedTuple):
@@ -39,6 +43,7 @@ class Trainer:
         block = loop.block_steps(cfg)
         self.stretch = -(-STRETCH // block) * block
         self._state: Any = None
+        self._piece = 1  # blocks that a host environment steps in about a second
         self.last_good: tuple[Any, int] | None = None  # the learner before the newest stretch, and its steps
 
     def shape(self) -> Any:
@@ -62,28 +67,59 @@ class Trainer:
         return 0 if self._state is None else int(self._state.env_steps)
 
     def advance(
-        self, until: int, observe: Callable[[TrainStatus], bool | None] = lambda status: None
+        self,
+        until: int,
+        observe: Callable[[TrainStatus], bool | None] = lambda status: None,
+        *,
+        every: Sequence[int] = (),
+        between: Between = lambda steps: None,
     ) -> None:
-        """Train until `until` environment steps have been made in all, or an observer returns True."""
-        done = int(self.state.env_steps)
+        """Train until `until` environment steps have been made in all, or an observer returns True.
+
+        Args:
+            observe: called after each stretch.
+            every: stretches end at the multiples of these numbers too, or at the first block after one.
+            between: called about once a second inside a stretch of a host environment, which may be slow; where it
+                returns True, training stops there and then, without a call of `observe`.
+        """
+        done, block = int(self.state.env_steps), self.loop.block_steps(self.cfg)
         while done < until:
             self._catch_up()  # an observer may have played on the environments of training
-            target = min(until, (done // self.stretch + 1) * self.stretch)
-            metrics = self._stretch(-(-(target - done) // self.loop.block_steps(self.cfg)))
+            target = min(until, *((done // n + 1) * n for n in (self.stretch, *every)))
+            metrics = self._stretch(-(-(target - done) // block), between)
             done = int(self._state.env_steps)
-            if observe(TrainStatus(done, metrics, self._state)):
+            if metrics is None or observe(TrainStatus(done, metrics, self._state)):
                 return
 
-    def _stretch(self, blocks: int) -> dict[str, float]:
-        """The compiled program reuses the state's memory, so that after a failure there is no state any more."""
+    def _stretch(self, blocks: int, between: Between) -> dict[str, float] | None:
+        """Its metrics; None where it was stopped on the way. The compiled program reuses the state's memory, so that
+        after a failure there is no state any more."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
-        state, metrics = self.loop.run_blocks(state, self.cfg, blocks)
-        metrics = {k: float(v) for k, v in jax.device_get(metrics).items()}
+        if isinstance(self.loop.env, HostEnv):
+            state, metrics = self._in_pieces(state, blocks, between)
+        else:
+            state, metrics = self.loop.run_blocks(state, self.cfg, blocks)
+        known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
         self.loop.env.refuse_faults()
-        self._refuse_nonsense(state, metrics)
+        self._refuse_nonsense(state, known)
         self._state = state
-        return metrics
+        return None if metrics is None else known
+
+    def _in_pieces(self, state: Any, blocks: int, between: Between) -> tuple[Any, Any]:
+        """A stretch as programs of about a second each, which together compute what one would."""
+        tally, done = None, 0
+        while done < blocks:
+            piece = min(self._piece, blocks - done)
+            begun = time.monotonic()
+            state, tally = jax.block_until_ready(self.loop.run_piece(state, self.cfg, piece, tally))
+            self.loop.env.refuse_faults()
+            done += piece
+            seconds = max(time.monotonic() - begun, 1e-6)
+            self._piece = min(4 * piece, max(1, int(piece * PIECE / seconds)))
+            if between(int(state.env_steps)) and done < blocks:
+                return state, None
+        return state, self.loop.piece_metrics(tally, self.cfg)
 
     def _catch_up(self) -> None:
         """Where the environments are no longer where the state left them, begin new episodes."""
