@@ -199,7 +199,7 @@ class Agent:
         if self._numpy is None:
             self._numpy = self.policy.in_numpy()
         action = self._numpy(obs, None if deterministic else self._rng)
-        return (int(action) if action.ndim == 0 else action), None
+        return self.env.as_taken(int(action) if action.ndim == 0 else action), None
 
     def _rows(self, observation: Any) -> np.ndarray:
         """One observation, or a batch of them, as networks see them."""

@@ -19,7 +19,7 @@ def split_name(name: str) -> tuple[str, str]:
     """`my_file.py:name` → (my_file.py, name); the second is empty where only a file or module is named. A drive's
     colon (C:\\…) separates nothing."""
     where, colon, attribute = name.rpartition(":")
-    if not colon or "/" in attribute or "\\" in attribute:
+    if not colon or len(where) == 1:
         return name, ""
     return where, attribute
 

@@ -4,7 +4,7 @@ import difflib
 import inspect
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import partial, wraps
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from scopil.envs.naming import read_options, with_options
 from scopil.errors import ConfigError
 
 Verb = Callable[..., Any]
@@ -23,12 +24,24 @@ def option(help: str, metavar: str | None = None) -> Any:
     return tyro.conf.arg(help=help, metavar=metavar, help_behavior_hint="")
 
 
+def env_name(env: str, kwargs: Sequence[str] = (), max_episode_steps: int | None = None) -> str:
+    """The environment's name with its options."""
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ConfigError(f"--max-episode-steps {max_episode_steps}; want at least 1.")
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    return with_options(env, read_options(kwargs) | limit)
+
+
 TrustEnv = Annotated[
     bool,
     option(
         "import the code that the file names as its environment (module:Id-v0) or its rules; runs that code"
     ),
 ]
+EnvKwargs = Annotated[
+    tuple[str, ...], option("what the environment is made with: --env-kwargs size=5 mode=fast", "NAME=VALUE")
+]
+MaxSteps = Annotated[int | None, option("steps after which an episode is stopped", "N")]
 RulesOption = Annotated[
     str | None,
     option(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, field, make_dataclass
-from itertools import pairwise
+from itertools import dropwhile, islice, pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos import Algorithm, find, registered
-from scopil.cli.options import RulesOption, call, option
+from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
 from scopil.config import settings
 from scopil.envs.functional import make_env
-from scopil.envs.host_vector import discrete_if_integer_box
+from scopil.envs.numbered import numbered
 from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
 from scopil.report.measure_tables import print_measures
@@ -59,13 +59,15 @@ def main(argv: list[str]) -> int:
 
 def _continuous(argv: list[str]) -> bool:
     """Whether the environment's actions are continuous, which have defaults of their own: so --env is read first."""
-    named = [after for before, after in pairwise(argv) if before == "--env"]
-    named += [word.removeprefix("--env=") for word in argv if word.startswith("--env=")]
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--env=") else [word])]
+    named = [after for before, after in pairwise(words) if before == "--env"]
     if not named:
         return False
-    env = make_env(named[-1])
+    after = dropwhile(lambda word: word != "--env-kwargs", words)
+    kwargs = takewhile(lambda word: not word.startswith("--"), islice(after, 1, None))
+    env = make_env(env_name(named[-1], list(kwargs)))
     env.close()
-    return isinstance(discrete_if_integer_box(env.action_space), gym.spaces.Box)
+    return isinstance(numbered(env.action_space), gym.spaces.Box)
 
 
 def _options(algorithm: Algorithm, continuous: bool) -> type:
@@ -82,8 +84,10 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
         cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, continuous))],
         env: Annotated[
-            str, tyro.conf.arg(help="a Gymnasium id", metavar="ID")
+            str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",
+        env_kwargs: EnvKwargs = (),
+        max_episode_steps: MaxSteps = None,
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
         rules: RulesOption = None,
         steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
@@ -99,7 +103,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             raise ConfigError(f"steps = {steps}; want at least 1.", setting="steps")
         spec = RunSpec(
             algorithm=algorithm,
-            env=env,
+            env=env_name(env, env_kwargs, max_episode_steps),
             demos=demos,
             rules=rules,
             seed=seed,

@@ -94,5 +94,9 @@ class BatchEnv(ABC):
         """An observation as the environment gives it, from the row that a learner sees."""
         return row
 
+    def as_taken(self, action: Any) -> Any:
+        """An action of a policy in the form that the environment takes."""
+        return action
+
     @abstractmethod
     def close(self) -> None: ...

@@ -5,6 +5,9 @@ Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitio
 is done here.
 """
 
+import inspect
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -18,11 +21,14 @@ from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Float
 
 from scopil.envs.base import BatchEnv, EnvState, Offer
-from scopil.envs.host_vector import discrete_if_integer_box
-from scopil.errors import EnvError
+from scopil.envs.naming import split_options
+from scopil.envs.numbered import joint_sizes, numbered, split, split_in_jax
+from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey, Transition
+from scopil.user_code import findable, is_file_name, load_module, load_object, split_name
 
 RESETS_AT_ONCE = 16
+_WANTED = "--env my_env.py:MyEnv"
 
 
 class CompiledEnv(BatchEnv):
@@ -33,7 +39,7 @@ class CompiledEnv(BatchEnv):
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
-        self.action_space = discrete_if_integer_box(env.action_space)
+        self.action_space = numbered(env.action_space, type(env).__name__)
         if getattr(self.action_space, "start", 0) != 0:
             raise EnvError(
                 f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0."
@@ -48,6 +54,8 @@ class CompiledEnv(BatchEnv):
     def env_action(self, action: Array) -> Array:
         """A learner's action in the form that the environment takes."""
         known = self.env.action_space
+        if joint_sizes(known) is not None:
+            return split_in_jax(action, known)
         return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def reset(self, key: PRNGKey) -> EnvState:
@@ -115,6 +123,10 @@ class CompiledEnv(BatchEnv):
     def flatten(self, observation: Any) -> np.ndarray:
         return np.asarray(observation, np.float32)
 
+    def as_taken(self, action: Any) -> Any:
+        known = self.env.action_space
+        return action if joint_sizes(known) is None else split(action, known)
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -175,9 +187,23 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
 
 
 def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
-    """`gym.make`, with an `EnvError` for what it refuses."""
+    """`gym.make`, for all names of `scopil.envs.naming`, with an `EnvError` for what it refuses."""
+    if isinstance(env, str):
+        env, own = split_options(env)
+        options = own | options
+    if isinstance(env, str) and env.endswith(".py"):
+        raise EnvError(f"environment {env!r} names a file and no environment in it; want {_WANTED}.")
+    if isinstance(env, str) and ":" in env:
+        try:
+            if is_file_name(env):
+                return _from_file(env, options)
+            load_module(split_name(env)[0], _WANTED)  # Gymnasium would not find it in this folder
+        except ConfigError as error:
+            raise EnvError(f"environment {env!r}: {error}") from error
+    here = findable(Path.cwd()) if isinstance(env, str) and ":" in env else nullcontext()
     try:
-        return gym.make(env, **options)
+        with here:
+            return gym.make(env, **options)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise EnvError(
             f"environment {str(getattr(env, 'id', env))!r}: {error}. Some environments need an extra: pip install "
@@ -185,6 +211,43 @@ def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
         ) from error
     except gym.error.Error as error:
         raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
+
+
+def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
+    """An environment that is registered nowhere: a class, or a function that makes one, in a file."""
+    make = load_object(name, _WANTED)
+    limit, mode = options.pop("max_episode_steps", None), options.pop("render_mode", None)
+
+    def entry_point(render_mode: str | None = None, **kwargs: Any) -> gym.Env:
+        if render_mode is not None and _takes(make, "render_mode"):
+            kwargs["render_mode"] = render_mode
+        made = make(**kwargs)
+        if isinstance(made, FuncEnv):
+            from scopil.envs.gym import FunctionalEnv
+
+            return FunctionalEnv(CompiledEnv(made), render_mode)
+        return made
+
+    where, attribute = split_name(name)
+    spec = EnvSpec(f"{Path(where).stem}:{attribute}", entry_point=entry_point, max_episode_steps=limit)
+    try:
+        if not callable(make):
+            raise TypeError(f"it is a {type(make).__name__}")
+        made = gym.make(spec, **({} if mode is None else {"render_mode": mode}), **options)
+    except Exception as error:  # whatever the caller's code raises
+        raise EnvError(
+            f"environment {name!r}: {type(error).__name__}: {error}; want a class or function that makes a "
+            f"gymnasium.Env, with its arguments as in {name}(size=5)."
+        ) from error
+    return made
+
+
+def _takes(make: Any, name: str) -> bool:
+    try:
+        known = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in known)
 
 
 def id_of(env: Any) -> str | None:

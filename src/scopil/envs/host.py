@@ -302,6 +302,9 @@ class HostEnv(BatchEnv):
     def as_given(self, row: Any) -> Any:
         return self.flat.given(row)
 
+    def as_taken(self, action: Any) -> Any:
+        return self.flat.taken(action)
+
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""
         for env in self._to_close:

@@ -9,30 +9,19 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
+from scopil.envs.numbered import joint_sizes, numbered, split
 from scopil.errors import EnvError
-
-
-def discrete_if_integer_box(action: gym.Space) -> gym.Space:
-    """A Box of one integer as the Discrete space it amounts to; any other space unchanged."""
-    if (
-        not isinstance(action, gym.spaces.Box)
-        or np.dtype(action.dtype).kind not in "iu"
-        or action.low.size != 1
-    ):
-        return action
-    low, high = int(action.low.item()), int(action.high.item())
-    return gym.spaces.Discrete(high - low + 1, start=low)
 
 
 class FlatSpaces:
     """An environment's spaces, with observations flattened as Gymnasium does into one row of float32."""
 
     def __init__(self, name: str, observation: gym.Space, env_action: gym.Space):
-        action = discrete_if_integer_box(env_action)
+        action = numbered(env_action, name)
         if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
             raise EnvError(
-                f"{name}: action space {action}; want Discrete or Box. Wrap the environment so that it takes one "
-                f"of these (gymnasium.wrappers.TransformAction does)."
+                f"{name}: action space {action}; want Discrete, Box, MultiDiscrete or MultiBinary. Wrap the "
+                f"environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
             )
         if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
             raise EnvError(f"{name}: action space {action}; want a Box of floats, or Discrete.")
@@ -77,6 +66,8 @@ class FlatSpaces:
 
     def actions(self, learner_actions: np.ndarray) -> np.ndarray:
         """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
+        if joint_sizes(self._env_action) is not None:
+            return split(learner_actions, self._env_action)
         first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
         assert self._env_action.shape is not None
         return (
@@ -84,6 +75,10 @@ class FlatSpaces:
             .astype(self._env_action.dtype)
             .reshape((-1, *self._env_action.shape))
         )
+
+    def taken(self, actions: Any) -> Any:
+        """Actions of a policy as the environment takes them: of several choices at a time, all of them."""
+        return actions if joint_sizes(self._env_action) is None else split(actions, self._env_action)
 
     def _finite(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():

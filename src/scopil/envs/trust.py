@@ -6,6 +6,7 @@ run folder or demonstration set may come from anywhere and may not, unless the c
 
 from typing import Any
 
+from scopil.envs.naming import split_options
 from scopil.errors import ConfigError, EnvError
 
 
@@ -21,8 +22,12 @@ def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
 
 
 def names_code(env: Any) -> bool:
-    """Whether making this environment would import a module or a file that its id names."""
-    return isinstance(env, str) and ":" in env
+    """Whether making this environment would import a module or a file that its id names. Text among its options may
+    name a file too."""
+    if not isinstance(env, str):
+        return False
+    name, options = split_options(env)
+    return ":" in name or any(not isinstance(value, int | float | None) for value in options.values())
 
 
 def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:

@@ -22,6 +22,7 @@ from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
+from scopil.train.memory import refuse_too_large
 from scopil.types import PRNGKey, Transition
 
 
@@ -89,6 +90,11 @@ class Loop:
         spaces = spaces_of(self.env.observation_space, self.env.action_space)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
+        row = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._kept_shape)))
+        if self._wants("replay"):
+            refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
+        if self._wants("rollout"):
+            refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
         policy = jax.eval_shape(
             lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0)
         )

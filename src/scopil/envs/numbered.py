@@ -1,0 +1,66 @@
+"""Actions that are learned as numbers: a Box of one integer, and several choices at a time as one joint choice."""
+
+from typing import Any
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from scopil.errors import EnvError
+
+JOINT_ACTIONS = 256  # as many joint choices of a MultiDiscrete or MultiBinary space are enumerated
+
+
+def numbered(action: gym.Space, name: str = "the environment") -> gym.Space:
+    """The Discrete space that a Box of one integer, a MultiDiscrete or a MultiBinary space amounts to; any other space
+    unchanged."""
+    if (sizes := joint_sizes(action)) is not None:
+        if (count := int(np.prod(sizes, dtype=object))) > JOINT_ACTIONS:
+            raise EnvError(
+                f"{name}: action space {action} has {count:,} joint choices; want at most {JOINT_ACTIONS}. Wrap the "
+                f"environment so that it takes fewer choices, or a Box (gymnasium.wrappers.TransformAction does)."
+            )
+        return gym.spaces.Discrete(count)
+    if (
+        not isinstance(action, gym.spaces.Box)
+        or np.dtype(action.dtype).kind not in "iu"
+        or action.low.size != 1
+    ):
+        return action
+    low, high = int(action.low.item()), int(action.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low)
+
+
+def joint_sizes(action: gym.Space) -> tuple[int, ...] | None:
+    """How many choices each part of an action has; None where an action is no vector of choices."""
+    if isinstance(action, gym.spaces.MultiBinary):
+        return (2,) * int(np.prod(action.shape))
+    if isinstance(action, gym.spaces.MultiDiscrete):
+        return tuple(int(n) for n in np.ravel(action.nvec))
+    return None
+
+
+def joined(actions: Any, space: gym.Space) -> np.ndarray:
+    """Vectors of choices as numbers of joint choices, the last part counting fastest."""
+    sizes, first = joint_sizes(space), np.ravel(getattr(space, "start", 0))
+    assert sizes is not None
+    parts = np.reshape(actions, (-1, len(sizes))) - first
+    return np.asarray(np.ravel_multi_index(tuple(parts.T), sizes))
+
+
+def split(numbers: Any, space: gym.Space) -> np.ndarray:
+    """The vectors of choices that numbers stand for, in the shape and dtype of the space."""
+    sizes, first = joint_sizes(space), np.ravel(getattr(space, "start", 0))
+    assert sizes is not None
+    assert space.shape is not None
+    parts = np.stack(np.unravel_index(np.asarray(numbers), sizes), axis=-1) + first
+    return parts.reshape((*np.shape(numbers), *space.shape)).astype(space.dtype)
+
+
+def split_in_jax(number: Array, space: gym.Space) -> Array:
+    """`split` of one number inside a compiled program."""
+    sizes, first = joint_sizes(space), np.ravel(getattr(space, "start", 0))
+    assert sizes is not None
+    parts = jnp.stack(jnp.unravel_index(number, sizes), axis=-1) + first
+    return parts.reshape(space.shape)

@@ -1,0 +1,225 @@
+"""An environment of one's own in a file: found, made with options, and with several choices at a time."""
+
+import itertools
+import sys
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import scopil
+from probes import Probe
+from scopil.envs.functional import CompiledEnv, id_of, make_env
+from scopil.envs.host import HostEnv, open_env
+from scopil.envs.naming import read_options, split_options, with_options
+from scopil.envs.numbered import joined, numbered, split, split_in_jax
+from scopil.envs.trust import names_code
+from scopil.errors import ConfigError, EnvError
+from scopil.train import memory
+from toys import Arms
+
+FILE = """
+import gymnasium as gym
+import numpy as np
+from toys import Arms
+
+class Lamp(gym.Env):
+    observation_space = gym.spaces.Dict(b=gym.spaces.Discrete(2), a=gym.spaces.Box(0, 1, (1,), np.float32))
+    action_space = gym.spaces.MultiDiscrete([3, 2])
+
+    def __init__(self, size=1, render_mode=None):
+        self.size, self.render_mode, self.seen = size, render_mode, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"b": 0, "a": np.zeros(1, np.float32)}, {}
+
+    def step(self, action):
+        self.seen.append(np.array(action))
+        return {"b": 1, "a": np.ones(1, np.float32)}, float(self.size), False, False, {}
+
+def broken():
+    raise RuntimeError("no bulb")
+
+def compiled():
+    return Arms()
+
+number = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lamp_env.py").write_text(FILE)
+    yield tmp_path
+    for name in [n for n in sys.modules if n.startswith(("lamp_env", "lamp_module"))]:
+        del sys.modules[name]
+
+
+def test_a_class_in_a_file_is_an_environment(here):
+    env = make_env("lamp_env.py:Lamp(size=5, max_episode_steps=7)", render_mode="rgb_array")
+    assert (env.unwrapped.size, env.unwrapped.render_mode) == (5, "rgb_array")  # pyright: ignore[reportAttributeAccessIssue]
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 7
+    opened = open_env("lamp_env.py:Lamp(size=5, max_episode_steps=7)")
+    assert isinstance(opened, HostEnv)
+    assert (opened.name, opened.time_limit) == ("lamp_env:Lamp", 7)
+    group = opened.envs_to_play(3)  # as many copies as wanted
+    group.reset(np.arange(3))
+    truncated = [group.step(np.zeros(3, int), None).truncated.all() for _ in range(7)]
+    assert truncated == [False] * 6 + [True]
+    assert id_of("lamp_env.py:Lamp(size=5)") == "lamp_env.py:Lamp(size=5)"
+
+
+def test_a_jax_environment_in_a_file_is_compiled(here):
+    opened = open_env("lamp_env.py:compiled(max_episode_steps=2)")
+    assert isinstance(opened, CompiledEnv)
+    assert opened.time_limit == 2
+    assert isinstance(opened.env, Arms)
+
+
+def test_a_module_in_this_folder_registers_an_id(here):
+    (here / "lamp_module.py").write_text(
+        "import gymnasium as gym\ngym.register('test/Lamp-v0', entry_point='lamp_env:Lamp')\n"
+    )
+    try:
+        assert make_env("lamp_module:test/Lamp-v0(size=4)").unwrapped.size == 4  # pyright: ignore[reportAttributeAccessIssue]
+    finally:
+        del gym.registry["test/Lamp-v0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "lamp_env.py:Torch",
+            "lamp_env.py has no 'Torch'; it has gym, np, Arms, Lamp, broken, compiled, number",
+        ),
+        ("lamp_env.py", "names a file and no environment in it; want --env my_env.py:MyEnv"),
+        ("lamp_env.py:broken", "RuntimeError: no bulb"),
+        ("lamp_env.py:number", "TypeError: it is a int; want a class or function that makes a gymnasium.Env"),
+        ("lamp_env.py:Lamp(colour=3)", "unexpected keyword argument 'colour'"),
+        ("other_env.py:Lamp", "no file other_env.py in /"),
+        ("lamp_absent:Lamp-v0", r"cannot import 'lamp_absent'.*looked in /"),
+        ("Pendulum-v1(max_episode_steps=", "brackets that do not close; want options as in"),
+        ("Pendulum-v1(3)", "options without a name"),
+        ("Pendulum-v1(g=open('x'))", "want options as in"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(here, name, message):
+    with pytest.raises((EnvError, ConfigError), match=message):
+        make_env(name)
+
+
+def test_options_are_part_of_a_name():
+    assert split_options("A/B-v0(size=5, mode='fast', sizes=[1, 2])") == (
+        "A/B-v0",
+        {"size": 5, "mode": "fast", "sizes": [1, 2]},
+    )
+    assert split_options("CartPole-v1") == ("CartPole-v1", {})
+    assert with_options("A(size=5)", {"size": 6, "mode": "a b"}) == "A(size=6, mode='a b')"
+    assert with_options("A", {}) == "A"
+    assert read_options(["size=5", "mode=fast", "x=-1.5", "on=True"]) == {
+        **{"size": 5, "mode": "fast", "x": -1.5, "on": True}
+    }
+    with pytest.raises(ConfigError, match="--env-kwargs 5; want NAME=VALUE"):
+        read_options(["5"])
+    assert make_env("Pendulum-v1(max_episode_steps=5)").spec.max_episode_steps == 5  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_a_file_may_give_numbers_as_options_and_no_text():
+    assert not names_code("CartPole-v1(max_episode_steps=300)")
+    for name in ("my_env.py:MyEnv", "module:Id-v0(a=1)", "Ant-v5(xml_file='elsewhere.xml')", "A(a=['x'])"):
+        assert names_code(name)
+
+
+# --- several choices at a time ------------------------------------------------------------------------------------
+
+CHOICES = [
+    gym.spaces.MultiDiscrete([3, 2]),
+    gym.spaces.MultiDiscrete([2, 3], start=[5, -1]),
+    gym.spaces.MultiBinary(3),
+    gym.spaces.MultiDiscrete(np.array([[2, 2], [3, 1]])),
+]
+
+
+@pytest.mark.parametrize("space", CHOICES, ids=str)
+def test_joint_choices_are_numbered_from_0_and_found_again(space):
+    space.seed(0)
+    drawn = np.stack([space.sample() for _ in range(50)])
+    numbers, count = joined(drawn, space), numbered(space)
+    assert isinstance(count, gym.spaces.Discrete)
+    assert numbers.min() >= 0
+    assert numbers.max() < count.n
+    np.testing.assert_array_equal(split(numbers, space), drawn)
+    every = split(np.arange(count.n), space)
+    assert len({one.tobytes() for one in every}) == count.n
+    assert all(space.contains(one) for one in every)
+    np.testing.assert_array_equal(jax.vmap(lambda n: split_in_jax(n, space))(jnp.asarray(numbers)), drawn)
+
+
+def test_the_last_part_counts_fastest():
+    np.testing.assert_array_equal(
+        split(np.arange(6), CHOICES[0]), list(itertools.product(range(3), range(2)))
+    )
+
+
+def test_too_many_joint_choices_are_refused():
+    with pytest.raises(EnvError, match=r"has 1,000 joint choices; want at most 256\. Wrap the environment"):
+        numbered(gym.spaces.MultiDiscrete([10, 10, 10]))
+    assert numbered(gym.spaces.MultiBinary(8)) == gym.spaces.Discrete(256)
+
+
+def test_an_agent_makes_all_choices_of_an_action(here):
+    agent = scopil.SAC("lamp_env.py:Lamp(max_episode_steps=3)", hidden=(4,), seed=0)
+    assert agent.env.action_space == gym.spaces.Discrete(6)
+    action, _ = agent.predict({"b": 1, "a": np.ones(1, np.float32)})
+    assert gym.spaces.MultiDiscrete([3, 2]).contains(action)
+    (episode,) = agent.play(episodes=1)
+    env = agent.env.envs_to_play(1)  # pyright: ignore[reportAttributeAccessIssue]
+    np.testing.assert_array_equal(env._envs[0].unwrapped.seen, episode.actions)
+    assert episode.actions.shape == (3, 2)
+    assert (episode.truncated, episode.terminated) == (True, False)
+
+
+def test_a_compiled_environment_gets_all_choices():
+    class Choosing(Probe):
+        observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gym.spaces.MultiDiscrete([2, 3])  # pyright: ignore[reportAssignmentType]
+
+        def reward(self, state, action, next_state, rng, params=None):
+            return 10.0 * action[0] + action[1]
+
+    env = CompiledEnv(Choosing(), max_episode_steps=2)
+    assert env.action_space == gym.spaces.Discrete(6)
+    state = env.reset(jax.random.key(0))
+    assert [float(env.advance(state, jnp.int32(n), jax.random.key(1))[1].reward) for n in (0, 2, 5)] == [
+        0,
+        2,
+        12,
+    ]
+    np.testing.assert_array_equal(env.as_taken(5), [1, 2])
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000_000)
+    wanted = (
+        r"replay_size = 100,000,000 steps with observations of 3 numbers need 4\.0 GB.*to 20,000,000 or less"
+    )
+    with pytest.raises(ConfigError, match=wanted):
+        scopil.SAC("Pendulum-v1", replay_size=100_000_000)
+    scopil.SAC("Pendulum-v1", replay_size=20_000_000)
+    with pytest.raises(ConfigError, match="rollout_steps = 6,400,000 steps"):
+        scopil.PPO("Pendulum-v1", rollout_steps=6_400_000, num_envs=4)
+
+
+def test_memory_is_known_here():
+    found = memory.machine_memory()
+    assert found is not None
+    assert found > 1e8
