@@ -195,8 +195,8 @@ def test_real_actions_pass_as_they_are(dtype):
     [
         ((S.Sequence(S.Discrete(2)), S.Discrete(2)), "observation space Sequence.*no fixed size.*Transform"),
         (
-            (Walk.observation_space, S.MultiDiscrete([2, 2])),
-            r"action space MultiDiscrete.*want Discrete or Box",
+            (Walk.observation_space, S.Tuple([S.Discrete(2)])),
+            r"action space Tuple.*want Discrete, Box, MultiDiscrete or MultiBinary",
         ),
         ((Walk.observation_space, S.Box(0, 3, (2,), np.int32)), "action space Box.*want a Box of floats"),
     ],
