@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *PLAIN,
     },
 }
+MAY_IMPORT["studio"] = set(MAY_IMPORT)
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 ENTRY = {"__init__", "__main__"}  # the door may look into every room
 # Where a room may import another in one place only.

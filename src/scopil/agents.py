@@ -236,7 +236,7 @@ class Agent:
 
     def play(
         self,
-        starts: str = "unseen",
+        starts: str | np.ndarray = "unseen",
         episodes: int | None = None,
         *,
         deterministic: bool = True,
@@ -246,7 +246,8 @@ class Agent:
         """Whole episodes.
 
         Args:
-            starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", or a file of starts.
+            starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", a file of starts, or an
+                array of them.
             episodes: how many; default: 40 unseen ones, or one from each demonstrated start.
             deterministic: take the likeliest action instead of a sampled one.
             seed: of sampled actions, and of the unseen starts.

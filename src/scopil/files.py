@@ -95,8 +95,9 @@ class Lock:
         self.release()
 
 
-def lock(path: Path) -> Lock:
-    """Take the lock of a file at once, or raise `Locked`. The operating system gives it up when the process dies.
+def lock(path: Path, wait: float = 0.0) -> Lock:
+    """Take the lock of a file, at once or within `wait` seconds, or raise `Locked`. The operating system gives it up
+    when the process dies.
 
     The file is created when it is missing, left in place afterwards on Unix, and its content is never changed. A
     symbolic link is refused, since following one could create a file anywhere.
@@ -104,7 +105,7 @@ def lock(path: Path) -> Lock:
     if path.is_symlink():
         raise OSError(f"{path} is a symbolic link; wanted a plain file to lock. Remove the link.")
     # A file system without locks raises: filelock's own way out, a marker file, would outlive a killed process.
-    held = filelock.FileLock(path, blocking=False, thread_local=False, fallback_to_soft=False)
+    held = filelock.FileLock(path, timeout=wait, thread_local=False, fallback_to_soft=False)
     try:
         held.acquire()
     except filelock.Timeout as error:

@@ -16,13 +16,17 @@ Image = UInt8[np.ndarray, "height width 3"]
 
 
 def write_png(path: str | Path, image: Image) -> None:
+    write_atomically(Path(path), png_bytes(image))
+
+
+def png_bytes(image: Image) -> bytes:
     """8-bit RGB. Every row is stored as its difference to the row above (filter 2), which deflates well."""
     height, width, _ = image.shape
     above = np.vstack([np.zeros((1, width * 3), np.uint8), image.reshape(height, -1)[:-1]])
     rows = np.hstack([np.full((height, 1), 2, np.uint8), image.reshape(height, -1) - above])
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
-    write_atomically(Path(path), b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -11,8 +11,10 @@ import pytest
 
 import scopil  # noqa: F401  (registers the ids)
 from scopil.demos import keyboard, store
+from scopil.demos.editing import annotate, drop, mark_of, notes_of
 from scopil.demos.key_map import Held, parse_keys
 from scopil.demos.recorder import Recorder
+from scopil.envs.window import Key
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.studies.marble_maze.keys import marble_maze_keys
 from scopil.studies.marble_maze.physics import ACTIONS
@@ -119,6 +121,25 @@ def test_an_environment_that_forgets_its_seed_is_found_out_by_undo(tmp_path):
     assert recorder.steps == 0
 
 
+def test_continuous_actions_are_recorded_as_they_were_played(tmp_path):
+    recorder = Recorder(gym.make("Pendulum-v1", max_episode_steps=3), tmp_path / "a.npz", drawn=False)
+    for action in ([0.5], [-2.0], [1.0]):
+        recorder.step(action)
+    recorder.keep()
+    (episode,) = store.read(tmp_path / "a.npz")
+    assert episode.actions.tolist() == [[0.5], [-2.0], [1.0]]
+    assert (episode.terminated, episode.truncated) == (False, True)
+
+
+def test_two_recorders_of_one_file_lose_nothing_of_each_other(tmp_path):
+    both = [Recorder(Corridor(), tmp_path / "a.npz", seed=100 * i) for i in range(2)]
+    for recorder in (*both, both[0]):
+        finish(recorder)
+        recorder.keep()
+    assert len(store.read(tmp_path / "a.npz")) == both[0].kept == 3
+    assert [kept["seed"] for kept in both[0].recorded] == [0, 100, 1]
+
+
 def finish(recorder):
     while not recorder.over:
         recorder.step(1)
@@ -180,14 +201,42 @@ def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
 
 
 def test_unfit_environments_are_refused_at_once(tmp_path):
-    with pytest.raises(EnvError, match="wants Discrete actions"):
-        Recorder(gym.make("Pendulum-v1", render_mode="rgb_array"), tmp_path / "a.npz")
+    env = cartpole()
+    env.action_space = gym.spaces.Discrete(2, start=1)
+    with pytest.raises(EnvError, match="Discrete ones counted from 0"):
+        Recorder(env, tmp_path / "a.npz")
+    with pytest.raises(EnvError, match="keyboard play wants Discrete"):
+        keyboard.play(gym.make("Pendulum-v1", render_mode="rgb_array"), tmp_path / "a.npz", keys=CARTPOLE)
     with pytest.raises(EnvError, match="render_mode='rgb_array'"):
         Recorder(cartpole(render_mode=None), tmp_path / "a.npz")
     with pytest.raises(EnvError, match="Box or Discrete observations"):
         Recorder(gym.make("Blackjack-v1", render_mode="rgb_array"), tmp_path / "a.npz")
     with pytest.raises(ConfigError, match="plays action 5"):
         keyboard.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
+
+
+def test_dropping_and_noting_follow_the_episode_not_its_place(tmp_path):
+    out = tmp_path / "a.npz"
+    recorder = Recorder(cartpole(), out)
+    for _ in range(3):
+        finish(recorder)
+        recorder.keep()
+    first, second, third = map(mark_of, store.read(out))
+    annotate(out, third, "the slow one")
+    annotate(out, second, "to go")
+    drop(out, second)
+    with pytest.raises(DatasetError, match="dropped already"):
+        drop(out, second)
+    demos = store.read(out)
+    assert [mark_of(e) for e in demos] == [first, third]
+    assert [kept["seed"] for kept in demos.about["recorded"]] == [0, 2]
+    assert notes_of(demos) == {third: "the slow one"}
+    with pytest.raises(DatasetError, match="501 characters"):
+        annotate(out, third, "x" * 501)
+    annotate(out, third, "")
+    drop(out, first)
+    assert drop(out, third) is None
+    assert not out.exists()
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -379,4 +428,18 @@ def test_a_crash_loses_the_current_episode_alone(tmp_path):
     (episode,) = store.read(out)
     assert set(episode.actions.tolist()) == {1}
     assert episode.terminated
-    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
+    assert {p.name for p in tmp_path.iterdir()} == {"a.npz", ".a.npz.lock"}
+
+
+def test_at_once_a_key_acts_when_pressed_and_a_chord_replaces_it(tmp_path):
+    recorder = Recorder(gym.make("scopil/MarbleMaze-Simple-v0"), tmp_path / "a.npz", drawn=False)
+    session = keyboard.Session(recorder, marble_maze_keys(), live=False, at_once=True)
+    session.key(Key("up", True), 1.0)
+    assert [int(a) for a in recorder._actions] == [3]
+    session.key(Key("left", True), 1.03)  # as fingers do
+    assert [int(a) for a in recorder._actions] == [4]
+    for key, now in (("up", 1.1), ("left", 1.11)):
+        session.key(Key(key, False), now)
+    session.key(Key("up", True), 2.0)
+    session.key(Key("left", True), 2.2)  # later: a step of its own
+    assert [int(a) for a in recorder._actions] == [4, 3, 4]

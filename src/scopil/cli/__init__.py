@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "reproduce": ("scopil.cli.reproduce", "Run the paper's experiments, or another study, and report them"),
     "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
+    "studio": ("scopil.cli.studio", "Record, watch and compare in the browser"),
     "render": ("scopil.cli.render", "Draw an episode as a picture or an animation"),
 }
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT

@@ -96,6 +96,11 @@ class Held:
         self.keys = tuple(k for k in self.keys if k != key)
         self._due = now + self.delay if self.keys else None
 
+    @property
+    def due(self) -> float | None:
+        """When `take` will have something to return, if no key changes before."""
+        return 0.0 if self._tapped else self._due
+
     def take(self, now: float) -> tuple[str, ...]:
         """The keys to act on now; empty when nothing is due."""
         if self._tapped:

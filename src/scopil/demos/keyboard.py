@@ -9,7 +9,7 @@ from scopil.demos.dataset import Demonstrations
 from scopil.demos.key_map import CONTROLS, Held, KeyMap
 from scopil.demos.recorder import Recorder
 from scopil.envs.window import TEXT, Colour, Key, Window
-from scopil.errors import ConfigError, ScopilError
+from scopil.errors import ConfigError, EnvError, ScopilError
 
 FREEZE_FPS = 60  # how often the keyboard is read while the environment waits
 ALERT, ASK = (255, 140, 120), (255, 214, 120)
@@ -42,8 +42,12 @@ def play(
     Returns:
         The demonstrations in the file, or None where nothing was kept.
     """
+    if not isinstance(env.action_space, gym.spaces.Discrete):
+        raise EnvError(
+            f"{env} takes {env.action_space}; keyboard play wants Discrete actions (`scopil studio` takes others)."
+        )
     recorder = Recorder(env, out, seed=seed, name=name)
-    n_actions = env.action_space.n  # type: ignore[attr-defined]  (Recorder checked the space)
+    n_actions = int(env.action_space.n)
     if unknown := [a for a in (*keys.actions.values(), keys.idle) if not 0 <= a < n_actions]:
         raise ConfigError(
             f"the key map plays action {unknown[0]}; {recorder.env_id} has 0 … {n_actions - 1}."
@@ -52,7 +56,7 @@ def play(
         raise ConfigError(f"fps is {fps}; want more than 0.")
     rate = fps or env.metadata.get("render_fps") or 12
     window = Window(f"scopil play: {recorder.env_id or name}", rate if live else FREEZE_FPS)
-    session = _Session(recorder, keys, live)
+    session = Session(recorder, keys, live)
     try:
         while True:
             for key in window.events():
@@ -68,12 +72,19 @@ def play(
         window.close()
 
 
-class _Session:
-    """The recorder, the keys held, and the text shown to the person."""
+class Session:
+    """The recorder, the keys held, and the text shown to the person.
 
-    def __init__(self, recorder: Recorder, keys: KeyMap, live: bool):
+    With `at_once` a press acts without waiting for a second key; should that come as soon as fingers do, the step is
+    taken back and the chord played in its place.
+    """
+
+    def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, at_once: bool = False):
         self.recorder, self.keys, self.live = recorder, keys, live
-        self.held = Held()
+        self.held = Held(chord=0.0) if at_once else Held()
+        self._last: tuple[tuple[str, ...], float] | None = (
+            None  # at once only: the keys of the last step, and when
+        )
         self.quit = False
         self.running = False  # real time only: the clock starts with the first key
         self.message = ""
@@ -90,18 +101,25 @@ class _Session:
         elif not key.down:
             self.held.release(key.name, now)
         if not self.live:
-            self._act(self.held.take(now))
+            self._act(self.held.take(now), now)
 
     def tick(self, now: float) -> None:
         if not self.live:
-            self._act(self.held.take(now))
+            self._act(self.held.take(now), now)
         elif self.running and not self.recorder.over:
             action = self.keys.action(self.held.sample())
             self.recorder.step(self.keys.idle if action is None else action)
 
-    def _act(self, held: tuple[str, ...]) -> None:
+    def _act(self, held: tuple[str, ...], now: float) -> None:
         action = self.keys.action(held)
-        if action is not None and not self.recorder.over:
+        if action is None:
+            return
+        if self.held.chord == 0.0:
+            keys, at = self._last or ((), now)
+            if 0 < len(keys) < len(held) and set(keys) < set(held) and now - at < Held.chord:
+                self.recorder.undo()
+            self._last = held, now
+        if not self.recorder.over:
             self.message = ""
             self.recorder.step(action)
 
@@ -122,6 +140,7 @@ class _Session:
     def _next(self, begin: Callable[[], None]) -> None:
         begin()
         self.held.clear()
+        self._last = None
         self.running = False
 
     def text(self) -> list[tuple[str, Colour]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.editing import sole_writer
 from scopil.errors import DatasetError, EnvError
 
 
@@ -18,11 +19,13 @@ class Recorder:
 
     An episode is its reset seed and its actions. Undo therefore plays it again from its seed without the last action.
     That needs an environment which repeats itself from a seed, as Gymnasium asks for; where the observations differ,
-    the episode starts over. A file of the same environment is continued.
+    the episode starts over. A file of the same environment is continued, also while somebody else adds to it.
     """
 
-    def __init__(self, env: gym.Env, out: str | Path, *, seed: int = 0, name: str = "recorded"):
-        _check_env(env)
+    def __init__(
+        self, env: gym.Env, out: str | Path, *, seed: int = 0, name: str = "recorded", drawn: bool = True
+    ):
+        _check_env(env, drawn)
         self.env, self.out, self.name = env, Path(out), name
         self.env_id = env.spec.id if env.spec is not None else None
         self.demos = self._continued()
@@ -58,17 +61,18 @@ class Recorder:
         self._costs = [info.get("cost")]
         self._start = _start_of(self.env, info)
         self.terminated = self.truncated = False
-        self._draw()
+        self._image: np.ndarray | None = None
 
-    def step(self, action: int) -> None:
+    def step(self, action: Any) -> None:
         assert not self.over, "the episode is over: keep or discard it"
-        obs, reward, terminated, truncated, info = self.env.step(np.int64(action))
+        played = np.asarray(action, self.env.action_space.dtype)
+        obs, reward, terminated, truncated, info = self.env.step(played if played.ndim else played[()])
         self._observations.append(np.array(obs))
-        self._actions.append(int(action))
+        self._actions.append(played)
         self._rewards.append(float(reward))
         self._costs.append(info.get("cost"))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
-        self._draw()
+        self._image = None
 
     def undo(self) -> None:
         """Take the last step back."""
@@ -87,11 +91,13 @@ class Recorder:
     def keep(self) -> None:
         """Save the finished episode and begin the next. If saving fails the episode is still there."""
         assert self.over, "only a finished episode can be kept"
-        demos = self._with(self._episode())
-        try:
-            store.write(demos, self.out)
-        except OSError as error:
-            raise DatasetError(f"cannot write {self.out}: {error.strerror}.") from error
+        with sole_writer(self.out):
+            self.demos = self._continued()
+            demos = self._with(self._episode())
+            try:
+                store.write(demos, self.out)
+            except OSError as error:
+                raise DatasetError(f"cannot write {self.out}: {error.strerror}.") from error
         self.demos = demos
         self.kept_now += 1
         self.discard()
@@ -104,7 +110,7 @@ class Recorder:
     def _episode(self) -> Episode:
         return Episode(
             observations=np.stack(self._observations),
-            actions=np.array(self._actions, np.int64),
+            actions=np.stack(self._actions),
             rewards=np.array(self._rewards, np.float32),
             terminated=self.terminated,
             truncated=self.truncated,
@@ -135,8 +141,12 @@ class Recorder:
             about=self.demos.about | {"recorded": recorded},
         )
 
-    def _draw(self) -> None:
-        self.image = np.asarray(self.env.render())
+    @property
+    def image(self) -> np.ndarray:
+        """The newest state as the environment draws it; drawn when asked for."""
+        if self._image is None:
+            self._image = np.asarray(self.env.render())
+        return self._image
 
     # --- counts -------------------------------------------------------------------------------------------------
 
@@ -147,6 +157,16 @@ class Recorder:
     @property
     def steps(self) -> int:
         return len(self._actions)
+
+    @property
+    def observation(self) -> np.ndarray:
+        """The newest one."""
+        return self._observations[-1]
+
+    @property
+    def broken(self) -> bool:
+        """Whether the newest state has a cost."""
+        return bool(np.any(np.asarray(self._costs[-1] or 0) > 0))
 
     @property
     def violations(self) -> int | None:
@@ -172,21 +192,24 @@ class Recorder:
         return sum(kept["violations"] or 0 for kept in self.recorded)
 
 
-def _check_env(env: gym.Env) -> None:
+def _check_env(env: gym.Env, drawn: bool) -> None:
     who = env.spec.id if env.spec is not None else str(env.unwrapped)
     actions, observations = env.action_space, env.observation_space
-    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
-        raise EnvError(f"{who} takes {actions}; keyboard play wants Discrete actions counted from 0.")
+    counted = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
+    if not counted and not isinstance(actions, gym.spaces.Box):
+        raise EnvError(
+            f"{who} takes {actions}; recording wants Box actions, or Discrete ones counted from 0."
+        )
     if not isinstance(observations, gym.spaces.Box | gym.spaces.Discrete):
         raise EnvError(f"{who} shows {observations}; demonstrations want Box or Discrete observations.")
-    if env.render_mode != "rgb_array":
+    if drawn and env.render_mode != "rgb_array":
         modes = env.metadata.get("render_modes", [])
         way = (
             "make it with gym.make(id, render_mode='rgb_array')"
             if "rgb_array" in modes
             else f"it has only {modes}"
         )
-        raise EnvError(f"{who} has render_mode {env.render_mode!r}; keyboard play wants 'rgb_array': {way}.")
+        raise EnvError(f"{who} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
 
 
 def _start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:

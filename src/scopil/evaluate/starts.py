@@ -59,12 +59,16 @@ def unseen_starts(env: BatchEnv, episodes: int = EPISODES, seed: int = 0) -> Sta
 
 
 def starts_from(
-    which: str, env: BatchEnv, demos: Demonstrations | None = None, episodes: int | None = None, seed: int = 0
+    which: str | np.ndarray,
+    env: BatchEnv,
+    demos: Demonstrations | None = None,
+    episodes: int | None = None,
+    seed: int = 0,
 ) -> Starts:
     """The initial states to play from.
 
     Args:
-        which: `unseen`, `demonstrated`, or a file: a demonstration set or a `.npy` array of starts.
+        which: `unseen`, `demonstrated`, a file (a demonstration set or a `.npy` array of starts), or such an array.
         env: the environment to play in.
         demos: the demonstrations that `demonstrated` refers to.
         episodes: how many; by default one per start, and 40 unseen ones. More episodes than starts cycle through them.
@@ -72,6 +76,9 @@ def starts_from(
     """
     if episodes is not None and episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
+    if isinstance(which, np.ndarray):
+        first = states_at(env, which)
+        return first if episodes is None else _cycled(first, episodes)
     if which == "unseen":
         return unseen_starts(env, episodes or EPISODES, seed)
     if isinstance(env, HostEnv) and which != "demonstrated":
@@ -86,8 +93,10 @@ def starts_from(
         first = states_at(env, _read_starts(Path(which)))
     else:
         first = demonstrated_starts(env, store.load_demos(which))
-    if episodes is None:
-        return first
+    return first if episodes is None else _cycled(first, episodes)
+
+
+def _cycled(first: EnvState, episodes: int) -> EnvState:
     index = np.arange(episodes) % len(first.steps)
     return jax.tree.map(lambda leaf: leaf[index], first)
 

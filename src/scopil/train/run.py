@@ -409,7 +409,9 @@ class Run:
         """One process per folder; the lock is released with the process, however it ends."""
         _refuse_odd_entries(self.folder)
         try:
-            held = lock(self.folder / ".lock")
+            held = lock(
+                self.folder / ".lock", wait=0.3
+            )  # who looks whether it is held, holds it for a moment
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
         with held:

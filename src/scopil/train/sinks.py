@@ -39,6 +39,26 @@ class JsonLines:
                 break
         return rows
 
+    def tail(self, offset: int, most: int = 1 << 20) -> tuple[list[dict[str, Any]], int]:
+        """The whole lines after `offset` bytes, and the offset behind them; at most `most` bytes of them. A file that
+        has become shorter, as that of a resumed run does, is read from its beginning."""
+        try:
+            with self.path.open("rb") as file:
+                if not 0 <= offset <= file.seek(0, os.SEEK_END):
+                    offset = 0
+                file.seek(offset)
+                data = file.read(most)
+        except FileNotFoundError:
+            return [], 0
+        whole = data[: data.rfind(b"\n") + 1]
+        rows = []
+        for line in whole.splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+        return [row for row in rows if isinstance(row, dict)], offset + len(whole)
+
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Forget what a resumed run is about to write again."""
         rows = [row for row in self.rows() if wanted(row)]

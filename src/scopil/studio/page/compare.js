@@ -1,0 +1,210 @@
+// Policies from one start: on a tray from the point that was chosen, elsewhere by seed.
+import { ask, count, field, fill, h, options, say, save, short, told } from "./dom.js";
+import { Clock, frameViews, pathView, trayOf } from "./replay.js";
+import { Tray } from "./tray.js";
+
+const MOST = 4;
+const ORDER = [4, 3, 5, 1, 0, 2, 7, 6, 8]; // of the 3 × 3 grid's cells (row by row) for actions 0 … 8: none/up/down × none/left/right
+
+export async function open(main, overview) {
+  const playable = overview.runs.filter((r) => r.playable);
+  if (!playable.length) {
+    fill(main, h("h1", {}, "Compare"), h("p", { className: "lead" }, "There is no trained policy below this folder yet. Start a run on the page ", h("a", { href: "#/watch" }, "Watch"), "."));
+    return;
+  }
+  const compare = new Compare(main, overview, playable);
+  await compare.choose();
+  return () => compare.clock.stop();
+}
+
+class Compare {
+  constructor(main, overview, playable) {
+    this.playable = playable;
+    this.clock = new Clock((t) => this.thoughts?.forEach((show) => show(t)));
+    this.start = [60, 120];
+    const envs = [...new Set(playable.map((r) => r.env))];
+    this.env = h("select", { onchange: told(() => this.choose()) }, options(envs.map((e) => [e, e]), envs[0]));
+    this.demos = h("select", {});
+    this.policies = h("fieldset", {});
+    this.sets = [...overview.sets.filter((s) => !s.problem), ...overview.shipped];
+    this.where = h("section", { className: "panel", ariaLabel: "Where to start" });
+    this.results = h("section", { ariaLabel: "Episodes" });
+    fill(main, h("h1", {}, "Compare"),
+      h("p", { className: "lead" }, "From exactly where you point: what each policy does, in step, with violations in red, beside the demonstrations that begin near."),
+      h("form", { className: "panel", onsubmit: (event) => event.preventDefault() }, h("div", { className: "fields" }, field("Environment", this.env), field("Demonstrations", this.demos), this.policies)),
+      h("div", { className: "two" }, this.where, this.results));
+  }
+
+  async choose() {
+    const env = this.env.value;
+    this.clock.stop();
+    fill(this.results);
+    fill(this.demos, options([["", "those that the policies learned from"], ...this.sets.filter((s) => s.env === env).map((s) => [s.name, s.name])], ""));
+    const runs = this.playable.filter((r) => r.env === env);
+    this.boxes = runs.map((run, i) => h("input", { type: "checkbox", value: run.name, checked: i < 2, onchange: (event) => {
+      if (this.names().length > MOST) (event.target.checked = false), say(`At most ${MOST} policies at once.`, true);
+      else this.overlays();
+    } }));
+    fill(this.policies, h("legend", {}, `Policies, up to ${MOST}`), runs.map((run, i) => h("label", { className: "choice" }, this.boxes[i], `${run.name} (${run.title}, seed ${run.seed}, ${short(run.done)} steps)`)));
+    say("Opening …");
+    const tray = await trayOf(env);
+    say("");
+    if (tray) this.onTray(tray);
+    else this.bySeed();
+  }
+
+  names() {
+    return this.boxes.filter((b) => b.checked).map((b) => b.value);
+  }
+
+  // --- on a tray ---------------------------------------------------------------------------------------------------
+
+  onTray({ sizes, image }) {
+    const tray = (this.tray = new Tray(sizes, image, ""));
+    const x = h("input", { type: "number", step: 1, name: "x" }), y = h("input", { type: "number", step: 1, name: "y" });
+    const move = (to) => {
+      this.start = to.map((a) => Math.max(-sizes.reach, Math.min(sizes.reach, a)));
+      [x.value, y.value] = this.start.map((a) => Math.round(a));
+      tray.marker = this.start;
+      tray.label = `The tray with the start at ${x.value}, ${y.value} px. Arrow keys move it, Enter rolls.`;
+      tray.paint();
+    };
+    for (const input of [x, y]) input.addEventListener("change", () => move([Number(x.value), Number(y.value)]));
+    const stage = h("div", { className: "stage", tabIndex: 0, role: "application", ariaLabel: "Choose a start: click, or arrow keys and Enter",
+      onclick: told((event) => { move(tray.place(event)); return this.roll(); }),
+      onkeydown: told((event) => {
+        const by = { ArrowUp: [0, 1], ArrowDown: [0, -1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[event.key];
+        if (by) event.preventDefault(), move(this.start.map((a, i) => a + by[i] * (event.shiftKey ? 1 : 10)));
+        if (event.key === "Enter") return event.preventDefault(), this.roll();
+      }) }, tray.canvas);
+    this.over = h("select", { onchange: told(() => this.map()) });
+    this.overNote = h("p", { className: "quiet" });
+    fill(this.where, h("h2", {}, "Click a start"), stage,
+      h("div", { className: "fields" }, field("x, px", x, null, true), field("y, px", y, null, true), h("button", { type: "button", className: "first", onclick: told(() => this.roll()) }, "Roll"), field("Map", this.over)),
+      this.overNote, this.downloads());
+    this.overlays();
+    move(this.start);
+    fill(this.results, h("p", { className: "quiet" }, "Choose policies and a start; they roll from there side by side."));
+  }
+
+  overlays() {
+    if (!this.over) return;
+    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `starts from which ${n} breaks a rule`], [`cost ${n}`, `learned cost of ${n}`]])], ""));
+    this.map();
+  }
+
+  async map() {
+    const [kind, policy] = [this.over.value.split(" ")[0], this.over.value.slice(this.over.value.indexOf(" ") + 1)];
+    const mine = (this.mapping = {});
+    this.tray.under = null;
+    this.overNote.textContent = "";
+    this.tray.paint();
+    if (kind === "cost") await this.costMap(policy);
+    if (kind === "starts") await this.startsMap(policy, mine);
+  }
+
+  async costMap(policy) {
+    const found = await ask("cost_map", { policy });
+    if (!found.cost) return (this.overNote.textContent = "This algorithm learns no cost.");
+    const side = found.cost.length, cell = (2 * found.reach) / (side - 1);
+    this.tray.under = (context) => found.cost.forEach((row, j) => row.forEach((cost, i) => {
+      context.fillStyle = `rgba(11, 92, 148, ${0.85 * cost})`;
+      context.fillRect(-found.reach + (i - 0.5) * cell, -found.reach + (j - 0.5) * cell, cell, cell);
+    }));
+    this.overNote.textContent = "Blue: the learned cost of a ball at rest, mean over actions.";
+    this.tray.paint();
+  }
+
+  async startsMap(policy, mine) {
+    const seen = [];
+    this.tray.under = (context) => seen.forEach(([[x, y], violations, reached, cell]) => {
+      context.fillStyle = violations > 0 ? `rgba(206, 32, 48, ${Math.min(0.8, 0.3 + violations / 20)})` : reached ? "rgba(29, 107, 58, 0.45)" : "rgba(122, 77, 0, 0.5)";
+      context.fillRect(x - cell / 2, y - cell / 2, cell, cell);
+    });
+    for (let part = 0, parts = 1; part < parts && this.mapping === mine; part++) {
+      const found = await ask("starts_map", { env: this.env.value, policy, part });
+      if (this.mapping !== mine) return;
+      parts = found.parts;
+      found.starts.forEach((start, i) => seen.push([start, found.violations[i], found.reached[i], found.cell]));
+      const broken = seen.filter((s) => s[1] > 0).length;
+      this.overNote.textContent = `${seen.length} starts played (${part + 1} of ${parts} parts): ${policy} breaks a rule from ${broken} of them (red), keeps all from ${seen.length - broken} (green; brown: out of time).`;
+      this.tray.paint();
+    }
+  }
+
+  async roll() {
+    const policies = this.names();
+    if (!policies.length) throw new Error("Choose a policy first.");
+    say("Rolling …");
+    const found = await ask("roll", { env: this.env.value, policies, start: this.start, demos: this.demos.value });
+    say("");
+    const { sizes, image } = await trayOf(this.env.value);
+    const panels = found.policies.map((episode) => this.panel(episode, new Tray(sizes, image, `${episode.title} from ${this.start.map(Math.round)}`)));
+    const near = new Tray(sizes, image, `${found.near.length} demonstrations that begin near`);
+    near.paths = found.near.map((e) => e.positions);
+    near.marker = this.start;
+    near.paint();
+    this.thoughts = panels.map((p) => p.think);
+    fill(this.results, this.clock.node, h("div", { className: "panels" }, panels.map((p) => p.node),
+      h("article", { className: "panel" }, h("h2", {}, "Demonstrations near"), near.canvas, h("p", { className: "quiet" }, found.near.length ? found.near.map((e) => e.title).join(", ") : "none"))));
+    this.clock.set(panels.map((p) => p.view));
+    this.rolled = found;
+  }
+
+  panel(episode, tray) {
+    const m = episode.measures, view = pathView(tray, episode);
+    const cells = Array.from({ length: 9 }, () => [h("i", {}), h("b", {})]);
+    const familiar = h("meter", { min: 0, max: 1, low: 0.1, optimum: 1 }), familiarText = h("span", { className: "quiet" });
+    const think = (t) => {
+      const at = Math.min(t, episode.actions.length - 1);
+      episode.chances?.[at].forEach((p, action) => {
+        const [bar, text] = cells[ORDER[action]];
+        bar.style.height = `${100 * p}%`;
+        text.textContent = p >= 0.005 ? Math.round(100 * p) : "";
+      });
+      if (episode.familiarity) (familiar.value = episode.familiarity[at]), (familiarText.textContent = ` familiarity ${episode.familiarity[at].toFixed(2)}`);
+    };
+    const node = h("article", { className: "panel" }, h("h2", {}, episode.title, " ", h("small", { className: "quiet" }, episode.name)), tray.canvas,
+      h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, h("span", { className: m.violations ? "bad" : "good" }, count(m.violations ?? 0, "violation"))),
+      h("div", { className: "thought" },
+        episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Chances of the nine actions in per cent; the middle is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
+        episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, "learns no familiarity")));
+    node.dataset.policy = episode.name;
+    node.dataset.positions = JSON.stringify(episode.positions); // for tests
+    return { node, view, think };
+  }
+
+  // --- anywhere ----------------------------------------------------------------------------------------------------
+
+  bySeed() {
+    this.over = this.tray = this.rolled = null;
+    const seed = (this.seed = h("input", { type: "number", min: 0, value: 0, step: 1 }));
+    fill(this.where, h("h2", {}, "Choose a seed"), h("div", { className: "fields" }, field("Seed", seed, "all policies begin with the same one", true),
+      h("button", { type: "button", className: "first", onclick: told(() => this.frames()) }, "Play")), this.downloads());
+  }
+
+  async frames() {
+    const policies = this.names();
+    if (!policies.length) throw new Error("Choose a policy first.");
+    say("Playing …");
+    const views = await frameViews(await ask("frames", { env: this.env.value, policies, seed: Number(this.seed.value) }));
+    say("");
+    this.thoughts = null;
+    fill(this.results, this.clock.node, h("div", { className: "panels" }, views.map((view) => {
+      const broken = view.policy.costs.filter((c) => c > 0).length, sum = view.policy.rewards.reduce((a, b) => a + b, 0);
+      return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, h("span", { className: broken ? "bad" : "good" }, `${count(broken, "state")} with a cost`)));
+    })));
+    this.clock.set(views);
+  }
+
+  downloads() {
+    const get = (kind) => h("button", { type: "button", className: "small", onclick: told(async () => {
+      say(`Writing ${kind} …`);
+      const start = this.tray ? this.start : null;
+      const found = await ask("download", { kind, env: this.env.value, policies: this.names(), start, seed: Number(this.seed?.value ?? 0) });
+      save(found.blob, `compare.${kind}`);
+      say("");
+    }) }, kind);
+    return h("div", { className: "bar" }, h("span", { className: "quiet" }, "Download:"), get("mp4"), get("gif"), get("npz"));
+  }
+}

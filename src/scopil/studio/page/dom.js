@@ -1,0 +1,61 @@
+// The page's few tools. Text from files and runs always becomes a text node: markup in a name stays a name.
+
+export function h(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name in node && name !== "list" && name !== "form") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((c) => c !== null && c !== undefined).map((c) => (c instanceof Node ? c : String(c))));
+  return node;
+}
+
+export const fill = (node, ...children) => (node.replaceChildren(...children.flat().filter(Boolean)), node);
+
+export function field(label, input, hint, short = false) {
+  return h("label", { className: short ? "field short" : "field" }, h("span", {}, label), input, hint ? h("small", {}, hint) : null);
+}
+
+export const options = (items, chosen) =>
+  items.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
+
+export function say(text, bad = false) {
+  const status = document.getElementById("status");
+  status.className = bad ? "bad" : "";
+  status.textContent = text;
+}
+
+// A question to the server: an object, or for pictures and files { fields, blob }.
+export async function ask(verb, args = {}) {
+  let answer;
+  try {
+    answer = await fetch(`/ask/${verb}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(args) });
+  } catch {
+    throw new Error("The studio does not answer. Is `scopil studio` still running?");
+  }
+  if (answer.headers.has("x-fields")) return { ...JSON.parse(answer.headers.get("x-fields")), blob: await answer.blob() };
+  if (answer.status === 401) throw new Error("This browser has no cookie of this studio: open the address that it printed.");
+  const fields = await answer.json();
+  if (!answer.ok) throw new Error(fields.refused ?? `refused (${answer.status})`);
+  return fields;
+}
+
+// For handlers: what goes wrong is said, never lost.
+export const told = (work) => async (...args) => {
+  try {
+    return await work(...args);
+  } catch (error) {
+    say(error.message, true);
+  }
+};
+
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+export const short = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(+x.toFixed(2)));

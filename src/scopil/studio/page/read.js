@@ -1,0 +1,16 @@
+// Reports, as `scopil report`, `scopil study` and `scopil reproduce` write them.
+import { field, fill, h, options } from "./dom.js";
+
+export async function open(main, overview) {
+  const head = [h("h1", {}, "Read"), h("p", { className: "lead" }, "Reports of studies and of runs below this folder.")];
+  if (!overview.reports.length) {
+    fill(main, head, h("p", { className: "panel" }, "No report.html here yet. ", h("code", {}, "scopil report FOLDER"), " writes one for a study."));
+    return;
+  }
+  const frame = h("iframe", { title: "The report" });
+  frame.setAttribute("sandbox", "");
+  const pick = h("select", { onchange: () => show() }, options(overview.reports.map((name) => [name, name === "." ? "this folder" : name]), overview.reports[0]));
+  const show = () => (frame.src = `/report?name=${encodeURIComponent(pick.value)}`);
+  show();
+  fill(main, head, h("div", { className: "fields panel" }, field("Report", pick)), frame);
+}

@@ -1,0 +1,319 @@
+// A person plays; the environment, the recorder and the meaning of keys are on the server.
+import { ask, count, field, fill, h, options, say, short, told } from "./dom.js";
+import { Tray, picture } from "./tray.js";
+
+const MAZES = [
+  ["scopil/MarbleMaze-Simple-v0", "Marble Maze, simple"],
+  ["scopil/MarbleMaze-Multiple-v0", "Marble Maze, multiple constraints"],
+  ["scopil/MarbleMaze-TwoModes-v0", "Marble Maze, two modes"],
+];
+const OTHER = "other";
+const KNOWN_KEYS = { "CartPole-v1": "left=0,right=1", "MountainCar-v0": "left=0,down=1,right=2", "Acrobot-v1": "left=0,down=1,right=2",
+  "LunarLander-v3": "down=0,left=3,up=2,right=1", "FrozenLake-v1": "left=0,down=1,right=2,up=3", "CliffWalking-v1": "up=0,right=1,down=2,left=3" };
+// pygame's names, which `scopil play` uses too
+const NAMES = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right", " ": "space", Enter: "return", Backspace: "backspace",
+  Tab: "tab", Escape: "escape" };
+const CONTROLS = [["u", "Undo", "U"], ["r", "Same start", "R"], ["return", "Keep", "Enter"], ["backspace", "Discard", "Backspace"]];
+const MAZE_PAD = [["q", "↖"], ["w", "↑"], ["e", "↗"], ["a", "←"], ["s", "·"], ["d", "→"], ["z", "↙"], ["x", "↓"], ["c", "↘"]];
+
+const keyName = (event) => (event.location === 3 && /^\d$/.test(event.key) ? `[${event.key}]` : (NAMES[event.key] ?? event.key.toLowerCase()));
+
+export async function open(main, overview) {
+  const stage = h("section", { className: "panel", hidden: true, ariaLabel: "Play" });
+  const list = h("section", { className: "panel", ariaLabel: "Episodes" });
+  const setup = form(overview, (wanted) => player.begin(wanted), (file) => episodes.show(file));
+  const episodes = new Episodes(list);
+  const player = new Player(stage, episodes);
+  fill(main,
+    h("h1", {}, "Record"),
+    h("p", { className: "lead" }, "Show the job by doing it. Every kept episode is saved at once; closing the page loses at most the episode being played."),
+    h("div", { className: "two" }, h("div", {}, setup.node, stage), list));
+  await episodes.show(setup.file.value);
+  return () => player.end();
+}
+
+function form(overview, begin, fileChanged) {
+  const maze = h("select", { name: "maze" }, options([...MAZES, [OTHER, "another environment"]], MAZES[0][0]));
+  const env = h("input", { type: "text", name: "env", value: "CartPole-v1", autocomplete: "off", spellcheck: false });
+  env.setAttribute("list", "envs");
+  const keys = h("input", { type: "text", name: "keys", value: KNOWN_KEYS["CartPole-v1"], autocomplete: "off", spellcheck: false });
+  const mine = overview.sets.filter((set) => !set.problem);
+  const file = h("input", { type: "text", name: "file", value: mine[0]?.name ?? "demos/mine.npz", autocomplete: "off", spellcheck: false });
+  file.setAttribute("list", "files");
+  const seed = h("input", { type: "number", name: "seed", value: 0, min: 0, step: 1 });
+  const freeze = h("input", { type: "radio", name: "mode", checked: true }), live = h("input", { type: "radio", name: "mode" });
+  const envField = field("Environment's id", env, "any registered one with rgb_array");
+  const keysField = field("Keys", keys, "key=action, also up+left=4");
+  const update = () => {
+    envField.hidden = maze.value !== OTHER;
+    keysField.querySelector("small").textContent = maze.value === OTHER ? "key=action, also up+left=4; empty for continuous actions" : "empty: arrows, two for a diagonal";
+    keys.value = maze.value === OTHER ? (KNOWN_KEYS[env.value] ?? "") : "";
+  };
+  maze.addEventListener("change", update);
+  env.addEventListener("change", update);
+  file.addEventListener("change", () => fileChanged(file.value));
+  const summary = h("summary", {}, "What to record");
+  const node = h("details", { className: "panel", open: true }, summary, h("form", {
+    onsubmit: (event) => {
+      event.preventDefault();
+      node.open = false; // room for the stage
+      summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${file.value}`;
+      begin({ env: maze.value === OTHER ? env.value : maze.value, file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) });
+    } },
+    h("datalist", { id: "envs" }, overview.envs.map((id) => h("option", { value: id }))),
+    h("datalist", { id: "files" }, mine.map((set) => h("option", { value: set.name }))),
+    h("div", { className: "fields" },
+      field("Environment", maze), envField, keysField,
+      field("Into the file", file, "continued when it exists"), field("Seed", seed, null, true),
+      h("fieldset", {}, h("legend", {}, "Time"),
+        h("label", { className: "choice" }, freeze, "Freeze: nothing moves until a key"),
+        h("label", { className: "choice" }, live, "Live: real time"))),
+    h("div", { className: "bar" }, h("button", { className: "first" }, "Begin"))));
+  update();
+  return { node, file };
+}
+
+class Player {
+  constructor(stage, episodes) {
+    this.stage = stage;
+    this.episodes = episodes;
+    this.sent = 0;
+    this.axes = [0, 0];
+    this.poll = this.poll.bind(this);
+  }
+
+  begin(wanted) {
+    this.end();
+    this.wanted = wanted;
+    say("Starting the environment …");
+    const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`));
+    socket.binaryType = "blob";
+    socket.onopen = () => socket.send(JSON.stringify({ do: "begin", args: wanted }));
+    socket.onmessage = told((event) => this.hear(event.data));
+    socket.onclose = () => {
+      if (this.socket !== socket) return;
+      this.socket = null;
+      this.buttons?.forEach((b) => (b.disabled = true));
+      if (!this.lastWord) say("The connection to the studio has ended. What was kept is saved. Begin again to go on.", true);
+    };
+    this.lastWord = "";
+  }
+
+  end() {
+    const socket = this.socket;
+    this.socket = null;
+    socket?.close();
+    cancelAnimationFrame(this.polling);
+  }
+
+  async hear(data) {
+    if (data instanceof Blob) return this.picture(data);
+    const message = JSON.parse(data);
+    if (message.kind === "begun") this.begun(message);
+    else if (message.kind === "state") this.state(message);
+    else if (message.kind === "refused") say(message.message, true);
+    else if (message.kind === "ended") say((this.lastWord = `${message.message} What was kept is saved. Begin again to go on.`), true);
+  }
+
+  begun(about) {
+    say("");
+    this.about = about;
+    this.tray = null;
+    this.kept = null;
+    this.early = [];
+    this.view = h("div", { className: about.tray ? "stage" : "stage wide", tabIndex: 0, role: "application",
+      ariaLabel: "The environment. Keys act here while it has the focus.",
+      onkeydown: (event) => this.key(event, true), onkeyup: (event) => this.key(event, false), onblur: () => this.letGo(),
+      onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event, true), onpointerup: () => this.press("space", false) });
+    this.numbers = Object.fromEntries(["Episode", "Step", "Violations", "Kept"].map((name) => [name, h("dd", {}, "0")]));
+    this.buttons = CONTROLS.map(([key, text, shown]) =>
+      h("button", { type: "button", onclick: () => { this.tap(key); this.view.focus(); } }, text, " ", h("kbd", {}, shown)));
+    this.hint = h("p", { className: "quiet" });
+    fill(this.stage,
+      h("dl", { className: "hud" }, Object.entries(this.numbers).map(([name, dd]) => h("div", {}, h("dt", {}, name), dd))),
+      this.view, this.pad(about), this.hint,
+      h("div", { className: "bar" }, this.buttons, h("button", { type: "button", onclick: () => { this.end(); this.stage.hidden = true; say("Stopped."); } }, "Stop")));
+    this.stage.hidden = false;
+    if (!about.tray) this.frame();
+    if (about.pointer) this.poll();
+    this.stage.scrollIntoView({ block: "nearest" });
+    this.view.focus({ preventScroll: true });
+  }
+
+  frame() {
+    this.canvas = h("canvas", { width: 600, height: 400 });
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", `${this.about.env} as it draws itself`);
+    fill(this.view, this.canvas);
+  }
+
+  async picture(blob) {
+    const image = await picture(blob);
+    if (this.about.tray && !this.tray) {
+      this.tray = new Tray(this.about.tray, image, "The tray from above");
+      fill(this.view, this.tray.canvas);
+      for (const state of this.early.splice(0)) this.state(state);
+      return;
+    }
+    const { n, step } = this.last;
+    requestAnimationFrame(() => {
+      if (this.canvas.width !== image.width) [this.canvas.width, this.canvas.height] = [image.width, image.height];
+      this.canvas.getContext("2d").drawImage(image, 0, 0);
+      image.close();
+      this.drawn(n, step);
+    });
+  }
+
+  state(state) {
+    if (this.about.tray && !this.tray) return this.early.push(state);
+    this.last = state;
+    const { numbers } = this;
+    numbers.Episode.textContent = state.kept + 1;
+    numbers.Step.textContent = state.step;
+    numbers.Violations.textContent = state.violations ?? "not reported";
+    numbers.Violations.className = state.violations ? "bad" : "";
+    numbers.Kept.textContent = `${count(state.kept, "episode")}, ${count(state.kept_steps, "step")}${state.violations === null ? "" : `, ${count(state.kept_violations, "violation")}`}`;
+    const [undo, restart, keep, discard] = this.buttons;
+    undo.disabled = this.about.live || state.step === 0;
+    restart.disabled = state.step === 0;
+    keep.disabled = discard.disabled = !state.over;
+    keep.className = state.over ? "first" : "";
+    this.hint.textContent = this.text(state);
+    if (state.message) say(state.message, true);
+    if (this.tray) {
+      if (state.step === 0) this.tray.forget();
+      this.tray.label = `The tray: ball at ${state.position.map(Math.round).join(", ")} px${state.broken ? ", out of bounds" : ""}, step ${state.step}`;
+      this.tray.put(state.step, { at: state.position, tilt: state.tilt, broken: state.broken }, this.about.live ? this.about.period : 0.07);
+      this.tray.draw(() => this.drawn(state.n, state.step));
+    }
+    if (this.kept !== null && state.kept !== this.kept) {
+      say(`Kept: ${count(state.kept, "episode")} in ${this.about.file}.`);
+      this.episodes.show(this.about.file);
+    }
+    this.kept = state.kept;
+  }
+
+  drawn(n, step) {
+    this.view.dataset.n = n; // tests and benchmarks read what has been drawn
+    this.view.dataset.step = step;
+  }
+
+  text(state) {
+    if (state.over) return `${state.terminated ? "The episode has ended" : "Out of time"} after ${count(state.step, "step")}: keep it, or discard it for another start.`;
+    if (this.about.live && !state.running) return "Press a key to begin.";
+    if (this.about.pointer) return "Point with mouse, finger or gamepad; Space or a press plays a step.";
+    return this.about.tray ? "Arrow keys tilt the tray, two for a diagonal; Space changes nothing." : this.about.keys.map((k) => `${k.keys.join("+")}: action ${k.action}`).join("   ");
+  }
+
+  pad(about) {
+    if (about.pointer) return null;
+    const maze = about.tray && about.keys.some((k) => k.keys.length === 1 && k.keys[0] === "q");
+    const shown = maze ? MAZE_PAD : about.keys.filter((k) => k.keys.length === 1).slice(0, 24).map((k) => [k.keys[0], `${k.keys[0]}: ${k.action}`]);
+    return h("div", { className: `pad ${maze ? "spare" : "row"}`, role: "group", ariaLabel: "Actions" },
+      shown.map(([key, text]) => h("button", { type: "button", ariaLabel: `key ${key}`,
+        onpointerdown: (event) => { event.preventDefault(); this.press(key, true); },
+        onpointerup: () => this.press(key, false), onpointerleave: () => this.press(key, false),
+        onclick: (event) => event.detail === 0 && this.tap(key) }, text)));
+  }
+
+  send(message) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ ...message, n: ++this.sent }));
+  }
+
+  press(key, down) {
+    this.down ??= new Set();
+    if (this.down.has(key) === down) return;
+    down ? this.down.add(key) : this.down.delete(key);
+    this.send({ key, down });
+  }
+
+  tap(key) {
+    this.press(key, true);
+    this.press(key, false);
+  }
+
+  letGo() {
+    for (const key of this.down ?? []) this.press(key, false);
+  }
+
+  key(event, down) {
+    const name = keyName(event);
+    if (event.ctrlKey || event.metaKey || event.altKey || name === "tab" || name.length > 20) return;
+    if (name === "escape") return this.stage.querySelector("button").focus();
+    event.preventDefault();
+    if (!event.repeat) this.press(name, down);
+  }
+
+  point(event, pressed = false) {
+    if (!this.about.pointer) return;
+    const box = this.view.getBoundingClientRect();
+    this.show([((event.clientX - box.left) / box.width) * 2 - 1, 1 - ((event.clientY - box.top) / box.height) * 2]);
+    if (pressed) this.press("space", true);
+  }
+
+  show(axes) {
+    if (Math.abs(axes[0] - this.axes[0]) + Math.abs(axes[1] - this.axes[1]) < 0.004) return;
+    this.axes = axes;
+    this.send({ axes: axes.map((a) => Math.max(-1, Math.min(1, a))) });
+  }
+
+  // A gamepad tells nothing by itself: its sticks are read with every frame.
+  poll() {
+    const pad = navigator.getGamepads?.().find((p) => p);
+    if (pad && (Math.abs(pad.axes[0]) > 0.06 || Math.abs(pad.axes[1]) > 0.06)) this.show([pad.axes[0], -pad.axes[1]]);
+    if (pad?.buttons[0]) this.press("space", pad.buttons[0].pressed);
+    if (this.socket) this.polling = requestAnimationFrame(this.poll);
+  }
+}
+
+class Episodes {
+  constructor(node) {
+    this.node = node;
+  }
+
+  async show(file) {
+    this.file = file;
+    let found = { episodes: [] };
+    try {
+      found = await ask("episodes", { name: file });
+    } catch (error) {
+      found.problem = error.message;
+    }
+    if (this.file === file) this.list(found);
+  }
+
+  list(found) {
+    this.view = h("div", {});
+    const total = found.episodes.reduce((sum, e) => sum + e.steps, 0);
+    fill(this.node,
+      h("h2", {}, `Episodes in ${this.file}`),
+      found.episodes.length
+        ? h("p", { className: "quiet" }, `${count(found.episodes.length, "episode")}, ${count(total, "step")}, ${found.env}`)
+        : h("p", { className: found.problem ? "bad" : "quiet" }, found.problem ?? "Nothing kept in this file yet."),
+      found.episodes.length ? h("div", { className: "scroll" }, h("table", {},
+        h("thead", {}, h("tr", {}, ["#", "Steps", "Reward", "Violations", "End"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", className: "text" }, "Note"), h("th", {}, ""))),
+        h("tbody", {}, found.episodes.map((e, i) => this.row(e, i))))) : null,
+      this.view);
+  }
+
+  row(e, i) {
+    const note = h("input", { type: "text", value: e.note, maxLength: 500, ariaLabel: `Note on episode ${i + 1}`,
+      onchange: told(async () => this.list(await ask("note", { name: this.file, mark: e.mark, text: note.value }))) });
+    return h("tr", {}, h("td", {}, i + 1), h("td", {}, e.steps), h("td", {}, short(e.reward)),
+      h("td", { className: e.violations ? "bad" : "" }, e.violations ?? "–"), h("td", {}, e.end), h("td", { className: "text wrap" }, note),
+      h("td", {}, h("button", { type: "button", className: "small", onclick: told(() => this.replay(e, i)) }, "Replay"), " ",
+        h("button", { type: "button", className: "small", ariaLabel: `Drop episode ${i + 1}`,
+          onclick: told(async () => {
+            if (!confirm(`Drop episode ${i + 1} from ${this.file}? This cannot be undone.`)) return;
+            this.list(await ask("drop", { name: this.file, mark: e.mark }));
+            say(`Dropped one episode of ${this.file}.`);
+          }) }, "Drop")));
+  }
+
+  async replay(e, i) {
+    say("Replaying …");
+    const [{ shownEpisode }, found] = await Promise.all([import("./replay.js"), ask("replay", { name: this.file, mark: e.mark })]);
+    fill(this.view, h("h2", {}, `Episode ${i + 1}`), await shownEpisode(found, (await ask("episodes", { name: this.file })).env));
+    say("");
+  }
+}

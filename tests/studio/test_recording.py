@@ -1,0 +1,171 @@
+"""A person playing, without browser or server: messages in, states and files out."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scopil.demos import store
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.studio import recording, trays
+from scopil.studio.channel import Channel, pack
+from scopil.studio.recording import Playing
+from scopil.studio.worker import Setting, checked_call
+
+MAZE = "scopil/MarbleMaze-Simple-v0"
+
+
+def begin(tmp_path, **args):
+    wanted = {"env": "CartPole-v1", "file": "demos/a.npz", "keys": "a=0,d=1"} | args
+    return checked_call(Playing, wanted, Setting(tmp_path))
+
+
+def tap(playing, *keys):
+    for key in keys:
+        for down in (True, False):
+            playing.hear({"key": key, "down": down, "n": 1})
+
+
+def test_keys_play_undo_keep_and_discard(tmp_path):
+    playing = begin(tmp_path)
+    state, picture = playing.news()
+    assert (state["step"], state["kept"], picture[:3]) == (0, 0, b"\xff\xd8\xff")
+    assert playing.news() is None  # nothing new
+    tap(playing, "a", "d", "u")
+    state, _ = playing.news()
+    assert state["step"] == 1
+    for kept in (1, 2):
+        while not playing.recorder.over:
+            tap(playing, "a")
+        tap(playing, "return" if kept == 1 else "backspace")
+    assert len(store.read(tmp_path / "demos" / "a.npz")) == 1
+    state, _ = playing.news()
+    assert (state["kept"], state["step"]) == (1, 0)
+
+
+def test_a_tray_sends_numbers_and_no_pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr(trays, "PIXELS", 48)
+    playing = begin(tmp_path, env=MAZE, keys="")
+    assert playing.picture.startswith(b"\x89PNG")
+    state, picture = playing.news()
+    assert picture == b""
+    start = state["position"]
+    tap(playing, "up")
+    state, _ = playing.news()
+    assert state["tilt"] == [5.0, 0.0]
+    assert state["position"][1] > start[1]
+    assert playing.recorder.out == tmp_path / "demos" / "a.npz"
+
+
+def test_a_pointer_plays_continuous_actions(tmp_path):
+    playing = begin(tmp_path, env="Pendulum-v1", keys="")
+    assert playing.about["pointer"]
+    playing.hear({"axes": [0.5, 1.0], "n": 1})
+    tap(playing, "space")
+    playing.hear({"axes": [-3, 0], "n": 2})
+    tap(playing, "space")
+    assert [a.tolist() for a in playing.recorder._actions] == [[1.0], [-2.0]]
+
+
+def test_live_time_runs_from_the_first_key_on(tmp_path):
+    playing = begin(tmp_path, live=True)
+    assert playing.wait() is None
+    playing.hear({"key": "a", "down": True, "n": 1})
+    for _ in range(3):
+        assert playing.wait() is not None
+        playing.tick()
+    assert [int(a) for a in playing.recorder._actions] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ({"file": "../a.npz"}, "no name of a file"),
+        ({"file": "/tmp/a.npz"}, "no name of a file"),
+        ({"file": "a.txt"}, "ends in .npz"),
+        ({"env": "os:system-v0"}, "no environment"),
+        ({"env": "NoSuch-v0"}, "no environment"),
+        ({"keys": "a=7"}, "action 7"),
+        ({"keys": ""}, "which key plays"),
+        ({"seed": -1}, "seed = -1"),
+        ({"seed": 2**70}, "seed = "),
+        ({"seed": True}, "want <class 'int'>"),
+        ({"file": 3}, "want <class 'str'>"),
+        ({"extra": 1}, "arguments"),
+    ],
+)
+def test_what_the_page_may_not_ask_for_is_refused(tmp_path, args, error):
+    with pytest.raises((ConfigError, EnvError, DatasetError), match=error):
+        begin(tmp_path, **args)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"key": "a"}, {"key": 1, "down": True}, {"axes": [0, 0]}, {"key": "x" * 99, "down": True}]
+)
+def test_messages_that_mean_nothing_are_refused(tmp_path, message):
+    playing = begin(tmp_path)
+    with pytest.raises(ConfigError, match="not understood"):
+        playing.hear(message)
+
+
+def test_a_worker_process_outlives_nonsense_and_ends_with_its_server(tmp_path):
+    setting = json.dumps({"folder": str(tmp_path), "envs": [], "rules": None})
+    command = [sys.executable, "-m", "scopil.studio.worker", "record", setting]
+    worker = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    with worker.stdout:
+        for message in (
+            {},
+            {"do": "begin"},
+            {"do": "begin", "args": {"env": 1}},
+            {"key": []},
+            {"do": "ping"},
+        ):
+            worker.stdin.write(pack(message))
+        worker.stdin.flush()
+        kinds = []
+        while "pong" not in kinds:
+            lengths = np.frombuffer(worker.stdout.read(8), ">u4")
+            kinds.append(json.loads(worker.stdout.read(int(lengths[0])))["kind"])
+        assert kinds == ["refused", "refused", "pong"]
+        worker.stdin.close()  # the server is gone
+        assert worker.wait(20) == 0
+
+
+def test_a_failing_environment_is_told_and_the_next_one_plays(tmp_path, monkeypatch):
+    sent, said = (
+        [],
+        iter(
+            [
+                {"do": "begin", "args": {"env": "CartPole-v1", "file": "a.npz", "keys": "a=0"}},
+                {"key": "a", "down": True},
+                {"key": "a", "down": False},
+                {"do": "begin", "args": {"env": "CartPole-v1", "file": "a.npz", "keys": "a=0"}},
+            ]
+        ),
+    )
+
+    class Line(Channel):
+        def __init__(self):
+            pass
+
+        def receive(self, wait=None):
+            return next(said), b""
+
+        def send(self, fields, data=b""):
+            sent.append(fields)
+
+    def broken(self, action):
+        raise ZeroDivisionError("in the physics")
+
+    monkeypatch.setattr(recording.Recorder, "step", broken)
+    with pytest.raises(StopIteration):
+        recording.record(Line(), Setting(tmp_path))
+    assert [m["kind"] for m in sent] == ["begun", "state", "state", "ended", "begun", "state"]
+    assert "ZeroDivisionError: in the physics" in sent[3]["message"]
