@@ -1,5 +1,6 @@
 """The picture says what the state says: pixels are checked against geometry written out here."""
 
+import subprocess
 import sys
 from typing import Any, ClassVar, cast
 
@@ -13,7 +14,7 @@ import scopil  # noqa: F401  (registers the ids)
 from scopil.envs.registration import IDS
 from scopil.envs.window import Window
 from scopil.errors import ScopilError
-from scopil.images import write_gif, write_png
+from scopil.images import write_gif, write_mp4, write_png
 from scopil.studies.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
 from scopil.studies.marble_maze.render import HALF, draw_tray
 
@@ -186,3 +187,24 @@ def test_gif_holds_every_frame(tmp_path):
         assert (opened.n_frames, opened.size) == (3, (30, 20))
     with pytest.raises(ScopilError, match="no frames"):
         write_gif(tmp_path / "b.gif", [])
+
+
+def test_a_film_has_the_frames_it_was_given(tmp_path):
+    films = pytest.importorskip("imageio_ffmpeg", reason='needs pip install "scopil[video]"')
+    frames = [np.full((41, 60, 3), 20 * i, np.uint8) for i in range(8)]
+    write_mp4(tmp_path / "a.mp4", frames)
+    command = [
+        films.get_ffmpeg_exe(),
+        "-i",
+        str(tmp_path / "a.mp4"),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "gray",
+        "-",
+    ]
+    raw = subprocess.run(command, capture_output=True, check=True).stdout
+    shown = np.frombuffer(raw, np.uint8).reshape(-1, 42, 60).mean((1, 2))
+    np.testing.assert_allclose(shown, [20 * i for i in range(8)], atol=4)
+    with pytest.raises(ScopilError, match="no frames"):
+        write_mp4(tmp_path / "b.mp4", [])

@@ -20,7 +20,7 @@ from scopil.envs.host import open_env
 from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.measures import measure
-from scopil.images import write_gif
+from scopil.images import write_gif, write_mp4
 from scopil.studies.marble_maze import MarbleParams
 from scopil.studies.marble_maze.constraint_map import cost_grid
 from scopil.studies.marble_maze.physics import HOLE_RADIUS, REACH
@@ -217,12 +217,8 @@ def download(
             np.savez_compressed(buffer, **_arrays(policies, shown))  # pyright: ignore[reportArgumentType]
             file.write_bytes(buffer.getvalue())
         else:
-            write_animation(file, _side_by_side([s["frames"] for s in shown]))
+            (write_mp4 if kind == "mp4" else write_gif)(file, _side_by_side([s["frames"] for s in shown]))
         return {"type": "application/octet-stream"}, file.read_bytes()
-
-
-def write_animation(file: Path, pictures: list[np.ndarray], fps: int = 12) -> None:
-    write_gif(file, pictures, fps)
 
 
 Acting = Callable[[Any], Any]  # observation → action, or None to stop
