@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from scopil.cli.options import option
+from scopil.cli.options import RulesOption, option
 from scopil.errors import ConfigError, ScopilError
 
 
@@ -38,6 +38,7 @@ def studio(
             metavar="ID",
         ),
     ] = (),
+    rules: RulesOption = None,
     no_browser: Annotated[bool, option(help="print the address, open nothing")] = False,
 ) -> None:
     """A web page on this machine. Its address holds a token: whoever has it can do what you can do here."""
@@ -56,10 +57,14 @@ def studio(
             f"host = {host!r}; want the one address that browsers will use, or keep 127.0.0.1.",
             setting="host",
         )
+    if rules is not None:
+        from scopil.evaluate.rules import load_rules
+
+        load_rules(rules)  # refuses what is wrong with them here, not in a page
     listening = _listen(host, port)
     port, token = listening.getsockname()[1], secrets.token_urlsafe(32)
     named = f"[{host}]" if ":" in host else host
-    app = make_app(folder, token=token, names=(named,), envs=env, port=port)
+    app = make_app(folder, token=token, names=(named,), envs=env, rules=rules, port=port)
     address = f"http://{named}:{port}/?token={token}"
     print(f"scopil studio of {folder.resolve()}\n  {address}\nCtrl-C ends it; trainings go on.", flush=True)
     if not no_browser:

@@ -1,6 +1,7 @@
 """Episodes while they are recorded: step, undo, keep, discard, save. There is no window and there are no keys here."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.editing import sole_writer
 from scopil.errors import DatasetError, EnvError
 
+StepCost = Callable[
+    [Any, Any, Any, dict[str, Any]], float
+]  # (obs, action, next_obs, info) → above 0: a violation
+
 
 class Recorder:
     """Plays one episode at a time on `env` and writes every kept one to `out` before the next begins.
@@ -23,9 +28,19 @@ class Recorder:
     """
 
     def __init__(
-        self, env: gym.Env, out: str | Path, *, seed: int = 0, name: str = "recorded", drawn: bool = True
+        self,
+        env: gym.Env,
+        out: str | Path,
+        *,
+        seed: int = 0,
+        name: str = "recorded",
+        drawn: bool = True,
+        cost: StepCost | None = None,
     ):
+        """`drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of `info["cost"]`;
+        the initial state then counts as lawful."""
         _check_env(env, drawn)
+        self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
         self.env_id = env.spec.id if env.spec is not None else None
         self.demos = self._continued()
@@ -58,7 +73,7 @@ class Recorder:
         """This episode again, from the same start."""
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
-        self._costs = [info.get("cost")]
+        self._costs = [info.get("cost") if self._cost is None else 0.0]
         self._start = _start_of(self.env, info)
         self.terminated = self.truncated = False
         self._image: np.ndarray | None = None
@@ -70,7 +85,10 @@ class Recorder:
         self._observations.append(np.array(obs))
         self._actions.append(played)
         self._rewards.append(float(reward))
-        self._costs.append(info.get("cost"))
+        before, after = self._observations[-2:]
+        self._costs.append(
+            info.get("cost") if self._cost is None else self._cost(before, played, after, info)
+        )
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._image = None
 

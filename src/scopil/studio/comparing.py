@@ -20,6 +20,7 @@ from scopil.envs.host import open_env
 from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.measures import measure
+from scopil.evaluate.rules import load_rules, with_rules
 from scopil.images import write_gif, write_mp4
 from scopil.studies.marble_maze import MarbleParams
 from scopil.studies.marble_maze.constraint_map import cost_grid
@@ -28,7 +29,7 @@ from scopil.studio import trays
 from scopil.studio.places import inside, refuse_outside
 from scopil.studio.recording import jpeg
 from scopil.studio.watching import RUN_FILES, set_path
-from scopil.studio.worker import Setting
+from scopil.studio.worker import Setting, broken
 from scopil.train.run import Run
 from scopil.treefile import read_note
 
@@ -65,23 +66,22 @@ def roll(
     params = _params(env)
     shown = _demonstrations(setting, env, demos, agents)
     return {
-        "policies": [_rolled(name, agent, first) for name, agent in zip(policies, agents)],
-        "near": [] if shown is None else _near(shown, params, first),
+        "policies": [_rolled(setting, name, agent, first) for name, agent in zip(policies, agents)],
+        "near": [] if shown is None else _near(setting, shown, params, first),
     }
 
 
-def _rolled(name: str, agent: Agent, start: np.ndarray) -> dict[str, Any]:
-    (played,) = agent.play(start[None])
+def _rolled(setting: Setting, name: str, agent: Agent, start: np.ndarray) -> dict[str, Any]:
+    (played,) = agent.play(start[None], rules=setting.rules)
     return {"name": name, "title": agent.algorithm.title} | _path(played) | _thoughts(agent, played)
 
 
 def _path(played: Episode) -> dict[str, Any]:
-    cost = played.info.get("cost", np.zeros(len(played) + 1))
     return {
         "positions": played.info["position"].astype(float).tolist(),
         "tilts": trays.tilts(played.observations).tolist(),
         "actions": played.actions.tolist(),
-        "broken": (cost > 0).tolist(),
+        "broken": broken(played).tolist(),
         "terminated": played.terminated,
         "measures": measure(played),
     }
@@ -101,21 +101,25 @@ def _thoughts(agent: Agent, played: Episode) -> dict[str, Any]:
     }
 
 
-def _near(demos: Demonstrations, params: MarbleParams, start: np.ndarray) -> list[dict[str, Any]]:
+def _near(
+    setting: Setting, demos: Demonstrations, params: MarbleParams, start: np.ndarray
+) -> list[dict[str, Any]]:
     firsts = np.stack([trays.positions(e.observations[0]) for e in demos])
     order = np.argsort(np.hypot(*(firsts - start).T), kind="stable")[:NEAR]
     return [
-        replayed(demos.episodes[i], params) | {"title": f"episode {i + 1} of {demos.name}"} for i in order
+        replayed(setting, demos.episodes[i], params) | {"title": f"episode {i + 1} of {demos.name}"}
+        for i in order
     ]
 
 
-def replayed(episode: Episode, params: MarbleParams) -> dict[str, Any]:
+def replayed(setting: Setting, episode: Episode, params: MarbleParams) -> dict[str, Any]:
     """The path of a recorded episode, from what it observed."""
     path = trays.positions(episode.observations)
+    judged = None if setting.rules is None else with_rules([episode], load_rules(setting.rules))[0]
     return {
         "positions": path.tolist(),
         "tilts": trays.tilts(episode.observations).tolist(),
-        "broken": trays.broken(params, path).tolist(),
+        "broken": (trays.broken(params, path) if judged is None else broken(judged)).tolist(),
         "terminated": episode.terminated,
     }
 
@@ -129,7 +133,7 @@ def starts_map(setting: Setting, env: str, policy: str, part: int) -> dict[str, 
     if not 0 <= part < parts:
         raise ConfigError(f"part {part}; the map has parts 0 … {parts - 1}.")
     mine = grid[part * MAP_CHUNK : (part + 1) * MAP_CHUNK]
-    played = agent.play(np.resize(mine, (MAP_CHUNK, 2)))[: len(mine)]
+    played = agent.play(np.resize(mine, (MAP_CHUNK, 2)), rules=setting.rules)[: len(mine)]
     found = [measure(episode) for episode in played]
     return {
         "parts": parts,
@@ -169,7 +173,7 @@ def _grid(params: MarbleParams) -> np.ndarray:
 
 def frames(setting: Setting, env: str, policies: list[str], seed: int) -> tuple[dict[str, Any], bytes]:
     """An episode of each policy from the same seed, as pictures: their sizes in bytes, then the pictures themselves."""
-    shown = [_drawn(env, _acting(agent), seed) for agent in _agents(setting, env, policies)]
+    shown = [_drawn(setting, env, _acting(agent), seed) for agent in _agents(setting, env, policies)]
     return _pictures(zip(policies, shown))
 
 
@@ -184,7 +188,7 @@ def replay(setting: Setting, name: str, mark: str) -> Any:
     episode = demos.episodes[found[0]]
     params = trays.tray_of(_opened(demos.env_id))
     if params is not None:
-        return replayed(episode, params)
+        return replayed(setting, episode, params)
     recorded = demos.about.get("recorded", [])
     at = found[0] - (len(demos) - len(recorded))
     if at < 0:
@@ -193,7 +197,7 @@ def replay(setting: Setting, name: str, mark: str) -> Any:
         )
     actions = iter(episode.actions)
     return _pictures(
-        [(name, _drawn(demos.env_id, lambda obs: next(actions, None), int(recorded[at]["seed"])))]
+        [(name, _drawn(setting, demos.env_id, lambda obs: next(actions, None), int(recorded[at]["seed"])))]
     )
 
 
@@ -209,7 +213,7 @@ def download(
     if kind not in ("gif", "mp4", "npz"):
         raise ConfigError(f"kind {kind[:20]!r}; want gif, mp4 or npz.")
     agents = _agents(setting, env, policies)
-    shown = [_drawn(env, _acting(agent), seed, start, draw=kind != "npz") for agent in agents]
+    shown = [_drawn(setting, env, _acting(agent), seed, start, draw=kind != "npz") for agent in agents]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"compare.{kind}")
         if kind == "npz":
@@ -229,21 +233,22 @@ def _acting(agent: Agent) -> Acting:
 
 
 def _drawn(
-    env: str, act: Acting, seed: int, start: list[float] | None = None, draw: bool = True
+    setting: Setting, env: str, act: Acting, seed: int, start: list[float] | None = None, draw: bool = True
 ) -> dict[str, Any]:
     """An episode, step by step, with its pictures."""
     made = make_env(env, render_mode="rgb_array" if draw else None)
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        seen, actions, rewards, costs = [np.array(obs)], [], [], [_cost(info)]
+        seen, actions, rewards, costs = [np.array(obs)], [], [], [0.0 if setting.judge else _cost(info)]
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
             seen.append(np.array(obs))
             actions.append(np.array(action))
             rewards.append(float(reward))
-            costs.append(_cost(info))
+            judged = setting.judge and setting.judge(seen[-2], actions[-1], seen[-1], info)
+            costs.append(_cost(info) if judged is None else judged)
             pictures += [np.asarray(made.render())] if draw else []
             if terminated or truncated:
                 break

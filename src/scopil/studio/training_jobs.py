@@ -11,6 +11,7 @@ from typing import Any
 from scopil.algos import find
 from scopil.config import settings
 from scopil.demos import store
+from scopil.envs.trust import names_code
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.studio.places import inside, name_of, refuse_outside
@@ -48,6 +49,7 @@ def start(
     words = [f"--env={env}", f"--steps={steps}", f"--seed={seed}", f"--out={folder}"]
     if demos:
         words.append(f"--demos={demos if demos in store.library() else inside(setting.folder, demos)}")
+    words += [f"--rules={setting.rules}"] if setting.rules else []
     words += [f"--{k.replace('_', '-')}={v}" for k, v in options.items()]
     _begin(setting.folder, folder, [algorithm, *words])
     return {"started": name}
@@ -59,8 +61,10 @@ def resume(setting: Setting, name: str) -> dict[str, Any]:
     run = Run.open(folder)
     if run.finished:
         raise ConfigError(f"{name} is finished.")
-    trusted = ["--trust-env"] if run.spec.env in setting.envs else []
-    _begin(setting.folder, folder, ["--resume", str(folder), *trusted])
+    # Code that the run names is the caller's when the caller named it to the studio.
+    ours = run.spec.env in setting.envs or not names_code(run.spec.env)
+    ours = ours and run.spec.rules in (None, setting.rules)
+    _begin(setting.folder, folder, ["--resume", str(folder), *(["--trust-env"] if ours else [])])
     return {"started": name}
 
 

@@ -6,14 +6,20 @@ with the arguments that came, after a check against the function's signature.
 
 import inspect
 import json
+import numbers
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import numpy as np
+
+from scopil.demos.dataset import Episode
+from scopil.demos.recorder import StepCost
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil.studio.channel import Channel
 
@@ -36,6 +42,30 @@ class Setting:
             raise EnvError(
                 f"no environment {env[:80]!r} here; start the studio with --env {env[:80]} if it is yours."
             )
+
+    @cached_property
+    def judge(self) -> StepCost | None:
+        """The caller's rules for one step; None: what the environment reports counts."""
+        if self.rules is None:
+            return None
+        from scopil.evaluate.rules import load_rules, with_rules
+
+        rules = load_rules(self.rules)
+
+        def judge(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
+            said = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
+            step = Episode(
+                observations=np.stack([obs, next_obs]), actions=np.asarray(action)[None], info=said
+            )
+            return float(broken(with_rules([step], rules)[0])[-1])
+
+        return judge
+
+
+def broken(episode: Episode) -> np.ndarray:
+    """Which of an episode's states break a rule."""
+    costs = [v > 0 for k, v in episode.info.items() if k == "cost" or k.startswith("cost_")]
+    return np.any(costs, axis=0) if costs else np.zeros(len(episode) + 1, bool)
 
 
 def main(role: str, setting: str) -> None:
