@@ -8,12 +8,12 @@ from typing import Annotated
 
 import tyro
 
-from scopil.cli.options import RulesOption, option
+from scopil.cli.options import RulesOption, call, option
 from scopil.errors import ConfigError, ScopilError
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(studio, prog="scopil studio", args=argv, config=(tyro.conf.FlagCreatePairsOff,))
+    call(studio, "scopil studio", argv)
 
 
 def studio(
