@@ -16,7 +16,7 @@ from runs import ENV, untrained_run
 from samples import marble_episodes
 from scopil.cli import main
 from scopil.demos import store
-from scopil.errors import EnvError
+from scopil.errors import ConfigError, EnvError
 from scopil.experiments.execute import prepare
 from scopil.train.run import Run
 
@@ -119,3 +119,14 @@ def test_a_path_to_a_file_is_code_too(run):
     (run / "run.json").write_text(json.dumps(note | {"env": "evil_module.py:Env"}))
     with pytest.raises(EnvError, match="trust_env"):
         Run.open(run).env()
+
+
+@pytest.mark.parametrize("name", ["evil_module.py", "evil_module:rule", "scopil.py", "scopil.py:rule"])
+def test_a_run_folder_names_no_rules_of_its_own(name, run, imported, tmp_path):
+    """A file in the current folder may be called scopil.py."""
+    (tmp_path / "scopil.py").write_text((tmp_path / "evil_module.py").read_text())
+    note = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(note | {"env": ENV, "rules": name}))
+    with pytest.raises(ConfigError, match="trust_env"):
+        Run.open(run).rules()
+    assert not imported()

@@ -10,8 +10,8 @@ from runs import untrained_run
 from samples import small_set
 from scopil.algos import find, registered
 from scopil.cli import main
+from scopil.cli.interrupts import INTERRUPTED
 from scopil.cli.options import whole_number
-from scopil.cli.train import STOPPED
 from scopil.demos import store
 from scopil.train import run as run_module
 from scopil.train import trainer
@@ -169,7 +169,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
             patch.setattr("scopil.cli.train._signals", already_asked)
             assert (
                 main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"])
-                == STOPPED
+                == INTERRUPTED
             )
         out = " ".join(capsys.readouterr().out.split())
         assert "stopped at step 500, saved; go on with: scopil resume run" in out
@@ -214,7 +214,7 @@ def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
     run = untrained_run(here / "run")
     run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", train)
-    assert main(["train", "--resume", "run"]) == STOPPED
+    assert main(["train", "--resume", "run"]) == INTERRUPTED
     out = capsys.readouterr().out
     assert "warning: a [b] c\n" in out
     assert "λ 1.5" in out

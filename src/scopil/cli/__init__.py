@@ -4,11 +4,13 @@ A module in this package has `main(argv) -> int | None` and raises `ScopilError`
 """
 
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from scopil import __version__
+from scopil.cli.interrupts import INTERRUPTED, heard, leave
 from scopil.errors import ConfigError, ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -23,14 +25,14 @@ VERBS: dict[str, tuple[str, str]] = {
     "studio": ("scopil.cli.studio", "Record, watch and compare in the browser"),
     "render": ("scopil.cli.render", "Draw an episode as a picture or an animation"),
 }
-INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 when done, 2 for bad input (one line on stderr), 130 when interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(args)
+        with heard((signal.SIGINT,), leave):
+            return _run(args)
     except ConfigError as error:
         return _refuse(_with_flag(error))
     except ScopilError as error:

@@ -14,6 +14,7 @@ import tyro
 from rich.console import Console
 
 from scopil import studies
+from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.errors import ConfigError
 from scopil.evaluate.summaries import Cell
@@ -73,22 +74,18 @@ def reproduce(
     wanted = found.cells(tables)
     out = out or Path("out", "reproduce" if study == "paper" else study)
     console = Console()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers save, as after Ctrl-C
-    try:
-        with _engine(engine, address, gpus) as where:
-            report = run_study(
-                found,
-                out,
-                budget=budget,
-                only=tables,
-                seeds=seeds,
-                steps=steps,
-                workers=workers,
-                engine=where,
-                console=console,
-            )
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save
+        report = run_study(
+            found,
+            out,
+            budget=budget,
+            only=tables,
+            seeds=seeds,
+            steps=steps,
+            workers=workers,
+            engine=where,
+            console=console,
+        )
     return _exit_code(report, wanted, check, console)
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos import Algorithm, find, registered
+from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
 from scopil.config import settings
 from scopil.envs.functional import make_env
@@ -31,7 +32,6 @@ from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import TrainStatus
 
-STOPPED = 130
 Verbosity = Annotated[
     Literal["quiet", "normal", "full"],
     tyro.conf.arg(help="warnings only; progress; or every row of metrics", metavar="quiet|normal|full"),
@@ -148,14 +148,14 @@ def train_run(run: Run, verbosity: str = "normal") -> int:
         finished = run.train(observe, between)
     if not finished:
         console.print(f"stopped at step {steps:,}, saved; go on with: scopil resume {run.folder}")
-        return STOPPED
+        return INTERRUPTED
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
         print_measures({f"{title}, greedy, {starts} starts": last}, console=console)
     console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
-    return 0
+    return INTERRUPTED if asked.is_set() else 0  # asked in the last stretch
 
 
 @contextmanager
@@ -171,35 +171,17 @@ def _warnings(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _signals(console: Console) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once.
-
-    Python runs a signal's handler only between two of its own instructions, and the main thread sits in compiled
-    code for seconds; so the numbers come down a pipe, and a thread reads them as they come.
-    """
+    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once."""
     asked = threading.Event()
-    ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
 
-    def listen() -> None:
-        while number := os.read(ours, 1):
-            if asked.is_set() and number[0] == signal.SIGINT:
-                console.show_cursor(True)
-                console.print("\nstopped at once; what was saved before is whole")
-                os._exit(STOPPED)  # a run survives any death
-            elif not asked.is_set():
-                console.print("stopping and saving …  (Ctrl-C again stops at once)")
-            asked.set()
+    def stop(number: int) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            console.show_cursor(True)
+            console.print("\nstopped at once; what was saved before is whole")
+            os._exit(INTERRUPTED)  # a run survives any death
+        elif not asked.is_set():
+            console.print("stopping and saving …  (Ctrl-C again stops at once)")
+        asked.set()
 
-    before = {n: signal.signal(n, lambda number, frame: None) for n in (signal.SIGINT, signal.SIGTERM)}
-    waker = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
-    reader = threading.Thread(target=listen, daemon=True)
-    reader.start()
-    try:
+    with heard((signal.SIGINT, signal.SIGTERM), stop):
         yield asked
-    finally:
-        signal.set_wakeup_fd(waker)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(theirs)
-        reader.join()
-        os.close(ours)

@@ -8,11 +8,13 @@ from typing import Any
 
 from scopil.envs.naming import split_options
 from scopil.errors import ConfigError, EnvError
+from scopil.user_code import is_file_name
 
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
     """The name of rules that `source`, a run folder, gives. They are code; those of scopil itself may be named."""
-    if not trust_env and not name.startswith("scopil."):
+    ours = name.startswith("scopil.") and not is_file_name(name)  # scopil.py would be a file in this folder
+    if not trust_env and not ours:
         raise ConfigError(
             f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
             f"yours or you trust it, name the rules yourself (--rules {name}), or trust the folder (trust_env=True, "
