@@ -46,7 +46,7 @@ def test_an_unknown_verb_gets_the_verbs_there_are(capsys):
 def test_every_verb_has_help_and_refuses_unknown_options(verb, capsys):
     assert main([verb, "--help"]) == 0
     assert f"usage: scopil {verb}" in capsys.readouterr().out
-    needed = ["RUN"] if verb in ("resume", "evaluate", "export") else []
+    needed = ["RUN"] if verb in ("resume", "evaluate", "export", "study", "tune") else []
     assert main([verb, *needed, "--no-such-option"]) == 2
     assert "no-such-option" in capsys.readouterr().err
 

@@ -54,7 +54,7 @@ def report(
     if len(runs) == 1 and (is_study_folder(runs[0]) or (runs[0] / "results.json").exists()):
         if out is not None:
             raise ConfigError(f"the report of {runs[0]} is written into that folder; omit --out.")
-        return _study(runs[0], console)
+        return _study(runs[0], console, trust_env)
     opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()  # refuses a run without one
@@ -74,11 +74,11 @@ def report(
     console.print(f"written: {out / 'report.md'} and its pictures")
 
 
-def _study(folder: Path, console: Console) -> None:
+def _study(folder: Path, console: Console, trust_env: bool) -> None:
     """From the runs in a study's folder, or where there are none, from its results.json."""
     from scopil.studies.running import report_results, report_study
 
-    report_study(folder, console) if is_study_folder(folder) else report_results(folder)
+    report_study(folder, console, trust_env) if is_study_folder(folder) else report_results(folder)
     console.print(f"written: {folder / 'report.html'} and report.md")
 
 

@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,7 @@ class Note(NamedTuple):
     study: str
     budget: str
     steps: int | None = None  # per run, where they are not the budget's
+    source: str | None = None  # the study's file, where it has one
 
     def words(self) -> str:
         steps = "" if self.steps is None else f" and {self.steps:,} steps"
@@ -51,15 +52,21 @@ def create(
     study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[Run]:
     """The planned runs, opened or created; refuses a folder that holds another study or budget."""
-    note = Note(study.name, budget, steps)
-    if is_study_folder(out) and (kept := read_note(out)) != note:
-        raise ConfigError(f"{out} holds {kept.words()}, not {note.words()}: name another folder.")
-    for setting in dict.fromkeys(cell.setting for cell in wanted):
+    note = Note(study.name, budget, steps, study.source)
+    if is_study_folder(out) and (there := read_note(out)) != note:
+        raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
+    write_demos(study, out, [cell.setting for cell in wanted])
+    kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
+    write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
+    return [prepare(folder, spec) for folder, spec in plan(study, out, budget, wanted, seeds, steps)]
+
+
+def write_demos(study: Study, out: Path, settings: Iterable[str]) -> None:
+    """The demonstrations that the study makes itself, once."""
+    for setting in dict.fromkeys(settings):
         demos = study.settings[setting].demos
         if callable(demos) and not (file := _demos_file(out, setting)).exists():
             store.write(demos(), file)
-    write_atomically(out / NOTE, json.dumps(note._asdict(), indent=1).encode() + b"\n")
-    return [prepare(folder, spec) for folder, spec in plan(study, out, budget, wanted, seeds, steps)]
 
 
 def demos_name(study: Study, out: Path, setting: str) -> str | None:

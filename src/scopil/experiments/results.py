@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
 from scopil.errors import ConfigError, DatasetError
+from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.offers import drawing
@@ -150,6 +152,20 @@ def reference_measures(study: Study, setting: str) -> dict[str, Measures]:
     try:
         found = study.references(setting, study.episodes or 40)
         return {name: average(measure_all(each, env, kept.rules)) for name, each in found.items()}
+    finally:
+        env.close()
+
+
+def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
+    """Means of the demonstrations themselves, by the setting's rules; nothing where there are none."""
+    kept = study.settings[setting]
+    if kept.demos is None:
+        return {}
+    env = open_env(kept.env)
+    try:
+        demos = store.load_demos(kept.demos() if callable(kept.demos) else kept.demos, env)
+        rules = None if kept.rules is None else Rules.of(kept.rules)
+        return {f"Demonstrator ({len(demos)} episodes)": average(measure_demonstrations(demos, env, rules))}
     finally:
         env.close()
 

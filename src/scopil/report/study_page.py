@@ -35,6 +35,7 @@ class StudyReport(NamedTuple):
     timings: Mapping[str, Timing]
     versions: Mapping[str, Sequence[str]]
     pictures: Sequence[Picture]
+    tuning: Sequence[Block] = ()  # settings that were searched
 
 
 def write(out: Path, report: StudyReport) -> None:
@@ -61,6 +62,7 @@ def _page(report: StudyReport, figures: Sequence[Block]) -> list[Block]:
     blocks += [*figures]
     if report.pictures:
         blocks += [Heading("Pictures"), *report.pictures]
+    blocks += report.tuning
     blocks += [Heading("Runs"), _sizes(report)]
     blocks += [Heading("Wall-clock", 3), *_clock(report)]
     if report.versions:

@@ -25,14 +25,20 @@ def names() -> list[str]:
 
 
 def find(name: str) -> "Study":
-    """A study of ours, or of an installed package."""
+    """A study of ours, of an installed package, or in a file (`my_study.toml`, `my_study.py`)."""
+    if name.endswith((".toml", ".py")):
+        from scopil.studies.study_file import read_study
+
+        return read_study(name)
     if name in _OURS:
         module, _, attribute = _OURS[name].partition(":")
         return getattr(import_module(module), attribute)
     for point in entry_points(group=GROUP):
         if point.name == name:
             return _checked(point.load(), point.value)
-    raise ConfigError(f"no study {name!r}; there are {', '.join(names())}.")
+    raise ConfigError(
+        f"no study {name!r}; there are {', '.join(names())}, and files of your own (my_study.toml, my_study.py)."
+    )
 
 
 def registered() -> "dict[str, Study]":

@@ -82,6 +82,9 @@ class Study:
     tables: Mapping[str, Table]  # by the name that `--only` takes
     budgets: Mapping[str, Budget]  # the first is the default
     about: str = ""  # a paragraph for readers who know nothing of it
+    source: str | None = (
+        None  # the file it was read from; without references of its own, the demonstrator has a row
+    )
     methods: Mapping[str, Method] = field(
         default_factory=dict
     )  # those not listed are algorithms with their defaults

@@ -13,14 +13,15 @@ from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import open_env
 from scopil.errors import ConfigError
 from scopil.evaluate.episodes import replay
-from scopil.evaluate.measures import Measures
+from scopil.evaluate.measures import Measures, label
 from scopil.evaluate.offers import drawing
 from scopil.evaluate.summaries import Cell, Results, Timing
 from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
+from scopil.experiments.tuning import read_trials
 from scopil.files import write_atomically
 from scopil.report import study_figures, study_page
-from scopil.report.page import Picture
+from scopil.report.page import Block, Grid, Heading, Picture, Text
 from scopil.report.study_page import StudyReport
 from scopil.report.study_tables import Layout, shown_tables
 from scopil.report.training_curves import new_figure
@@ -68,18 +69,28 @@ def run_study(
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
     options |= {} if steps is None else {"--steps": str(steps)}
-    words = ["scopil", "reproduce", *(["--study", study.name] if study.name != "paper" else [])]
-    command = shlex.join([*words, *(w for k, v in options.items() if v for w in (k, v))])
-    return write_report(study, out, command, lines, console)
+    return write_report(study, out, command_for(study, options), lines, console)
 
 
-def report_study(out: Path, console: Console) -> StudyReport:
-    """The report of what is finished in a study's folder; nothing is trained."""
+def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
+    """The report of what is finished in a study's folder; nothing is trained. Where the folder names a study's file,
+    that is read, with the code it names, only if the caller trusts it."""
     note = planning.read_note(out)
-    study = find(note.study)
-    options = ["--study", study.name] if study.name != "paper" else []
-    command = shlex.join(["scopil", "reproduce", *options, "--budget", note.budget, "--out", str(out)])
-    return write_report(study, out, command, {}, console)
+    if note.source is not None and not trust_env:
+        raise ConfigError(
+            f"{out} holds a study of the file {note.source}: scopil study {note.source} --out {out} reports it, and "
+            f"so does --trust-env."
+        )
+    study = find(note.source or note.study)
+    return write_report(
+        study, out, command_for(study, {"--budget": note.budget, "--out": str(out)}), {}, console
+    )
+
+
+def command_for(study: Study, options: Mapping[str, str]) -> str:
+    """The command that does it again."""
+    words = ["scopil", "study", study.source or study.name]
+    return shlex.join([*words, *(word for pair in options.items() if pair[1] for word in pair)])
 
 
 def report_results(out: Path) -> StudyReport:
@@ -141,6 +152,7 @@ def write_report(
         pictures=pictures,
         failed=failed,
         versions=_versions([r for rs in finished.values() for r in rs]),
+        tuning=_tuning(out),
         steps=note.steps,
         cells=list(runs),
     )
@@ -160,6 +172,7 @@ def _report(
     pictures: Sequence[Picture],
     failed: Mapping[str, str] | None = None,
     versions: Mapping[str, Sequence[str]] | None = None,
+    tuning: Sequence[Block] = (),
     steps: int | None = None,
     cells: Sequence[Cell] = (),
 ) -> StudyReport:
@@ -184,7 +197,27 @@ def _report(
         timings=timings,
         versions=versions or {},
         pictures=pictures,
+        tuning=tuning,
     )
+
+
+def _tuning(out: Path) -> list[Block]:
+    """What `scopil tune` found in this folder, the best first."""
+    trials = sorted((t for t in read_trials(out) if t.done), key=lambda t: -t["value"])
+    if not trials:
+        return []
+    names, measures = list(trials[0]["settings"]), list(trials[0]["measures"])[:4]
+    text = (
+        f"{len(trials)} trials by scopil tune, the best first. They were trained from seeds of their own and judged "
+        f"from starts of their own; no other figure on this page comes from these."
+    )
+    rows = []
+    for number, trial in enumerate(trials[:10], 1):
+        chosen = [str(trial["settings"][n]) for n in names]
+        found = [f"{trial['measures'][m]:.4g}" for m in measures]
+        rows.append([str(number), f"{trial['value']:.4g}", *chosen, *found])
+    head = ["", "Value", *names, *map(label, measures)]
+    return [Heading("Settings that were searched"), Text(text), Grid(head, rows)]
 
 
 def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | None = None) -> Layout:
@@ -203,9 +236,11 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
 def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str, Measures]]:
     """Measured once per folder, and kept there."""
     file, kept = out / REFERENCES, _read_references(out)
+    settings = dict.fromkeys(cell.setting for cell in played)
+    if study.source is not None and study.references is None:
+        return {setting: results.demonstrator_measures(study, setting) for setting in settings}
     if study.references is None:
         return {}
-    settings = dict.fromkeys(cell.setting for cell in played)
     for setting in settings:
         if setting not in kept:
             kept[setting] = results.reference_measures(study, setting)

@@ -1,0 +1,235 @@
+"""Settings of a study's method searched by Optuna. Trials are runs in folders, so that a search can be stopped and
+called again; they are judged from starts of their own, which no report uses.
+
+<out>/tuning/trials.jsonl                  one line per trial: its settings, and its value once it is known
+<out>/tuning/runs/<trial>/<setting>-<seed>/  run folders
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from scopil.config import settings
+from scopil.envs.base import BatchEnv
+from scopil.errors import ConfigError, ScopilError
+from scopil.evaluate.episodes import player
+from scopil.evaluate.measures import Measures, average, measure_all
+from scopil.evaluate.rules import Rules
+from scopil.evaluate.starts import EPISODES, unseen_starts
+from scopil.evaluate.summaries import Cell
+from scopil.experiments.execute import Engine, execute_with_progress, prepare
+from scopil.experiments.planning import demos_name, write_demos
+from scopil.files import write_atomically
+from scopil.studies.base import Study
+from scopil.train.run import Run
+
+TUNING, TRIALS = "tuning", "trials.jsonl"
+TUNE_SEED = 20_250_711  # of the starts that trials are judged from; a report's come from seed 0
+FIRST_SEED = 1_000  # of trials' runs: the seeds of the study's own runs stay unseen too
+DEFAULT_OBJECTIVE = {"reward": 1.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is searched, and what for."""
+
+    method: str
+    settings: Mapping[str, Any]  # name → [low, high], [low, high, "log"], or {"choices": […]}
+    objective: Mapping[str, float]  # the largest weighted sum of measures wins
+    trials: int = 20
+    seeds: int = 1  # runs per trial and setting
+
+
+class Trial(dict):
+    """One line of trials.jsonl: `settings`, and `value` and `measures` where they are known."""
+
+    @property
+    def done(self) -> bool:
+        return self.get("value") is not None
+
+
+def search_from(plan: Mapping[str, Any], study: Study) -> Search:
+    """The table `tune` of a study's file, checked."""
+    known = {"method", "settings", "objective", "trials", "seeds"}
+    if odd := sorted(set(plan) - known):
+        raise ConfigError(f"[tune] has no entry {odd[0]}; there are {', '.join(sorted(known))}.")
+    methods = list(study.methods) or list(dict.fromkeys(c.method for c in study.cells()))
+    method = plan.get("method", methods[0])
+    if method not in methods:
+        raise ConfigError(f"[tune] method = {method!r}; the study has {', '.join(methods)}.")
+    ranges = plan.get("settings")
+    if not isinstance(ranges, Mapping) or not ranges:
+        raise ConfigError('[tune.settings] is empty; want ranges, as in learning_rate = [1e-4, 1e-2, "log"].')
+    names = [s.name for s in settings(study.method(method).algorithm.config)]
+    for name, given in ranges.items():
+        if name not in names:
+            raise ConfigError(
+                f"[tune.settings] {name}: {method} has no such setting; it has {', '.join(names)}."
+            )
+        _refuse_range(name, given)
+    for count in ("trials", "seeds"):
+        if not isinstance(plan.get(count, 1), int) or plan.get(count, 1) < 1:
+            raise ConfigError(f"[tune] {count} = {plan[count]!r}; want a whole number of at least 1.")
+    objective = plan.get("objective", DEFAULT_OBJECTIVE)
+    if not isinstance(objective, Mapping) or not all(isinstance(w, int | float) for w in objective.values()):
+        raise ConfigError(
+            f"[tune] objective = {objective!r}; want weights, as in {{reward = 1, violations = -10}}."
+        )
+    return Search(**{**plan, "method": method, "settings": ranges, "objective": objective})
+
+
+def _refuse_range(name: str, given: Any) -> None:
+    if isinstance(given, Mapping) and set(given) == {"choices"} and given["choices"]:
+        return
+    numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
+    plain = len(numbers) == 2 and all(isinstance(n, int | float) for n in numbers) and numbers[0] < numbers[1]
+    if not plain or list(given[2:]) not in ([], ["log"]) or (len(given) == 3 and numbers[0] <= 0):
+        raise ConfigError(
+            f'[tune.settings] {name} = {given!r}; want [low, high], [low, high, "log"] with low above 0, or '
+            f"{{choices = […]}}."
+        )
+
+
+def tune(
+    study: Study,
+    search: Search,
+    out: Path,
+    *,
+    workers: int = 2,
+    seed: int = 0,
+    console: Console | None = None,
+    engine: Engine | None = None,
+) -> list[Trial]:
+    """Search until there are `search.trials` trials; returns all of them, the best first."""
+    optuna, console = _optuna(), console or Console()
+    folder, trials = out / TUNING, read_trials(out)
+    refuse_other_search(trials, search, folder)
+    write_demos(study, out, study.settings)
+    ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
+    while len(trials) < search.trials or not all(t.done for t in trials):
+        done = [t for t in trials if t.done]
+        asked = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed + len(done))
+        )
+        for trial in done:
+            _tell(optuna, asked, trial, ranges)
+        while len(trials) < search.trials and len(trials) - len(done) < workers:
+            drawn = asked.ask(ranges).params
+            trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
+        _write(folder, trials)  # before they are trained: called again, they are continued
+        _train_and_judge(study, search, out, trials, workers, console, engine)
+        _write(folder, trials)
+    return sorted(trials, key=lambda t: -t["value"])
+
+
+def read_trials(out: Path) -> list[Trial]:
+    file = out / TUNING / TRIALS
+    try:
+        return [Trial(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged: {error}; remove the folder to search again.") from error
+
+
+def refuse_other_search(trials: Sequence[Trial], search: Search, folder: Path) -> None:
+    if trials and set(trials[0]["settings"]) != set(search.settings):
+        raise ConfigError(
+            f"{folder} holds a search over {', '.join(trials[0]['settings'])}, not over "
+            f"{', '.join(search.settings)}: name another folder, or remove it."
+        )
+
+
+def _train_and_judge(
+    study: Study,
+    search: Search,
+    out: Path,
+    trials: Sequence[Trial],
+    workers: int,
+    console: Console,
+    engine: Engine | None,
+) -> None:
+    """Train what was asked for and is not judged yet."""
+    runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.done}
+    failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
+    if failed:
+        raise ScopilError("; ".join(f"{where} failed: {line}" for where, line in failed.items()))
+    judge = _judge(study)
+    for i, mine in runs.items():
+        measures = average([judge(setting, run) for setting, run in zip(_settings(study, search), mine)])
+        if odd := [name for name in search.objective if name not in measures]:
+            raise ConfigError(f"[tune] objective: no {odd[0]} is measured; there are {', '.join(measures)}.")
+        value = sum(weight * measures[name] for name, weight in search.objective.items())
+        trials[i].update(value=value, measures=measures)
+        console.print(f"trial {i}: {value:.4g}  {trials[i]['settings']}", markup=False, highlight=False)
+
+
+def _settings(study: Study, search: Search) -> list[str]:
+    """The setting of each run of a trial."""
+    return [setting for setting in study.settings for _ in range(search.seeds)]
+
+
+def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) -> list[Run]:
+    budget, made = next(iter(study.budgets)), []
+    for k, setting in enumerate(_settings(study, search)):
+        seed = FIRST_SEED + k % search.seeds
+        spec = study.spec(budget, Cell(setting, search.method), seed, demos_name(study, out, setting))
+        spec = replace(spec, config=spec.config | trial["settings"])
+        made.append(prepare(out / TUNING / "runs" / f"{number:04d}" / f"{setting}-{seed}", spec))
+    return made
+
+
+def _judge(study: Study) -> Callable[[str, Run], Measures]:
+    """Greedy episodes from starts that neither training nor a report uses."""
+    envs: dict[str, BatchEnv] = {}
+
+    def judge(setting: str, run: Run) -> Measures:
+        env = envs.setdefault(setting, run.env())
+        first = unseen_starts(env, study.episodes or EPISODES, TUNE_SEED)
+        given = study.settings[setting].rules
+        rules = run.rules() if given is None else Rules.of(given)
+        episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
+        return average(measure_all(episodes, env, rules))
+
+    return judge
+
+
+def _distribution(optuna: Any, given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return optuna.distributions.CategoricalDistribution(
+            [_hashable(choice) for choice in given["choices"]]
+        )
+    low, high, log = given[0], given[1], len(given) == 3
+    whole = isinstance(low, int) and isinstance(high, int)
+    kind = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    return kind(low, high, log=log)
+
+
+def _hashable(choice: Any) -> Any:
+    return json.dumps(choice) if isinstance(choice, list) else choice  # Optuna takes no lists
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+
+
+def _tell(optuna: Any, asked: Any, trial: Trial, distributions: Mapping[str, Any]) -> None:
+    params = {name: _hashable(value) for name, value in trial["settings"].items()}
+    made = optuna.trial.create_trial(params=params, distributions=dict(distributions), value=trial["value"])
+    asked.add_trial(made)
+
+
+def _write(folder: Path, trials: Sequence[Trial]) -> None:
+    write_atomically(folder / TRIALS, "".join(json.dumps(t) + "\n" for t in trials).encode())
+
+
+def _optuna() -> Any:
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError('scopil tune needs Optuna: pip install "scopil[tune]"') from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
