@@ -81,7 +81,7 @@ def test_a_random_episode_is_played_to_its_end(here, monkeypatch, capsys):
 def test_render_refuses(capsys, marble, here):
     store.write(marble, "mine.npz")
     store.write(small_set(), "other.npz")
-    assert "ends in .png or .gif" in refused(["render", "--random", "--out", "a.bmp"], capsys)
+    assert "ends in .mp4, .gif or .png" in refused(["render", "--random", "--out", "a.bmp"], capsys)
     assert "--episode 3; random has episodes 0 … 2" in refused(
         ["render", "--demos", "mine.npz", "--episode", "3", "--out", "a.png"], capsys
     )

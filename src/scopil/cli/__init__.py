@@ -16,6 +16,7 @@ from scopil.errors import ConfigError, ScopilError
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or continue one"),
     "resume": ("scopil.cli.resume", "Continue a run, or extend a finished one"),
+    "runs": ("scopil.cli.runs", "List the runs in a folder, with their state and figures"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
     "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
@@ -25,7 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
     "studio": ("scopil.cli.studio", "Record, watch and compare in the browser"),
-    "render": ("scopil.cli.render", "Draw an episode as a picture or an animation"),
+    "render": ("scopil.cli.render", "Draw episodes of a run or of a demonstrator as a film"),
 }
 
 

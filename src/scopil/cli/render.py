@@ -1,20 +1,21 @@
-"""`scopil render`: an episode as a picture (its last frame, with the trail) or as an animation."""
+"""`scopil render`: episodes of a policy, a demonstrated or a random one, as a picture or as an animation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import tyro
+from rich.progress import Progress
 
-from scopil.cli.options import TrustEnv, call, option
+from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.cli.play import setting_id
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
 from scopil.envs.trust import id_in_file
 from scopil.errors import ConfigError, EnvError
-from scopil.images import write_gif, write_png
+from scopil.images import write_gif, write_mp4, write_png
 
 
 def main(argv: list[str]) -> None:
@@ -22,7 +23,16 @@ def main(argv: list[str]) -> None:
 
 
 def render(
-    out: Annotated[Path, tyro.conf.arg(help="episode.png (last frame) or episode.gif", metavar="FILE")],
+    out: Annotated[
+        Path, tyro.conf.arg(help="film.mp4, film.gif or picture.png (the last frame)", metavar="FILE")
+    ],
+    run: Annotated[
+        tyro.conf.Positional[Path | None], option("a run folder or a saved agent to watch", "RUN")
+    ] = None,
+    episodes: Annotated[int, tyro.conf.arg(help="of RUN, from unseen starts", metavar="N")] = 1,
+    policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how RUN chooses actions")] = "greedy",
+    rules: RulesOption = None,
+    fps: Annotated[float, tyro.conf.arg(help="frames per second", metavar="X")] = 12.0,
     setting: Annotated[
         str | None, option(help="Marble Maze: simple (default), multiple or two-modes", metavar="SETTING")
     ] = None,
@@ -34,12 +44,20 @@ def render(
     ] = None,
     episode: Annotated[int, tyro.conf.arg(help="which episode of the set, from 0", metavar="K")] = 0,
     random: Annotated[bool, option(help="random actions instead of a demonstration")] = False,
-    seed: Annotated[int, tyro.conf.arg(help="start and actions of a random episode", metavar="S")] = 0,
+    seed: Annotated[int, tyro.conf.arg(help="of the unseen starts, or of a random episode", metavar="S")] = 0,
     trust_env: TrustEnv = False,
 ) -> None:
-    """Draw a demonstrated or a random episode with the environment's own renderer."""
-    if out.suffix.lower() not in (".png", ".gif"):
-        raise ConfigError(f"--out {out}; want a name that ends in .png or .gif.")
+    """Draw episodes with the environment's own renderer. Those of a RUN have a line for each rule below the picture,
+    red where it is broken."""
+    if out.suffix.lower() not in (".png", ".gif", ".mp4"):
+        raise ConfigError(f"--out {out}; want a name that ends in .mp4, .gif or .png.")
+    for what, value in (("episodes", episodes), ("fps", fps)):
+        if value <= 0:
+            raise ConfigError(f"--{what} {value:g}; want more than 0.")
+    if run is not None:
+        if random or demos is not None or setting is not None:
+            raise ConfigError(f"{run} is what to watch; remove --demos, --setting and --random.")
+        return _watch(run, out, episodes, policy == "greedy", seed, rules, fps, trust_env)
     if demos is not None and (random or setting is not None):
         raise ConfigError("--demos names the set to draw from; remove --random and --setting.")
     env_id = setting_id(setting or "simple")
@@ -48,11 +66,62 @@ def render(
     else:
         shown = load_demos(demos or f"marble-maze/{setting or 'simple'}-v1")
         frames = list(demonstrated_episode(shown, episode, trust_env))
+    _write(out, frames, fps)
+    print(f"{out}: {len(frames) - 1} steps")
+
+
+def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
     if out.suffix.lower() == ".png":
         write_png(out, frames[-1])
+    elif out.suffix.lower() == ".gif":
+        write_gif(out, frames, fps)
     else:
-        write_gif(out, frames)
-    print(f"{out}: {len(frames) - 1} steps")
+        write_mp4(out, frames, fps)
+
+
+def _watch(
+    path: Path,
+    out: Path,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    rules: str | None,
+    fps: float,
+    trust_env: bool,
+) -> None:
+    """Episodes of a trained policy, with what they break."""
+    from scopil.agents import load
+    from scopil.evaluate import film
+    from scopil.evaluate.measures import average, measure_all
+    from scopil.evaluate.rules import by_own_rules, load_rules, with_rules
+    from scopil.evaluate.starts import UNSEEN_SEED
+    from scopil.report.measure_tables import print_measures
+    from scopil.train.run import Run
+
+    agent = load(path, trust_env=trust_env)
+    counted = None if rules is None else load_rules(rules)
+    if rules is None and path.is_dir():
+        counted = Run.open(path, trust_env=trust_env).rules()
+    if agent.env_id is None:
+        raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
+    env = _make_env(agent.env_id)
+    seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
+    with Progress(transient=True) as bar:
+        task = bar.add_task("playing", total=episodes)
+        shots, played = film.play(
+            env,
+            agent.env,
+            lambda obs: agent.predict(obs, deterministic=greedy)[0],
+            seeds,
+            lambda: bar.advance(task),
+        )
+    env.close()
+    judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
+    _write(out, film.with_time_lines(shots, judged), fps)
+    print_measures(
+        {f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))}
+    )
+    print(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")
 
 
 def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = False) -> Iterator[np.ndarray]:

@@ -1,7 +1,7 @@
 """Gymnasium environments stepped together in NumPy: flat observations, true successors, and errors that name the
 environment and the step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -149,7 +149,7 @@ class SerialEnvs:
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
-        return {k: float(v) for k, v in infos[index].items() if _is_number(v)}
+        return numbers_of(infos[index])
 
     def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[str, Any]]:
         self._steps[i], self._seeds[i] = 0, seed
@@ -265,6 +265,11 @@ class GivenVectorEnv:
         return EnvError(
             f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}."
         )
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """What can be counted of an `info`."""
+    return {key: float(value) for key, value in info.items() if _is_number(value)}
 
 
 def _finite_reward(reward: Any) -> float:

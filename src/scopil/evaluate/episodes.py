@@ -78,7 +78,7 @@ class HostPlayer:
         """As many episodes as there are environments, or fewer."""
         lanes, count = group.num_envs, len(seeds)
         obs, infos = group.reset(np.resize(seeds, lanes))
-        records = [_Record(obs[i], group.numbers(infos, i)) for i in range(count)]
+        records = [Record(obs[i], group.numbers(infos, i)) for i in range(count)]
         alive, numbers = np.arange(lanes) < count, np.arange(begin, begin + lanes)
         for step in range(self._env.horizon):
             actions = np.asarray(self._choose(policy, obs, key, numbers, np.int32(step)))
@@ -93,7 +93,7 @@ class HostPlayer:
         return [record.episode() for record in records]
 
 
-class _Record:
+class Record:
     """An episode while it is played."""
 
     def __init__(self, obs: np.ndarray, info: dict[str, float]):

@@ -1,0 +1,123 @@
+"""Films of a policy: what the environment draws of each state, above a time line of its rules."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.demos.dataset import Episode
+from scopil.envs.base import ENDLESS, BatchEnv
+from scopil.envs.host_vector import numbers_of
+from scopil.errors import EnvError
+from scopil.evaluate.episodes import Record
+
+Picture = np.ndarray  # uint8, (height, width, 3)
+MOST = 400  # frames of a film; beyond, every second, fourth, … state is shown
+ROW, EDGE = 14, 4  # pixels: of one rule's line, and of the frame around a state that breaks one
+BROKEN, LAWFUL, AHEAD, PAPER = (
+    np.array(c, np.uint8) for c in ([207, 34, 46], [140, 149, 159], [234, 238, 242], [255] * 3)
+)
+
+
+class Shot(NamedTuple):
+    """One state of one episode, as it looked."""
+
+    episode: int
+    step: int
+    picture: Picture
+
+
+def play(
+    env: gym.Env,
+    seen_by: BatchEnv,
+    choose: Callable[[Any], Any],
+    seeds: Iterable[int],
+    advance: Callable[[], None] = lambda: None,
+) -> tuple[list[Shot], list[Episode]]:
+    """Episodes of `choose(obs)` → action from these seeds, in an environment that draws (`render_mode="rgb_array"`)."""
+    shots: list[Shot] = []
+    episodes, apart = [], 1
+
+    def look(step: int) -> None:
+        nonlocal shots, apart
+        if step % apart == 0:
+            shots.append(Shot(len(episodes), step, _picture(env)))
+        if len(shots) > MOST:
+            apart *= 2
+            shots = [shot for shot in shots if shot.step % apart == 0]
+
+    for seed in seeds:
+        obs, info = env.reset(seed=int(seed))
+        record = Record(seen_by.flatten(obs), numbers_of(info))
+        look(0)
+        over = False
+        while not over and len(record.actions) < ENDLESS:
+            action = choose(obs)
+            obs, reward, terminated, truncated, info = env.step(action)
+            record.add(
+                np.asarray(action), float(reward), seen_by.flatten(obs), bool(terminated), numbers_of(info)
+            )
+            look(len(record.actions))
+            over = terminated or truncated
+        episodes.append(record.episode())
+        advance()
+    return shots, episodes
+
+
+def _picture(env: gym.Env) -> Picture:
+    picture = env.render()
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+        raise EnvError(
+            f"{env.spec.id if env.spec else env} draws {type(picture).__name__}; want render() to give an array of "
+            f'uint8 (height, width, 3) with render_mode="rgb_array".'
+        )
+    return picture
+
+
+def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:
+    """Below each picture one line per rule, as long as the episode: red where it was broken so far, and a red edge
+    around the state that breaks one. Without rules the pictures are as they were."""
+    broken = [_broken(episode) for episode in episodes]
+    names = list(dict.fromkeys(name for one in broken for name in one))
+    if not names:
+        return [shot.picture for shot in shots]
+    width = max(shot.picture.shape[1] for shot in shots)
+    labels = {name: _label(name, width // 4) for name in names}
+    return [_framed(shot, broken[shot.episode], labels) for shot in shots]
+
+
+def _broken(episode: Episode) -> dict[str, np.ndarray]:
+    """By rule, whether each state breaks it; where no rules are named, by `cost`."""
+    rules = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
+    return rules or {k: v > 0 for k, v in episode.info.items() if k == "cost"}
+
+
+def _framed(shot: Shot, broken: dict[str, np.ndarray], labels: dict[str, Picture]) -> Picture:
+    picture = shot.picture.copy()
+    if any(line[shot.step] for line in broken.values()):
+        for edge in (np.s_[:EDGE], np.s_[-EDGE:], np.s_[:, :EDGE], np.s_[:, -EDGE:]):
+            picture[edge] = BROKEN
+    rows = [picture]
+    for name, label in labels.items():
+        width = picture.shape[1] - label.shape[1]
+        line = broken.get(name, np.zeros(1, bool))
+        state = np.minimum(np.arange(width) * len(line) // max(width, 1), len(line) - 1)
+        colours = np.where(line[state][:, None], BROKEN, LAWFUL)
+        colours = np.where((state > shot.step)[:, None], AHEAD, colours)
+        strip = np.broadcast_to(colours, (ROW, width, 3)).copy()
+        strip[[0, -1]] = PAPER
+        rows.append(np.hstack([label, strip]))
+    return np.vstack(rows)
+
+
+def _label(name: str, width: int) -> Picture:
+    """The rule's name, where pillow is there to write it."""
+    try:
+        from PIL import Image as Pillow
+        from PIL import ImageDraw
+    except ImportError:
+        return np.broadcast_to(PAPER, (ROW, 0, 3))
+    canvas = Pillow.new("RGB", (width, ROW), (255, 255, 255))
+    ImageDraw.Draw(canvas).text((2, 1), name, fill=(36, 41, 47))
+    return np.asarray(canvas)
