@@ -13,9 +13,10 @@ from probes import demo_steps
 from scopil.algos import scopil, scopil_rho
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
-from scopil.core import contrast
+from scopil.core import comparable, contrast
 from scopil.core.heads import DiscreteHead
-from scopil.demos.dataset import FOLDS
+from scopil.core.indices import uniform_indices
+from scopil.demos.dataset import FOLDS, DemoStarts
 from scopil.errors import ConfigError
 from scopil.types import Transition
 
@@ -26,6 +27,7 @@ SMALL = {
     "demo_batch_size": 12,
     "contrast_batch_size": 8,
     "contrast_width": 4,
+    "num_envs": 2,
 }
 
 
@@ -54,14 +56,20 @@ def shown(rows: int, seed: int) -> Any:
     )
 
 
+STARTS = DemoStarts(jnp.zeros((3, 2)), jnp.arange(3))
+
+
 def data(seed: int = 0) -> Any:
-    return Data(replay=steps(16, seed), newest=steps(2, seed + 1), demo_batch=shown(12, seed + 2))
+    return Data(
+        replay=steps(16, seed), newest=steps(2, seed + 1), demo_batch=shown(12, seed + 2), demo_starts=STARTS
+    )
 
 
 def begun(cfg: scopil_rho.Config) -> scopil_rho.State:
     fresh = jax.jit(partial(scopil_rho.init, spaces=SPACES, cfg=cfg))(jax.random.key(0))
     units = {"scale": jnp.ones(2), "blur": 0.2 * jnp.ones(2), "threshold": -0.3 * jnp.ones(FOLDS)}
-    return fresh._replace(contrast=fresh.contrast._replace(**units))
+    own = comparable.begin_with(fresh.own, steps(30, 9).next_obs, jnp.float32(jnp.inf))
+    return fresh._replace(contrast=fresh.contrast._replace(**units), own=own)
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +81,43 @@ def test_an_update_is_scopil_s_on_rewards_less_the_cost(update):
     cfg = config(occupancy_init=2.0)
     state, given = begun(cfg), data()
     new, metrics = update(state, given, cfg, jax.random.key(7))
-    k_contrast, k_scopil = jax.random.split(jax.random.key(7))
-    _, strange = jax.jit(contrast.contrast_step)(
-        state.contrast, given.demo_batch.next_obs[:8], jnp.arange(8) % FOLDS, given.replay.next_obs,
-        cfg.quantile, cfg.contrast_lr, k_contrast,
-    )  # fmt: skip
-    assert 0 < float(strange.cost.mean()) < 1  # or nothing would be charged
-    charged = given.replay._replace(reward=given.replay.reward - 2.0 * strange.cost)
+    k_scopil = jax.random.split(jax.random.key(7), 4)[3]
+    strange = contrast.cost(new.contrast, given.replay.next_obs)
+    assert 0 < float(strange.mean()) < 1  # or nothing would be charged
+    charged = given.replay._replace(reward=given.replay.reward - 2.0 * strange)
     want, _ = jax.jit(scopil.update)(state.scopil, given._replace(replay=charged), cfg, k_scopil)
     for a, b in zip(jax.tree.leaves(new.scopil), jax.tree.leaves(want)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert float(metrics["occupancy/replay_cost"]) == pytest.approx(float(strange.cost.mean()), rel=1e-5)
+    assert float(metrics["occupancy/replay_cost"]) == pytest.approx(float(strange.mean()), rel=1e-5)
+
+
+def test_classifiers_learn_from_comparable_states_at_every_fourth_update(update):
+    cfg, moved = config(contrast_batch_size=12), []
+    state = begun(cfg)
+    for number in range(5):
+        new, _ = update(state, data(number), cfg, jax.random.key(number))
+        moved.append(bool((new.contrast.nets.params.w1 != state.contrast.nets.params.w1).any()))
+        if number == 0:
+            _, k_pick, k_contrast, _ = jax.random.split(jax.random.key(number), 4)
+            given, own = data(0), new.own
+            (index,) = uniform_indices(k_pick, (12, own.kept))
+            want = contrast.contrast_step(
+                state.contrast, given.demo_batch.next_obs, jnp.arange(12) % FOLDS, own.states[index],
+                given.replay.next_obs[:3], cfg.quantile, cfg.contrast_lr, k_contrast,
+            )  # fmt: skip
+            np.testing.assert_allclose(new.contrast.nets.params.w1, want.nets.params.w1, rtol=1e-5)
+        state = new
+    assert moved == [True, False, False, False, True]
+
+
+def test_episodes_that_begin_elsewhere_move_neither_mu_nor_the_contrast(update):
+    cfg = config(occupancy_init=1.0, occupancy_lr=0.5)
+    state = begun(cfg)
+    state = state._replace(own=state.own._replace(reach=jnp.float32(0.0)))  # no start is so near
+    new, metrics = update(state, data(), cfg, jax.random.key(7))
+    assert float(new.occupancy) == 1.0
+    assert float(metrics["occupancy/comparable"]) == 0.0
+    np.testing.assert_array_equal(new.own.states, state.own.states)
 
 
 def test_mu_follows_the_newest_steps_and_is_projected_to_zero(update):
@@ -110,9 +144,13 @@ def walk(rows: int = 400) -> Any:
     return made._replace(next_obs=path[1:], group=jnp.arange(rows, dtype=jnp.int32) // 20)
 
 
+def given(demos: Any) -> Data:
+    return Data(demos=demos, demo_starts=DemoStarts(demos.obs[::20], demos.group[::20]))
+
+
 def test_the_slow_component_is_compared_and_blurred_by_one_step():
     cfg, demos = config(), walk()
-    made = scopil_rho.prepare(begun(cfg), demos, cfg, jax.random.key(0)).contrast
+    made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0)).contrast
     change = np.sqrt(np.mean((np.asarray(demos.next_obs) - np.asarray(demos.obs)) ** 2, axis=0))
     deviation = np.asarray(demos.next_obs).std(0)
     assert np.asarray(made.scale)[1] == 0
@@ -122,7 +160,7 @@ def test_the_slow_component_is_compared_and_blurred_by_one_step():
 
 def test_features_by_number():
     cfg = config(features=(1,), blur=2.0)
-    made = scopil_rho.prepare(begun(cfg), walk(), cfg, jax.random.key(0)).contrast
+    made = scopil_rho.prepare(begun(cfg), given(walk()), cfg, jax.random.key(0)).contrast
     assert np.asarray(made.scale)[0] == 0
     assert np.asarray(made.scale)[1] > 0
     assert float(made.blur[1]) == pytest.approx(
@@ -134,7 +172,7 @@ def test_a_component_that_never_changes_is_left_out():
     still = walk()
     still = still._replace(obs=still.obs.at[:, 0].set(1.0), next_obs=still.next_obs.at[:, 0].set(1.0))
     cfg = config()
-    made = scopil_rho.prepare(begun(cfg), still, cfg, jax.random.key(0)).contrast
+    made = scopil_rho.prepare(begun(cfg), given(still), cfg, jax.random.key(0)).contrast
     assert np.asarray(made.scale).tolist()[0] == 0
     assert np.isfinite(np.asarray(made.blur)).all()
 
@@ -169,7 +207,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     cfg = config(
         multiplier_init=0.0, multiplier_lr=0.0, log_alpha_init=float(np.log(alpha)), alpha_lr=0.0,
         contrast_lr=0.0, quantile=1 - share, occupancy_init=0.0, occupancy_lr=2e-3, occupancy_share=1.0,
-        learning_rate=3e-3, batch_size=20, demo_batch_size=20, contrast_batch_size=20,
+        learning_rate=3e-3, num_envs=8, batch_size=20, demo_batch_size=20, contrast_batch_size=20,
     )  # fmt: skip
     spaces = Spaces(2, DiscreteHead(2))
 
@@ -188,10 +226,11 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     def step(number: Any, state: Any) -> Any:
         k_act, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(1), number))
         newest = world(scopil_rho.policy(state).act(jnp.zeros((8, 2)), k_act))
-        given = Data(replay=world(rows % 2), newest=newest, demo_batch=demos)
+        given = Data(replay=world(rows % 2), newest=newest, demo_batch=demos, demo_starts=STARTS)
         return scopil_rho.update(state, given, cfg, k_learn)[0]
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
+    state = state._replace(own=comparable.begin_with(state.own, demos.next_obs, jnp.float32(jnp.inf)))
     run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
     state = run(state)
     pi: Any = scopil_rho.policy(state).distribution(jnp.zeros((1, 2)))

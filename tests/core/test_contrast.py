@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from compiling import OPTIMISED
 from reference import contrast_numpy as ref
 from scopil.core import contrast
 
-OBS, WIDTH, FOLDS, DEMOS, OWN = 3, 6, 4, 12, 20
+OBS, WIDTH, FOLDS, DEMOS, ANYWHERE = 3, 6, 4, 12, 5
 
 
 def made(real: Any = jnp.float32) -> contrast.Contrast:
@@ -43,29 +44,31 @@ def follow(real: Any, tolerance: float) -> None:
     ours, theirs, step = made(real), twin(made(real)), jax.jit(contrast.contrast_step)
     for number in range(3):
         rng = np.random.default_rng(number)
-        demo, own = rng.normal(size=(DEMOS, OBS)), rng.normal(1.0, size=(OWN, OBS))
+        demo, own = rng.normal(size=(DEMOS, OBS)), rng.normal(1.0, size=(DEMOS, OBS))
+        anywhere = rng.normal(2.0, size=(ANYWHERE, OBS))
         fold = rng.integers(FOLDS - 1, size=DEMOS)  # of the last fold nothing is held out
-        noise = np.asarray(jax.random.normal(jax.random.key(number), (OBS, 2 * DEMOS), real), np.float64).T
-        ours, out = step(
+        drawn = jax.random.normal(jax.random.key(number), (OBS, 2 * DEMOS + ANYWHERE), real)
+        noise = np.split(np.asarray(drawn, np.float64).T, [DEMOS, 2 * DEMOS])
+        ours = step(
             ours,
             jnp.asarray(demo, real),
             jnp.asarray(fold),
             jnp.asarray(own, real),
+            jnp.asarray(anywhere, real),
             0.9,
             0.02,
             jax.random.key(number),
         )
-        loss, demo_cost = theirs.step(demo, fold, own, noise, 0.9, 0.02)
+        loss, demo_cost = theirs.step(demo, fold, own, anywhere, noise, 0.9, 0.02)
         for k in range(FOLDS):
             for got, want in zip(nets(ours)[k], theirs.nets[k]):
                 np.testing.assert_allclose(got, want, atol=tolerance, rtol=tolerance)
         np.testing.assert_allclose(ours.threshold, theirs.threshold, atol=tolerance)
-        np.testing.assert_allclose(out.cost, theirs.cost(own), atol=tolerance)
         np.testing.assert_allclose(
             contrast.cost(ours, jnp.asarray(own, real)), theirs.cost(own), atol=tolerance
         )
-        assert float(out.loss) == pytest.approx(loss, abs=tolerance)
-        assert float(out.demo_cost) == pytest.approx(demo_cost, abs=tolerance)
+        assert float(ours.loss) == pytest.approx(loss, abs=tolerance)
+        assert float(ours.demo_cost) == pytest.approx(demo_cost, abs=tolerance)
 
 
 def test_three_steps_equal_the_hand_written_ones():
@@ -86,7 +89,8 @@ def test_a_component_that_is_left_out_changes_nothing():
 
 
 def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
-    """Demonstrated N(0, 1), the learner's N(1, 1), blur ½: log ratio of N(1, 1.25) to N(0, 1.25) is (x − ½)/1.25."""
+    """Demonstrated N(0, 1), the learner's N(1, 1), blur ½: p and q are N(0, 1.25) and N(1, 1.25), and a tenth of their
+    mean is the background of both."""
     fresh = contrast.new_contrast(jax.random.key(0), 1, 16, FOLDS)
     one = jnp.ones(1)
     state = fresh._replace(scale=one, blur=0.5 * one)
@@ -96,16 +100,22 @@ def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
         k_demo, k_own, k_noise = jax.random.split(jax.random.fold_in(jax.random.key(1), number), 3)
         demo, own = jax.random.normal(k_demo, (rows, 1)), 1.0 + jax.random.normal(k_own, (rows, 1))
         rate = 3e-3 * (1.0 - number / steps)
-        return contrast.contrast_step(carry, demo, jnp.arange(rows) % FOLDS, own, 0.9, rate, k_noise)[0], None
+        fold, anywhere = jnp.arange(rows) % FOLDS, jnp.concatenate([demo[:32], own[:32]])
+        return contrast.contrast_step(carry, demo, fold, own, anywhere, 0.9, rate, k_noise), None
 
     run = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(steps))[0], compiler_options=OPTIMISED)
     state = run(state)
     x = jnp.linspace(-1.5, 2.5, 9)[None]
     got = contrast.logits(state.nets.params, x).mean(0)
-    want = (x[0] - 0.5) / 1.25
+
+    def logit(x: Any) -> Any:
+        demo, own = (norm.pdf(x, mean, 1.25**0.5) for mean in (0.0, 1.0))
+        return np.log((own + 0.05 * (demo + own)) / (demo + 0.05 * (demo + own)))
+
+    want = logit(np.asarray(x[0]))
     assert float(jnp.abs(got - want).max()) < 0.05 * float(jnp.abs(want).max()) + 0.03
-    # and τ is the 0.9 quantile of the held-out logits: (1.2816 − ½)/1.25
-    np.testing.assert_allclose(state.threshold, (1.2816 - 0.5) / 1.25, atol=0.1)
+    # and τ is the 0.9 quantile of the held-out logits
+    np.testing.assert_allclose(state.threshold, logit(norm.ppf(0.9)), atol=0.1)
 
 
 def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():

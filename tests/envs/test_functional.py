@@ -157,6 +157,16 @@ def test_cartpole_steps_in_batches(getkey):
     assert ends > 8
 
 
+def test_numbers_of_states_enter_one_hot(getkey):
+    env = compile_env("tabular/CliffWalking-v0")  # a Box of one integer from 0 to 47
+    assert env.observation_space == gym.spaces.Box(0.0, 1.0, (48,), np.float32)
+    np.testing.assert_array_equal(env.reset(getkey()).obs, np.eye(48)[36])
+    np.testing.assert_array_equal(env.flatten(np.array([36])), np.eye(48)[36])
+    np.testing.assert_array_equal(env.flatten(np.array([[36], [1]])), np.eye(48)[[36, 1]])
+    rows = np.eye(48, dtype=np.float32)[:2]
+    np.testing.assert_array_equal(env.flatten(rows), rows)
+
+
 def test_a_box_of_one_integer_is_a_discrete_action(getkey):
     """CliffWalking, as Gymnasium describes it: 12 × 4 fields, up, right, down, left, −100 and back for a fall."""
     env = compile_env("tabular/CliffWalking-v0")
@@ -165,13 +175,13 @@ def test_a_box_of_one_integer_is_a_discrete_action(getkey):
     state, seen = env.reset(getkey()), []
     for action in (0, *[1] * 11):
         state, t = env.advance(state, jnp.int32(action), getkey())
-        seen.append(int(t.next_obs[0]))
+        seen.append(int(t.next_obs.argmax()))
     state, t = env.advance(state, jnp.int32(2), getkey())
-    assert [*seen, int(t.next_obs[0])] == [24, *range(25, 36), 47]
+    assert [*seen, int(t.next_obs.argmax())] == [24, *range(25, 36), 47]
     assert t.terminated
     assert t.next_obs.dtype == jnp.float32
     state, t = env.advance(env.reset(getkey()), jnp.int32(1), getkey())  # over the edge
-    assert (int(t.next_obs[0]), float(t.reward), bool(t.terminated)) == (36, -100.0, False)
+    assert (int(t.next_obs.argmax()), float(t.reward), bool(t.terminated)) == (36, -100.0, False)
     env = compile_env(gym.make("tabular/CliffWalking-v0", max_episode_steps=7))
     state, step = env.reset_batch(getkey(), 3), jax.jit(env.step_batch)
     for i in range(8):

@@ -58,22 +58,24 @@ class Contrast:
         demo: np.ndarray,
         fold: np.ndarray,
         own: np.ndarray,
-        noise: np.ndarray,
+        anywhere: np.ndarray,
+        noise: list[np.ndarray],
         quantile: float,
         rate: float,
     ) -> tuple[float, float]:
         """One step in place; the mean loss before it and the demonstrations' held-out cost after it."""
-        n = len(demo)
-        x = np.concatenate([self.features(demo), self.features(own[:n])]) + noise * self.blur
-        is_own = np.arange(2 * n) >= n
+        n, a = len(demo), len(anywhere)
+        sides = [self.features(rows) + part * self.blur for rows, part in zip((demo, own, anywhere), noise)]
+        x = np.concatenate([*sides, sides[2]])  # states from anywhere stand on either side
+        is_own = np.repeat([False, True, False, True], [n, n, a, a])
         if not self.moments:
             zero = [[np.zeros_like(p) for p in net] for net in self.nets]
             self.moments = list(zip(zero, zero))
         self.steps += 1
         losses = []
         for k, net in enumerate(self.nets):
-            shown = np.concatenate([fold != k, np.zeros(n, bool)])
-            weight = np.where(is_own, 1.0 / n, shown / max(shown.sum(), 1))
+            shown = (fold != k) / max((fold != k).sum(), 1)
+            weight = np.concatenate([shown, np.full(n, 1 / n), np.full(2 * a, 0.1 / a)])
             loss, gradient = loss_and_gradient(net, x, weight, is_own)
             losses.append(loss)
             first, second = self.moments[k]

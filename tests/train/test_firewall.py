@@ -17,6 +17,7 @@ import scopil
 from probes import demo_steps
 from scopil.algos import registered
 from scopil.algos.scopil_rho import ALGORITHM as SCOPIL_RHO
+from scopil.demos.dataset import DemoStarts
 from scopil.envs.functional import CompiledEnv
 from scopil.studies.marble_maze import MarbleMaze
 from scopil.train.demo_data import DemoData
@@ -69,7 +70,9 @@ def trained():
     rng = np.random.default_rng(0)
     obs, action = rng.uniform(-1, 1, (64, 8)), rng.integers(9, size=64)
     steps = demo_steps(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32))
-    demos = DemoData(steps._replace(next_obs=0.9 * steps.obs, group=jnp.arange(64)), None)  # pyright: ignore[reportArgumentType]
+    steps = steps._replace(next_obs=0.9 * steps.obs, group=jnp.arange(64))
+    starts = DemoStarts(steps.obs[::16], jnp.arange(4))
+    demos = DemoData(steps, None, starts)  # pyright: ignore[reportArgumentType]
     sizes = {"batch_size": 32, "demo_batch_size": 32, "contrast_batch_size": 16, "replay_size": 4000}
     cfg = SCOPIL_RHO.config(
         hidden=(8,), from_cloning=False, slack_from_demos=False, contrast_width=4, **sizes

@@ -17,13 +17,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.demos.dataset import DemoTransitions
+from scopil.demos.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
 Metrics = dict[str, Float[Array, ""]]
-Part = Literal["replay", "newest", "rollout", "demo_batch", "demos", "demo_episodes", "play", "true_cost"]
+Part = Literal[
+    "replay", "newest", "rollout", "demo_batch", "demos", "demo_starts", "demo_episodes", "play", "true_cost"
+]
 
 
 class PaddedEpisodes(NamedTuple):
@@ -51,6 +53,7 @@ class Data(NamedTuple):
     rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
     demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
     demos: DemoTransitions | None = None  # all demonstrated steps
+    demo_starts: DemoStarts | None = None  # where demonstrated episodes begin
     demo_episodes: PaddedEpisodes | None = None  # all demonstrated episodes
     # (policy, key, count) → so many whole episodes of a sampled policy from fresh starts
     play: Callable[[Policy, PRNGKey, int], PaddedEpisodes] | None = None
@@ -78,8 +81,9 @@ class Algorithm:
     policy: Callable[[Any], Policy]
     wants: frozenset[Part]
     budget: int = 1_000_000  # environment steps of a full run
-    # (state, demos, cfg, key) → state, once before the first step: what can be learned from demonstrations alone.
-    prepare: Callable[[Any, DemoTransitions, Any, PRNGKey], Any] | None = None
+    # (state, data, cfg, key) → state, once before the first step: what can be learned from `data.demos` and
+    # `data.demo_starts` alone.
+    prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
     # Whether the replay begins with the demonstrated steps, from the config; None: never.
     replay_demos: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
@@ -105,7 +109,8 @@ class Algorithm:
 
     @property
     def needs_demos(self) -> bool:
-        return self.prepare is not None or not self.wants.isdisjoint({"demo_batch", "demos", "demo_episodes"})
+        asked = any(part.startswith("demo") for part in self.wants)
+        return asked or self.prepare is not None
 
     @property
     def steps_environment(self) -> bool:

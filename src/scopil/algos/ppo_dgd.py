@@ -22,7 +22,6 @@ from scopil.core.gaussian import Resolved, SquashedGaussian
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
 from scopil.core.nets import MLP
-from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
 
@@ -54,8 +53,10 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
 
 
-def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """δ from the data, as SCOPIL's."""
+    demos = data.demos
+    assert demos is not None
     if not cfg.slack_from_demos:
         return state
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)

@@ -27,7 +27,6 @@ from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
 from scopil.core.nets import MLP
 from scopil.core.normalise import RunningStats, update_stats
-from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
 
@@ -112,8 +111,10 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(*sac.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
 
 
-def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
+    demos = data.demos
+    assert demos is not None
     if not cfg.slack_from_demos and not cfg.from_cloning:
         return state
     k_clone, k_soft = jax.random.split(key)

@@ -13,13 +13,16 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import sac, scopil
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.core import contrast, duals
+from scopil.core import comparable, contrast, duals
+from scopil.core.comparable import Comparable
 from scopil.core.contrast import Contrast
+from scopil.core.indices import uniform_indices
 from scopil.demos.dataset import FOLDS, DemoTransitions
 from scopil.errors import ConfigError
 from scopil.policy import Policy
@@ -65,7 +68,7 @@ class Config(scopil.Config):
         default=0.9, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
     )
     contrast_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
-    contrast_lr: float = setting(default=1e-3, about="η of the classifiers (Adam).", low=0)
+    contrast_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)
     contrast_batch_size: int = setting(
         default=128, about="States of either kind per step of the classifiers.", low=1
     )
@@ -80,6 +83,7 @@ class Config(scopil.Config):
 class State(NamedTuple):
     scopil: scopil.State
     contrast: Contrast
+    own: Comparable  # the learner's states that the demonstrations are compared with
     occupancy: Float[Array, ""]  # μ
 
 
@@ -93,19 +97,24 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(
         scopil.init(k_scopil, spaces, cfg),
         contrast.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
+        comparable.empty(spaces.obs_dim, cfg.num_envs),
         jnp.asarray(cfg.occupancy_init, jnp.float32),
     )
 
 
 SLOW = 1.5  # components that change at most so many times as fast as the slowest one are compared
+LEARN_EVERY = 4  # gradient steps; the classifiers are small and learn from the same states for long
 
 
-def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> State:
+def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """Units, features and blur of the contrast; and what SCOPIL prepares.
 
     What one step changes is how, which actions say; what carries over is where. So σ is the typical change of a step,
     and of the components only the slowest enter, measured by that change over their deviation.
     """
+    demos, starts = data.demos, data.demo_starts
+    assert demos is not None
+    assert starts is not None
     mean, deviation = demos.next_obs.mean(0), demos.next_obs.std(0)
     change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
@@ -117,44 +126,55 @@ def prepare(state: State, demos: DemoTransitions, cfg: Config, key: PRNGKey) -> 
     settled = state.contrast._replace(
         mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
     )
-    return State(scopil.prepare(state.scopil, demos, cfg, key), settled, state.occupancy)
+    reach = comparable.reach_of(contrast.features(settled, starts.obs).T, starts.group)
+    own = comparable.begin_with(state.own, demos.next_obs, reach)
+    return State(scopil.prepare(state.scopil, data, cfg, key), settled, own, state.occupancy)
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    k_contrast, k_scopil = jax.random.split(key)
-    batch, demo, newest = data.replay, data.demo_batch, data.newest
+    k_own, k_pick, k_contrast, k_scopil = jax.random.split(key, 4)
+    batch, demo, newest, starts = data.replay, data.demo_batch, data.newest, data.demo_starts
     assert batch is not None
     assert demo is not None
     assert newest is not None
+    assert starts is not None
+
+    # what the learner did in episodes that begin as demonstrated ones do
+    begun, first = (contrast.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
+    own = comparable.offer(state.own, newest, begun, first, k_own)
 
     # f_k, τ_k
-    n = cfg.contrast_batch_size
-    learned, strange = contrast.contrast_step(
-        state.contrast,
-        demo.next_obs[:n],
-        demo.group[:n] % FOLDS,
-        batch.next_obs,
-        cfg.quantile,
-        cfg.contrast_lr,
-        k_contrast,
-    )
+    def learn(old: Contrast) -> Contrast:
+        n = cfg.contrast_batch_size
+        (index,) = uniform_indices(k_pick, (n, own.kept))
+        shown, fold = demo.next_obs[:n], demo.group[:n] % FOLDS
+        anywhere = batch.next_obs[: -(-n // 4)]
+        return contrast.contrast_step(
+            old, shown, fold, own.states[index], anywhere, cfg.quantile, cfg.contrast_lr, k_contrast
+        )
+
+    updates = optax.tree_utils.tree_get(state.scopil.critics.opt, "count")
+    learned = jax.lax.cond(updates % LEARN_EVERY == 0, learn, lambda old: old, state.contrast)
+
     # everything else: SCOPIL on r − μ c(s')
-    mu = state.occupancy
-    charged = data._replace(replay=batch._replace(reward=batch.reward - mu * strange.cost))
+    mu, strange = state.occupancy, contrast.cost(learned, batch.next_obs)
+    charged = data._replace(replay=batch._replace(reward=batch.reward - mu * strange))
     inner, metrics = scopil.update(state.scopil, charged, cfg, k_scopil)
 
-    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊
-    own_cost = contrast.cost(learned, newest.next_obs).mean()
-    mu = duals.ascend(mu, own_cost - cfg.occupancy_share * strange.demo_cost, cfg.occupancy_lr)
+    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in comparable episodes
+    own_cost = contrast.cost(learned, newest.next_obs)
+    gap = jnp.where(own.playing, own_cost - cfg.occupancy_share * learned.demo_cost, 0.0).mean()
+    mu = duals.ascend(mu, gap, cfg.occupancy_lr)
     metrics |= {
         "occupancy/mu": mu,
-        "occupancy/cost": own_cost,
-        "occupancy/replay_cost": strange.cost.mean(),
-        "occupancy/demo_cost": strange.demo_cost,
-        "occupancy/loss": strange.loss,
+        "occupancy/cost": own_cost.mean(),
+        "occupancy/comparable": own.playing.mean(dtype=jnp.float32),
+        "occupancy/replay_cost": strange.mean(),
+        "occupancy/demo_cost": learned.demo_cost,
+        "occupancy/loss": learned.loss,
         "occupancy/threshold": learned.threshold.mean(),
     }
-    return State(inner, learned, mu), metrics
+    return State(inner, learned, own, mu), metrics
 
 
 def policy(state: State) -> Policy:
@@ -179,7 +199,7 @@ ALGORITHM = Algorithm(
     init=init,
     update=update,
     policy=policy,
-    wants=frozenset({"replay", "newest", "demo_batch"}),
+    wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,
     learned_cost=learned_cost,

@@ -2,11 +2,13 @@
 
 Each of K classifiers f_k is trained without one quarter of the demonstrations, on states blurred by Gaussian noise:
 
-    f_k  → log ρ_B(x) / ρ_E(x)        of the blurred densities; high where only the learner goes
+    f_k  → log (ρ_B + ε ρ_A)/(ρ_E + ε ρ_A)   of the blurred densities; high where only the learner goes
     τ_k    the q-quantile of f_k over the demonstrations it has not seen
     c(s) = mean_k clip(f_k(s) − τ_k, 0, 1)
 
-so that a demonstrated state that was not shown costs something in at most a share 1 − q of cases, by construction.
+so that a demonstrated state that was not shown costs something in at most a share 1 − q of cases, by construction. B
+are states that can be compared with the demonstrations (core/comparable.py), A states from anywhere: where neither the
+demonstrations nor B has been, nothing is said, and f is 0.
 docs/algorithms/scopil_rho.md derives it.
 """
 
@@ -43,6 +45,8 @@ class Contrast(NamedTuple):
     mean: Float[Array, " D"]  # of demonstrated states
     scale: Float[Array, " D"]  # one over their deviation; 0 for components that are left out
     blur: Float[Array, " D"]  # deviation of the noise, in the demonstrations' deviations
+    demo_cost: Float[Array, ""]  # E_D[c], each demonstrated state by the classifier that has not seen it
+    loss: Float[Array, ""]  # of the last step
 
 
 def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast:
@@ -58,8 +62,10 @@ def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast
         uniform(k[4], (folds, 1, width), width),
         uniform(k[5], (folds, 1), width),
     )
-    blank = jnp.zeros(obs_dim, jnp.float32)
-    return Contrast(trainable(nets), jnp.zeros(folds, jnp.float32), blank, blank, blank)
+    blank, nothing = jnp.zeros(obs_dim, jnp.float32), jnp.float32(0.0)
+    return Contrast(
+        trainable(nets), jnp.zeros(folds, jnp.float32), blank, blank, blank, demo_cost=nothing, loss=nothing
+    )
 
 
 def logits(nets: Classifiers, x: Float[Array, "D B"]) -> Float[Array, "K B"]:
@@ -110,43 +116,38 @@ def familiarity(
     return jnp.where(known[:, None], shares, 0.0).sum(0) / jnp.maximum(known.sum(), 1)
 
 
-class Contrasted(NamedTuple):
-    """What one step of the classifiers gives beside them."""
-
-    cost: Float[Array, " B"]  # of the learner's states
-    demo_cost: Float[Array, ""]  # mean over demonstrations, each by the classifier that has not seen it
-    loss: Float[Array, ""]
+BACKGROUND = 0.1  # ε: what both sides have of states from anywhere
 
 
 def contrast_step(
     contrast: Contrast,
     demo_obs: Float[Array, "M D"],
     fold: Int[Array, " M"],
-    own_obs: Float[Array, "B D"],
+    own_obs: Float[Array, "M D"],
+    any_obs: Float[Array, "A D"],
     quantile: Scalar,
     rate: Scalar,
     key: PRNGKey,
-) -> tuple[Contrast, Contrasted]:
-    """One gradient step of every classifier, then one step of every threshold. The learner's first M states are
-    contrasted; all get a cost."""
+) -> Contrast:
+    """One gradient step of every classifier, then one step of every threshold."""
     n = len(demo_obs)
     held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
-    demo, own = features(contrast, demo_obs), features(contrast, own_obs)
-    sharp = jnp.concatenate([demo, own[:, :n]], axis=1)
+    sharp = features(contrast, jnp.concatenate([demo_obs, own_obs, any_obs]))
     blurred = sharp + contrast.blur[:, None] * jax.random.normal(key, sharp.shape)
 
     def loss(nets: Classifiers):
-        """E_E softplus(f) + E_B softplus(−f): least at f = log ρ_B/ρ_E"""
+        """E_E softplus(f) + E_B softplus(−f) + ε E_A [softplus(f) + softplus(−f)]"""
         f = logits(nets, blurred)
-        each = _mean(jax.nn.softplus(f[:, :n]), ~held_out) + jax.nn.softplus(-f[:, n:]).mean(1)
+        demo, own, anywhere = f[:, :n], f[:, n : 2 * n], f[:, 2 * n :]
+        each = _mean(jax.nn.softplus(demo), ~held_out) + jax.nn.softplus(-own).mean(1)
+        each = each + BACKGROUND * (jax.nn.softplus(anywhere) + jax.nn.softplus(-anywhere)).mean(1)
         return each.sum(), each.mean()
 
     nets, _, value = gradient_step(contrast.nets, loss, rate)
-    f = logits(nets.params, jnp.concatenate([demo, own], axis=1))
-    threshold = pinball_step(contrast.threshold, f[:, :n], held_out, quantile)
-    c = excess(f, threshold)
-    demo_cost = _mean(c[:, :n], held_out).mean()
-    return contrast._replace(nets=nets, threshold=threshold), Contrasted(c[:, n:].mean(0), demo_cost, value)
+    f = logits(nets.params, sharp[:, :n])
+    threshold = pinball_step(contrast.threshold, f, held_out, quantile)
+    demo_cost = _mean(excess(f, threshold), held_out).mean()
+    return contrast._replace(nets=nets, threshold=threshold, demo_cost=demo_cost, loss=value)
 
 
 THRESHOLD_RATE = 0.01

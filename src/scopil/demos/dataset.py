@@ -51,6 +51,13 @@ class DemoTransitions(NamedTuple):
     group: Any = None  # a number; steps of one group are held out together when something is cross-validated
 
 
+class DemoStarts(NamedTuple):
+    """Where demonstrated episodes begin, one row each."""
+
+    obs: Any
+    group: Any  # equal starts have equal numbers
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Demonstrations:
     """Episodes with their observation and action spaces. Immutable: every change makes a new, newly checked object."""
@@ -169,12 +176,14 @@ class Demonstrations:
             group=_frozen(self._groups()),
         )
 
+    def first_states(self) -> DemoStarts:
+        first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
+        return DemoStarts(first, np.unique(first, axis=0, return_inverse=True)[1].reshape(-1))
+
     def _groups(self) -> np.ndarray:
         """One number a step. Episodes that begin at the same observation form a group: one of them tells what the other
         does. With few starts every episode is a group, and with few episodes every quarter of one."""
-        lengths = [len(e) for e in self.episodes]
-        first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
-        starts = np.unique(first, axis=0, return_inverse=True)[1].reshape(-1)
+        lengths, starts = [len(e) for e in self.episodes], self.first_states().group
         if starts.max() + 1 >= FOLDS:
             return np.repeat(starts, lengths)
         if len(self) >= FOLDS:

@@ -49,7 +49,12 @@ class CompiledEnv(BatchEnv):
         self._params = () if self.params is None else (self.params,)  # a FuncEnv without params may take none
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
-        self.observation_space = env.observation_space
+        self.observation_space, self.state_numbers = (
+            env.observation_space,
+            _state_numbers(env.observation_space),
+        )
+        if self.state_numbers is not None:
+            self.observation_space = gym.spaces.Box(0.0, 1.0, (int(self.state_numbers.n),), np.float32)
 
     def env_action(self, action: Array) -> Array:
         """A learner's action in the form that the environment takes."""
@@ -67,7 +72,11 @@ class CompiledEnv(BatchEnv):
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
 
     def _observe(self, inner: Any, key: PRNGKey) -> Array:
-        return jnp.asarray(self.env.observation(inner, key, *self._params), jnp.float32)
+        obs = jnp.asarray(self.env.observation(inner, key, *self._params))
+        if self.state_numbers is not None:
+            first, count = int(self.state_numbers.start), int(self.state_numbers.n)
+            return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
+        return obs.astype(jnp.float32)
 
     def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of one environment, without autoreset."""
@@ -121,7 +130,14 @@ class CompiledEnv(BatchEnv):
         return False
 
     def flatten(self, observation: Any) -> np.ndarray:
-        return np.asarray(observation, np.float32)
+        """State numbers become one-hot rows; rows stay as they are."""
+        rows, wanted = np.asarray(observation), self.observation_space.shape
+        if self.state_numbers is None or rows.shape[-1:] == wanted:
+            return rows.astype(np.float32)
+        shape = self.env.observation_space.shape or ()
+        batch = rows.shape[: rows.ndim - len(shape)]
+        numbers = rows.reshape(batch).astype(np.int64) - int(self.state_numbers.start)
+        return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
 
     def as_taken(self, action: Any) -> Any:
         known = self.env.action_space
@@ -158,6 +174,15 @@ class CompiledEnv(BatchEnv):
         ended = transition.terminated | transition.truncated
         state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
         return state, transition, after
+
+
+MOST_STATES = 10_000  # more numbers than that are a quantity rather than states
+
+
+def _state_numbers(space: gym.Space) -> gym.spaces.Discrete | None:
+    """Observations that number states, as a Discrete space. They enter one-hot: state 7 is not between 6 and 8."""
+    numbers = discrete_if_integer_box(space)
+    return numbers if isinstance(numbers, gym.spaces.Discrete) and numbers.n <= MOST_STATES else None
 
 
 def _shaped_like(new: Array, old: Array) -> Array:

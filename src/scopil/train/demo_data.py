@@ -8,15 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
-from scopil.demos.dataset import Demonstrations, DemoTransitions
+from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions
 from scopil.envs.base import BatchEnv
+from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
+from scopil.envs.host_vector import discrete_if_integer_box
 from scopil.errors import DatasetError
 
 
 class DemoData(NamedTuple):
     transitions: DemoTransitions
     episodes: PaddedEpisodes
+    starts: DemoStarts
 
 
 def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
@@ -35,13 +38,14 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
             )
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
-    return DemoData(_transitions(demos, env), _padded(demos, env))
+    starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
+    return DemoData(_transitions(demos, env), _padded(demos, env), starts)
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     """Observations as the environment gave them become the flat rows that learners see."""
     if not isinstance(env, HostEnv):
-        return demos
+        return _one_hot(demos, env) if isinstance(env, CompiledEnv) else demos
     found, raw = demos.observation_space, env.flat.raw
     same = (
         type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape
@@ -51,6 +55,14 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     episodes = tuple(
         replace(e, observations=np.stack([env.flat.row(obs) for obs in e.observations])) for e in demos
     )
+    return replace(demos, episodes=episodes, observation_space=env.observation_space)
+
+
+def _one_hot(demos: Demonstrations, env: CompiledEnv) -> Demonstrations:
+    found, want = discrete_if_integer_box(demos.observation_space), env.state_numbers
+    if want is None or not isinstance(found, gym.spaces.Discrete) or not _inside(found, want):
+        return demos
+    episodes = tuple(replace(e, observations=env.flatten(e.observations)) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
 
 

@@ -115,7 +115,8 @@ class Loop:
         if self.algorithm.prepare is not None:
             assert self.demos is not None
             k_prepare = jax.random.fold_in(k_learner, 1)
-            learner = self.algorithm.prepare(learner, self.demos.transitions, cfg, k_prepare)
+            shown = Data(demos=self.demos.transitions, demo_starts=self.demos.starts)
+            learner = self.algorithm.prepare(learner, shown, cfg, k_prepare)
         return TrainState(
             learner=learner,
             env=self.env.reset_batch(k_env, num_envs) if stepped else None,
@@ -293,6 +294,7 @@ class Loop:
                 data = data._replace(demo_batch=batch)
             data = data._replace(
                 demos=self.demos.transitions if self._wants("demos") else None,
+                demo_starts=self.demos.starts if self._wants("demo_starts") else None,
                 demo_episodes=self.demos.episodes if self._wants("demo_episodes") else None,
             )
         return data._replace(play=self.play) if self._wants("play") else data

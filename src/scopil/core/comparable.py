@@ -1,0 +1,76 @@
+"""Like with like: of a learner's states, those of episodes that begin where demonstrated ones begin.
+
+A demonstrator who starts on one side of a room says little about the other side; states that other starts lead to are
+no evidence against the learner. An episode is comparable when its start is as near to a demonstrated one as most of
+these are to their nearest neighbour. Its states are kept by reservoir sampling: each of them, old or new, is there with
+the same probability, so that what it was like to break a rule is not forgotten.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.core.indices import uniform_indices
+from scopil.types import PRNGKey, Transition
+
+CAPACITY = 20_000
+WITHIN = 0.9  # the share of demonstrated starts whose nearest neighbour is within reach
+
+
+class Comparable(NamedTuple):
+    """States of comparable episodes, and what tells which episode is one."""
+
+    states: Float[Array, "C D"]
+    offered: Int[Array, ""]  # states ever offered
+    reach: Float[Array, ""]
+    playing: Bool[Array, " N"]  # whether the episode being played is comparable
+    over: Bool[Array, " N"]  # whether an episode begins with the next step
+
+    @property
+    def kept(self) -> Int[Array, ""]:
+        return jnp.minimum(self.offered, len(self.states))
+
+
+def empty(obs_dim: int, num_envs: int) -> Comparable:
+    return Comparable(
+        jnp.zeros((CAPACITY, obs_dim), jnp.float32),
+        jnp.int32(0),
+        jnp.float32(0.0),
+        jnp.zeros(num_envs, bool),
+        jnp.ones(num_envs, bool),
+    )
+
+
+def begin_with(own: Comparable, states: Float[Array, "M D"], reach: Float[Array, ""]) -> Comparable:
+    """The first states are the demonstrated ones: a learner that has done nothing differs in nothing."""
+    rows = states[:CAPACITY]
+    kept = jax.lax.dynamic_update_slice(own.states, rows, (0, 0))
+    return own._replace(states=kept, offered=jnp.int32(len(rows)), reach=reach)
+
+
+def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Array, ""]:
+    """How far demonstrated starts are from their nearest neighbour, most of them. With a single start there is nothing
+    to compare: every episode is comparable."""
+    apart = jnp.where(group[:, None] == group[None], jnp.inf, _distances(starts, starts))
+    reach = jnp.quantile(apart.min(1), WITHIN, method="higher")
+    return jnp.asarray(reach, jnp.float32)
+
+
+def offer(
+    own: Comparable, newest: Transition, begun: Float[Array, "N F"], starts: Float[Array, "S F"], key: PRNGKey
+) -> Comparable:
+    """Takes in one step of every environment; `begun` are the features of the states that it was made in."""
+    near = _distances(begun, starts).min(1) <= own.reach
+    playing = jnp.where(own.over, near, own.playing)
+    number = own.offered + jnp.cumsum(playing) - playing  # of each comparable state, from 0
+    (drawn,) = uniform_indices(key, (len(playing), own.offered + 1))
+    place = jnp.where(number < CAPACITY, number, drawn)  # a place that does not exist: not kept
+    states = own.states.at[jnp.where(playing, place, CAPACITY)].set(newest.next_obs, mode="drop")
+    over = newest.terminated | newest.truncated
+    return Comparable(states, own.offered + playing.sum(), own.reach, playing, over)
+
+
+def _distances(a: Float[Array, "N F"], b: Float[Array, "S F"]) -> Float[Array, "N S"]:
+    return jnp.sqrt(((a[:, None] - b[None]) ** 2).sum(-1))
