@@ -3,6 +3,7 @@
 from typing import Any
 
 import gymnasium as gym
+import jax.export
 import numpy as np
 import pytest
 
@@ -61,3 +62,24 @@ def test_unfamiliar_states_are_flagged_and_handed_over(agent):
 def test_a_bad_share_is_refused(agent):
     with pytest.raises(ConfigError, match="below = 2"), registered_toy(toy(False), "test/W-v0") as env_id:
         scopil.Watch(gym.make(env_id), agent, 2.0)
+
+
+def test_evaluations_say_how_many_states_were_unfamiliar(agent):
+    played = agent.watched(agent.play(episodes=3))
+    shares = [(agent.familiarity(e.observations) < 0.1).mean() for e in played]
+    assert agent.evaluate(episodes=3)["unfamiliar"] == pytest.approx(np.mean(shares))
+    assert "unfamiliar" not in scopil.SAC(toy(continuous=False)).evaluate(episodes=1)
+
+
+def test_exported_with_the_policy(agent, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    obs = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
+    file = agent.policy.to_onnx(tmp_path / "policy.onnx", monitor=agent.monitor())
+    noise = np.zeros((1, agent.policy.head.num_actions), np.float32)
+    (got,) = ort.InferenceSession(file).run(["familiarity"], {"obs": obs, "noise": noise})
+    np.testing.assert_allclose(got, agent.familiarity(obs), atol=1e-6)
+    program = jax.export.deserialize(
+        bytearray(agent.policy.to_jax(tmp_path / "policy.jaxexport", monitor=agent.monitor()).read_bytes())
+    )
+    got = program.call(obs, np.zeros((7, noise.shape[1]), np.float32))["familiarity"]
+    np.testing.assert_allclose(got, agent.familiarity(obs), atol=1e-6)

@@ -9,8 +9,8 @@ agent.save("policy.safetensors");  agent = scopil.load("policy.safetensors")
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -37,6 +37,8 @@ from scopil.algos import (
 )
 from scopil.algos.base import Algorithm, head_for, spaces_of
 from scopil.config import build, checked_seed, settings
+from scopil.core import contrast
+from scopil.core.contrast import Monitor
 from scopil.core.heads import DiscreteHead, Head
 from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
@@ -57,6 +59,7 @@ from scopil.train.trainer import Trainer, TrainStatus
 from scopil.treefile import as_tree, branch, read_arrays
 
 Callback = Callable[[TrainStatus], bool | None]
+_familiarity = jax.jit(contrast.familiarity)
 
 
 class Agent:
@@ -95,7 +98,7 @@ class Agent:
             None  # a learner that is not in the trainer: loaded, or saved from a failure
         )
         self._numpy: NumpyPolicy | None = None
-        self._familiar: Callable[[Any], Any] | None = None
+        self._monitor: Monitor | None = None
         self._rng = np.random.default_rng(self.seed)
 
     @cached_property
@@ -159,7 +162,7 @@ class Agent:
         self._outside = None
 
         def observe(status: TrainStatus) -> bool | None:
-            self._numpy = self._familiar = None  # of a policy that is out of date
+            self._numpy = self._monitor = None  # of a policy that is out of date
             return callback(status)
 
         try:
@@ -172,7 +175,7 @@ class Agent:
                 self._outside = _Outside(lambda new: kept, steps)
             raise
         finally:
-            self._numpy = self._familiar = None
+            self._numpy = self._monitor = None
         return self
 
     def _advance(self, until: int, progress_bar: bool, observe: Callback) -> None:
@@ -220,19 +223,20 @@ class Agent:
 
         For agents that learn it (SCOPIL-ρ), with their demonstrations.
         """
-        if self.algorithm.familiarity is None or self.demos is None:
-            learns = self.algorithm.familiarity is not None
+        if (monitor := self.monitor()) is None:
+            learns = self.algorithm.monitor is not None
             missing = "its demonstrations" if learns else "an algorithm that learns it: scopil.SCOPILRho"
             raise ConfigError(f"{self.algorithm.title} cannot tell how familiar a state is; want {missing}.")
-        if self._familiar is None:
-            steps, state, ask = (
-                demo_data(self.demos, self.env).transitions,
-                self.state,
-                self.algorithm.familiarity,
-            )
-            self._familiar = jax.jit(lambda obs: ask(state, steps, obs))
         obs = self._rows(observation)
-        return np.asarray(self._familiar(jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
+        return np.asarray(_familiarity(monitor, jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
+
+    def monitor(self) -> Monitor | None:
+        """What tells how familiar a state is, for `policy.to_onnx`; None for agents that cannot tell."""
+        if self.algorithm.monitor is None or self.demos is None:
+            return None
+        if self._monitor is None:
+            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
+        return self._monitor
 
     def play(
         self,
@@ -273,7 +277,17 @@ class Agent:
         """The means over episodes of reward, steps, violations (of each rule too) and what else the environment
         measures. The arguments are those of `play`."""
         played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
-        return average(measure_all(played, self.env))
+        return average(measure_all(self.watched(played), self.env))
+
+    def watched(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Episodes with the familiarity of their states in `info`, where the agent can tell it."""
+        if self.monitor() is None:
+            return list(episodes)
+        shares = np.split(
+            self.familiarity(np.concatenate([e.observations for e in episodes])),
+            np.cumsum([len(e.observations) for e in episodes])[:-1],
+        )
+        return [replace(e, info=e.info | {"familiarity": share}) for e, share in zip(episodes, shares)]
 
     def save(self, path: str | Path) -> None:
         """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
@@ -390,6 +404,15 @@ def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dic
         policy, note = read_policy(path if run is None else run.policy_file)
     kept = {"algorithm": "algorithm", "env": "env_id", "seed": "seed", "env_steps": "env_steps"}
     return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}
+
+
+def monitor_of(path: str | Path, *, trust_env: bool = False) -> Monitor | None:
+    """What tells how familiar a state is, of a run folder whose algorithm learns it; None of others."""
+    if not Path(path).is_dir() or Run.open(Path(path)).spec.algorithm.monitor is None:
+        return None
+    agent = load(path, trust_env=trust_env)
+    agent.env.close()
+    return agent.monitor()
 
 
 class _Named(Agent):

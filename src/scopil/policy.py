@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from scopil.core.contrast import Monitor
 from scopil.core.distributions import Categorical
 from scopil.core.gaussian import SquashedGaussian
 from scopil.core.heads import BoxHead, DiscreteHead, Head
@@ -53,17 +54,22 @@ class Policy(eqx.Module):
         """One call of `in_numpy`; keep that function where there are many."""
         return self.in_numpy()(np.asarray(obs, np.float32), rng)
 
-    def to_onnx(self, path: str | Path, note: dict[str, str] | None = None) -> Path:
-        """Write the policy as an ONNX graph (docs/deploy.md). `note` becomes the graph's metadata."""
+    def to_onnx(
+        self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
+    ) -> Path:
+        """Write the policy as an ONNX graph (docs/deploy.md). `note` becomes the graph's metadata; with a monitor
+        (`agent.monitor()`) `familiarity` is one more output."""
         from scopil.export import export_onnx
 
-        return export_onnx(self, path, note)
+        return export_onnx(self, path, note, monitor)
 
-    def to_jax(self, path: str | Path, note: dict[str, str] | None = None) -> Path:
+    def to_jax(
+        self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
+    ) -> Path:
         """Write the policy as a `jax.export` program (docs/deploy.md), with `note` in the description beside it."""
         from scopil.export import export_jax
 
-        return export_jax(self, path, note)
+        return export_jax(self, path, note, monitor)
 
     def save(self, path: str | Path, note: dict[str, Any] | None = None) -> None:
         """Write the policy alone."""

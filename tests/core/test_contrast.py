@@ -142,7 +142,8 @@ def test_familiarity_is_the_share_of_held_out_states_that_look_as_strange():
     theirs = twin(state)
     shown, asked = theirs.logits(demo), theirs.logits(obs)
     want = np.mean([[(shown[k, fold == k] >= f).mean() for f in asked[k]] for k in range(FOLDS - 1)], axis=0)
-    got = contrast.familiarity(state, jnp.asarray(demo), jnp.asarray(fold), jnp.asarray(obs))
+    told = contrast.monitor(state, jnp.asarray(demo), jnp.asarray(fold))
+    got = contrast.familiarity(told, jnp.asarray(obs))
     np.testing.assert_allclose(got, want, atol=1e-6)
     assert 0 < want.min() < want.max() <= 1
 
@@ -152,7 +153,8 @@ def test_familiarity_is_calibrated_on_states_that_were_not_shown():
     state, rng = made(), np.random.default_rng(6)
     demo, more = (rng.normal(size=(4_000, OBS)).astype(np.float32) for _ in range(2))
     fold = jnp.arange(4_000) % FOLDS
-    got = np.asarray(contrast.familiarity(state, jnp.asarray(demo), fold, jnp.asarray(more)))
+    told = contrast.monitor(state, jnp.asarray(demo), fold)
+    got = np.asarray(contrast.familiarity(told, jnp.asarray(more)))
     for p in (0.25, 0.5, 0.75):
         single = [
             np.asarray((shares < p).mean()) for shares in single_shares(state, demo, np.asarray(fold), more)

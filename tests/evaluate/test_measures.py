@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scopil.demos.dataset import Episode
-from scopil.evaluate.measures import average, label, mean_and_std, measure
+from scopil.evaluate.measures import average, label, mean_and_std, measure, warning
 from scopil.studies.marble_maze.paths import measures as of_marble_maze
 
 
@@ -83,3 +83,16 @@ def test_headings_are_full_names():
         "Violations",
         "Hull contact",
     ]
+
+
+def test_how_well_familiarity_warns():
+    """Four lawful states and two that break a rule; of the eight pairs one is in the wrong order and one is a tie."""
+    costs, familiar = np.array([0, 0, 0, 0, 1, 1]), np.array([0.9, 0.5, 0.3, 0.05, 0.05, 0.4])
+    info = {"cost": costs, "familiarity": familiar}
+    episode = Episode(observations=np.zeros((6, 1)), actions=np.zeros(5), info=info)
+    got = warning([episode])
+    # 0.05 is below three lawful ones and ties with one; 0.4 is below two
+    assert got["auc"] == pytest.approx((3.5 + 2) / 8)
+    assert (got["flagged, breaking a rule"], got["flagged, lawful"], got["precision"]) == (0.5, 0.25, 0.5)
+    assert measure(episode)["unfamiliar"] == pytest.approx(2 / 6)
+    assert warning([Episode(observations=np.zeros((6, 1)), actions=np.zeros(5), info={"cost": costs})]) == {}

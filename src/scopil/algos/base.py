@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from scopil.core.contrast import Monitor
 from scopil.core.heads import BoxHead, DiscreteHead, Head
 from scopil.demos.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
@@ -90,8 +91,8 @@ class Algorithm:
     restart_every: Callable[[Any], int] | None = None
     # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
-    # (state, demos, observations) → in [0, 1], how familiar from the demonstrations each observation is.
-    familiarity: Callable[[Any, DemoTransitions, Array], Array] | None = None
+    # (state, demos) → what tells how familiar a state is from the demonstrations.
+    monitor: Callable[[Any, DemoTransitions], Monitor] | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):

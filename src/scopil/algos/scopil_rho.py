@@ -186,9 +186,9 @@ def learned_cost(state: State, obs: Array, action: Array) -> Array:
     return contrast.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
 
 
-def familiarity(state: State, demos: DemoTransitions, obs: Array) -> Array:
-    """The share of held-out demonstrated states that look at least as strange."""
-    return contrast.familiarity(state.contrast, demos.next_obs, demos.group % FOLDS, obs)
+def monitor(state: State, demos: DemoTransitions) -> contrast.Monitor:
+    """What tells how familiar a state is from the demonstrations."""
+    return contrast.monitor(state.contrast, demos.next_obs, demos.group % FOLDS)
 
 
 ALGORITHM = Algorithm(
@@ -203,5 +203,5 @@ ALGORITHM = Algorithm(
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,
     learned_cost=learned_cost,
-    familiarity=familiarity,
+    monitor=monitor,
 )

@@ -11,8 +11,8 @@ from rich.console import Console
 from scopil.agents import Agent, load
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.evaluate.episodes import player
-from scopil.evaluate.measures import average, measure_all
-from scopil.evaluate.rules import Rules, load_rules
+from scopil.evaluate.measures import UNFAMILIAR, average, measure_all, warning
+from scopil.evaluate.rules import Rules, load_rules, with_rules
 from scopil.evaluate.starts import demos_for, starts_from
 from scopil.files import write_atomically
 from scopil.report.measure_tables import per_episode, print_measures
@@ -46,13 +46,19 @@ def evaluate(
     agent: Agent = load(run, env, trust_env=trust_env)
     first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
     played = player(agent.env, policy)(agent.policy, first, jax.random.key(seed))
-    measures = measure_all(played, agent.env, counted)
+    judged = agent.watched(played if counted is None else with_rules(played, counted, agent.env))
+    measures, warned = measure_all(judged, agent.env), warning(judged)
     agent.env.close()
     mean = average(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
     console = Console()
     print_measures(rows | {name: mean}, console=console)
+    if warned:
+        console.print(
+            f"familiarity below {UNFAMILIAR:g}: {warned['flagged, breaking a rule']:.0%} of the states that break a "
+            f"rule, {warned['flagged, lawful']:.1%} of the others (AUC {warned['auc']:.3f})"
+        )
     where = starts if starts in ("unseen", "demonstrated") else Path(starts).stem
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{where}-{policy}.json"
     result = {
@@ -61,6 +67,7 @@ def evaluate(
         "starts": starts,
         "seed": seed,
         "mean": mean,
+        "familiarity": warned,
         "episodes": measures,
     }
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from scopil.agents import policy_of
+from scopil.agents import monitor_of, policy_of
 from scopil.cli.options import TrustEnv, call, option
 from scopil.errors import ConfigError
 
@@ -26,7 +26,8 @@ def export(
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
     policy, note = policy_of(run, trust_env=trust_env)
+    monitor = monitor_of(run, trust_env=trust_env)
     for write, path in ((policy.to_onnx, onnx), (policy.to_jax, jax)):
         if path is not None:
-            written = write(path, note)
+            written = write(path, note, monitor)
             print(f"written: {written} ({written.stat().st_size:,} bytes)")

@@ -98,22 +98,31 @@ def cost(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
     return excess(logits(contrast.nets.params, features(contrast, obs)), contrast.threshold).mean(0)
 
 
-def familiarity(
-    contrast: Contrast, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"], obs: Float[Array, "B D"]
-) -> Float[Array, " B"]:
+class Monitor(NamedTuple):
+    """What tells how familiar a state is, apart from training."""
+
+    contrast: Contrast
+    shown: Float[
+        Array, "K M"
+    ]  # f_k of the demonstrated states that k has not seen, ascending; −∞ for the others
+    count: Int[Array, " K"]  # how many these are
+
+
+def monitor(contrast: Contrast, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"]) -> Monitor:
+    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
+    f = logits(contrast.nets.params, features(contrast, demo_obs))
+    return Monitor(contrast, jnp.sort(jnp.where(held_out, f, -jnp.inf), axis=1), held_out.sum(1))
+
+
+def familiarity(monitor: Monitor, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
     """The share of demonstrated states that look at least as strange as this one, in [0, 1]: for every classifier over
     the demonstrations it has not seen, then the mean over the classifiers."""
-    shown = logits(contrast.nets.params, features(contrast, demo_obs))
-    asked = logits(contrast.nets.params, features(contrast, obs))
-    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
-
-    def stranger(shown: Array, held_out: Array, asked: Array) -> Array:
-        ordered = jnp.sort(jnp.where(held_out, shown, -jnp.inf))
-        return (len(ordered) - jnp.searchsorted(ordered, asked)) / jnp.maximum(held_out.sum(), 1)
-
-    shares = jax.vmap(stranger)(shown, held_out, asked)
-    known = held_out.any(1)
-    return jnp.where(known[:, None], shares, 0.0).sum(0) / jnp.maximum(known.sum(), 1)
+    asked = logits(monitor.contrast.nets.params, features(monitor.contrast, obs))
+    rows = monitor.shown.shape[1]
+    stranger = rows - jax.vmap(jnp.searchsorted)(monitor.shown, asked)
+    known = monitor.count > 0
+    shares = jnp.where(known[:, None], stranger / jnp.maximum(monitor.count, 1)[:, None], 0.0)
+    return shares.sum(0) / jnp.maximum(known.sum(), 1)
 
 
 BACKGROUND = 0.1  # ε: what both sides have of states from anywhere

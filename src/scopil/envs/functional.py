@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from scopil.envs.base import BatchEnv, EnvState, Offer
 from scopil.envs.naming import split_options
-from scopil.envs.numbered import joint_sizes, numbered, split, split_in_jax
+from scopil.envs.numbered import joint_sizes, numbered, split, split_in_jax, state_numbers
 from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import findable, is_file_name, load_module, load_object, split_name
@@ -51,7 +51,7 @@ class CompiledEnv(BatchEnv):
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
         self.observation_space, self.state_numbers = (
             env.observation_space,
-            _state_numbers(env.observation_space),
+            state_numbers(env.observation_space),
         )
         if self.state_numbers is not None:
             self.observation_space = gym.spaces.Box(0.0, 1.0, (int(self.state_numbers.n),), np.float32)
@@ -174,15 +174,6 @@ class CompiledEnv(BatchEnv):
         ended = transition.terminated | transition.truncated
         state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
         return state, transition, after
-
-
-MOST_STATES = 10_000  # more numbers than that are a quantity rather than states
-
-
-def _state_numbers(space: gym.Space) -> gym.spaces.Discrete | None:
-    """Observations that number states, as a Discrete space. They enter one-hot: state 7 is not between 6 and 8."""
-    numbers = discrete_if_integer_box(space)
-    return numbers if isinstance(numbers, gym.spaces.Discrete) and numbers.n <= MOST_STATES else None
 
 
 def _shaped_like(new: Array, old: Array) -> Array:

@@ -64,3 +64,16 @@ def split_in_jax(number: Array, space: gym.Space) -> Array:
     assert sizes is not None
     parts = jnp.stack(jnp.unravel_index(number, sizes), axis=-1) + first
     return parts.reshape(space.shape)
+
+
+MOST_STATES = 10_000  # more numbers than that are a quantity rather than states
+
+
+def state_numbers(observation: gym.Space) -> gym.spaces.Discrete | None:
+    """Observations that number states, as a Discrete space. They enter one-hot: state 7 is not between 6 and 8."""
+    if not isinstance(observation, gym.spaces.Box):
+        return observation if isinstance(observation, gym.spaces.Discrete) else None
+    if np.dtype(observation.dtype).kind not in "iu" or observation.low.size != 1:
+        return None
+    low, high = int(observation.low.item()), int(observation.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low) if high - low < MOST_STATES else None

@@ -6,6 +6,7 @@ violations                (visited state, rule) pairs with a cost above 0, the i
 violations/<rule>         the same for one rule
 frequency, frequency/…    violations / steps of that episode
 avoidable                 violations without those of the initial state, which no policy can avoid
+unfamiliar                share of states less familiar than nine of ten demonstrated ones, where that is known
 
 An environment that reports no cost has no violations, and one with a method `measures(episode)` adds its own.
 """
@@ -21,6 +22,7 @@ from scopil.evaluate.offers import Measuring, measuring
 from scopil.evaluate.rules import with_rules
 
 Measures = dict[str, float]
+UNFAMILIAR = 0.1
 
 
 def measure(episode: Episode, further: Measuring | None = None) -> Measures:
@@ -36,6 +38,8 @@ def measure(episode: Episode, further: Measuring | None = None) -> Measures:
         out["violations"] = float(sum(np.sum(v) for v in broken))
         out["frequency"] = out["violations"] / steps
         out["avoidable"] = float(sum(np.sum(v[1:]) for v in broken))
+    if (familiar := episode.info.get("familiarity")) is not None:
+        out["unfamiliar"] = float(np.mean(familiar < UNFAMILIAR))
     for rule, v in rules.items():
         out[f"violations/{rule}"] = float(np.sum(v))
         out[f"frequency/{rule}"] = float(np.sum(v)) / steps
@@ -61,6 +65,29 @@ def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
     names = dict.fromkeys(name for run in runs for name in run)
     values = {name: [run.get(name, 0.0) for run in runs] for name in names}
     return {name: (float(np.mean(v)), float(np.std(v))) for name, v in values.items()}
+
+
+def warning(episodes: Sequence[Episode]) -> Measures:
+    """How well familiarity tells broken rules: over all states, the probability that one that breaks a rule is less
+    familiar than one that does not (`auc`), the share of either kind that is called unfamiliar, and the share of
+    unfamiliar states that break a rule (`precision`). Empty where familiarity or costs are not known, or one kind is
+    missing."""
+    known = [e for e in episodes if "familiarity" in e.info and "cost" in e.info]
+    if not known:
+        return {}
+    strange = -np.concatenate([e.info["familiarity"] for e in known])
+    broken = np.concatenate([e.info["cost"] > 0 for e in known])
+    if broken.all() or not broken.any():
+        return {}
+    flagged = strange > -UNFAMILIAR
+    below = np.searchsorted(np.sort(strange[~broken]), strange[broken], "left")
+    upto = np.searchsorted(np.sort(strange[~broken]), strange[broken], "right")
+    return {
+        "auc": float((below + upto).mean() / 2 / (~broken).sum()),
+        "flagged, breaking a rule": float(flagged[broken].mean()),
+        "flagged, lawful": float(flagged[~broken].mean()),
+        "precision": float(broken[flagged].mean()) if flagged.any() else float("nan"),
+    }
 
 
 _LABELS = {

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from scopil._version import __version__
+from scopil.core.contrast import Monitor
 from scopil.core.heads import Head
 from scopil.core.nets import GaussianNet, Network
 from scopil.errors import ConfigError
 from scopil.policy import Policy
 
 
-def outputs(head: Head) -> tuple[str, ...]:
-    return ("action", "sampled_action", *(("mean", "std") if head.continuous else ("logits",)))
+def outputs(head: Head, monitor: Monitor | None) -> tuple[str, ...]:
+    policy = ("action", "sampled_action", *(("mean", "std") if head.continuous else ("logits",)))
+    return policy if monitor is None else (*policy, "familiarity")
 
 
 def obs_dim(network: Network) -> int:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
+from scopil.core.contrast import Monitor, familiarity
 from scopil.core.gaussian import SquashedGaussian
 from scopil.core.heads import DiscreteHead
 from scopil.export.interface import checked_path, description, obs_dim, outputs
@@ -17,18 +18,20 @@ from scopil.policy import Policy
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
-def export_jax(policy: Policy, path: str | Path, note: dict[str, str] | None = None) -> Path:
+def export_jax(
+    policy: Policy, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
+) -> Path:
     """Write a policy as a `jax.export` artefact for CPUs, GPUs and TPUs, for any batch size, and beside it
     `<path>.json`, which describes it. Returns the path. See docs/deploy.md."""
     path = checked_path(path, ".jaxexport")
     (batch,) = export.symbolic_shape("batch")
     widths = (obs_dim(policy.network), policy.head.num_actions)
     inputs = [jax.ShapeDtypeStruct((batch, n), jnp.float32) for n in widths]
-    exported = export.export(jax.jit(_program(policy)), platforms=PLATFORMS)(*inputs)
+    exported = export.export(jax.jit(_program(policy, monitor)), platforms=PLATFORMS)(*inputs)
     about: dict[str, Any] = dict(description(policy, note))
     about |= {
         "inputs": ["obs", "noise"],
-        "outputs": list(outputs(policy.head)),
+        "outputs": list(outputs(policy.head, monitor)),
         "platforms": list(exported.platforms),
         "jax_version": jax.__version__,
         "calling_convention": exported.calling_convention_version,
@@ -38,10 +41,13 @@ def export_jax(policy: Policy, path: str | Path, note: dict[str, str] | None = N
     return path
 
 
-def _program(policy: Policy) -> Any:
+def _program(policy: Policy, monitor: Monitor | None) -> Any:
     head = policy.head
 
     def scopil_policy(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+        return act(obs, noise) | ({} if monitor is None else {"familiarity": familiarity(monitor, obs)})
+
+    def act(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
         pi = policy.distribution(obs)
         if isinstance(pi, SquashedGaussian):
             actions = {"action": head.to_env(pi.mode()), "sampled_action": head.to_env(pi.at(noise)[0])}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scopil.core import normalise
+from scopil.core.contrast import Monitor
 from scopil.core.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
 from scopil.core.heads import BoxHead, DiscreteHead
 from scopil.core.nets import GaussianNet
@@ -23,7 +24,9 @@ ABOUT = (
 )
 
 
-def export_onnx(policy: Policy, path: str | Path, note: dict[str, str] | None = None) -> Path:
+def export_onnx(
+    policy: Policy, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
+) -> Path:
     """Write a policy as ONNX and return the path. Needs `pip install "scopil[onnx]"`; reading the file needs an ONNX
     runtime and nothing of ours. See docs/deploy.md."""
     path = checked_path(path, ".onnx")
@@ -34,7 +37,9 @@ def export_onnx(policy: Policy, path: str | Path, note: dict[str, str] | None = 
         _discrete(graph, policy.head, network_output)
     else:
         _continuous(graph, policy.head, network_output)
-    model = graph.model(policy, description(policy, note))
+    if monitor is not None:
+        _familiarity(graph, monitor)
+    model = graph.model(policy, outputs(policy.head, monitor), description(policy, note))
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString(deterministic=True))
     return path
@@ -56,19 +61,15 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def model(self, policy: Policy, about: dict[str, str]) -> Any:
+    def model(self, policy: Policy, names: tuple[str, ...], about: dict[str, str]) -> Any:
         helper, types = self.onnx.helper, self.onnx.TensorProto
         width, numbered = policy.head.num_actions, not policy.head.continuous
-        names = outputs(policy.head)
-        rows = {key: ["batch", width] for key in names}
+        rows, kind = {key: ["batch", width] for key in names}, dict.fromkeys(names, types.FLOAT)
         if numbered:
             rows |= {"action": ["batch"], "sampled_action": ["batch"]}
-        given = [
-            helper.make_tensor_value_info(
-                key, types.INT64 if numbered and key != "logits" else types.FLOAT, rows[key]
-            )
-            for key in names
-        ]
+            kind |= {"action": types.INT64, "sampled_action": types.INT64}
+        rows["familiarity"] = ["batch"]
+        given = [helper.make_tensor_value_info(key, kind[key], rows[key]) for key in names]
         inputs = [
             helper.make_tensor_value_info("obs", types.FLOAT, ["batch", obs_dim(policy.network)]),
             helper.make_tensor_value_info("noise", types.FLOAT, ["noise_batch", width]),
@@ -139,6 +140,34 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
     for u, out in (("mean", "action"), (noisy, "sampled_action")):
         inside = graph.node("Add", graph.node("Mul", graph.node("Tanh", u), half), centre)
         graph.node("Min", graph.node("Max", inside, low), high, out=out)  # never a rounding error outside
+
+
+def _familiarity(graph: _Graph, monitor: Monitor) -> None:
+    """The share of demonstrated states that look at least as strange, as `contrast.familiarity` has it."""
+    contrast, nets = monitor.contrast, monitor.contrast.nets.params
+    x = graph.node("Sub", "obs", graph.constant("demo_mean", contrast.mean))
+    x = graph.node("Mul", x, graph.constant("demo_scale", contrast.scale))
+    known = [k for k, count in enumerate(np.asarray(monitor.count)) if count]
+    width, shares = nets.b2.shape[1], []
+    for k in known:
+        rows = slice(k * width, (k + 1) * width)
+        layers = ((nets.w1[rows], nets.b1[rows]), (nets.w2[k], nets.b2[k]), (nets.w3[k], nets.b3[k]))
+        h = x
+        for i, (weight, bias) in enumerate(layers):
+            names = (
+                graph.constant(f"contrast_{k}_weight_{i}", weight),
+                graph.constant(f"contrast_{k}_bias_{i}", bias),
+            )
+            h = graph.node("Gemm", h, *names, transB=1)
+            h = graph.node("Relu", h) if i < 2 else h
+        shown = np.asarray(monitor.shown[k])[-int(monitor.count[k]) :]
+        stranger = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)
+        counted = graph.node("Cast", stranger, to=graph.onnx.TensorProto.FLOAT)
+        shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
+    total = graph.node("Sum", *shares)
+    graph.node(
+        "Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity"
+    )
 
 
 def _clip(graph: _Graph, x: str, name: str, low: float, high: float) -> str:

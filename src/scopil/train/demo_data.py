@@ -12,7 +12,7 @@ from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
-from scopil.envs.host_vector import discrete_if_integer_box
+from scopil.envs.numbered import state_numbers
 from scopil.errors import DatasetError
 
 
@@ -59,8 +59,8 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
 
 
 def _one_hot(demos: Demonstrations, env: CompiledEnv) -> Demonstrations:
-    found, want = discrete_if_integer_box(demos.observation_space), env.state_numbers
-    if want is None or not isinstance(found, gym.spaces.Discrete) or not _inside(found, want):
+    found, want = state_numbers(demos.observation_space), env.state_numbers
+    if found is None or want is None or not _inside(found, want):
         return demos
     episodes = tuple(replace(e, observations=env.flatten(e.observations)) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
