@@ -36,6 +36,7 @@ BEFORE_THE_WALL = {
     "evaluate": "counts violations of played episodes",
     "report": "draws them, and costs that an algorithm has learned",
     "cli": "prints them",
+    "studio": "shows them",
     "demos/recorder.py": "shows a person at the keyboard the rules that were broken",
     # algorithms with a cost of their own, or the oracles
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",

@@ -102,10 +102,8 @@ class Monitor(NamedTuple):
     """What tells how familiar a state is, apart from training."""
 
     contrast: Contrast
-    shown: Float[
-        Array, "K M"
-    ]  # f_k of the demonstrated states that k has not seen, ascending; −∞ for the others
-    count: Int[Array, " K"]  # how many these are
+    shown: Float[Array, "K M"]  # f_k of demonstrated states that k has not seen, ascending; −∞ of others
+    known: Int[Array, " K"]  # how many these are
 
 
 def monitor(contrast: Contrast, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"]) -> Monitor:
@@ -120,9 +118,9 @@ def familiarity(monitor: Monitor, obs: Float[Array, "B D"]) -> Float[Array, " B"
     asked = logits(monitor.contrast.nets.params, features(monitor.contrast, obs))
     rows = monitor.shown.shape[1]
     stranger = rows - jax.vmap(jnp.searchsorted)(monitor.shown, asked)
-    known = monitor.count > 0
-    shares = jnp.where(known[:, None], stranger / jnp.maximum(monitor.count, 1)[:, None], 0.0)
-    return shares.sum(0) / jnp.maximum(known.sum(), 1)
+    some = monitor.known > 0
+    shares = jnp.where(some[:, None], stranger / jnp.maximum(monitor.known, 1)[:, None], 0.0)
+    return shares.sum(0) / jnp.maximum(some.sum(), 1)
 
 
 BACKGROUND = 0.1  # ε: what both sides have of states from anywhere

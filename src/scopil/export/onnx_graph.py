@@ -147,7 +147,7 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
     contrast, nets = monitor.contrast, monitor.contrast.nets.params
     x = graph.node("Sub", "obs", graph.constant("demo_mean", contrast.mean))
     x = graph.node("Mul", x, graph.constant("demo_scale", contrast.scale))
-    known = [k for k, count in enumerate(np.asarray(monitor.count)) if count]
+    known = [k for k, count in enumerate(np.asarray(monitor.known)) if count]
     width, shares = nets.b2.shape[1], []
     for k in known:
         rows = slice(k * width, (k + 1) * width)
@@ -160,7 +160,7 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
             )
             h = graph.node("Gemm", h, *names, transB=1)
             h = graph.node("Relu", h) if i < 2 else h
-        shown = np.asarray(monitor.shown[k])[-int(monitor.count[k]) :]
+        shown = np.asarray(monitor.shown[k])[-int(monitor.known[k]) :]
         stranger = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)
         counted = graph.node("Cast", stranger, to=graph.onnx.TensorProto.FLOAT)
         shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
