@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scopil.policy import Policy
     from scopil.report.episode_pictures import save_episodes
     from scopil.report.measure_tables import markdown_table, print_measures
+    from scopil.studies.base import Study
     from scopil.studies.marble_maze import (
         Circle,
         HorizontalLine,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from scopil.studies.marble_maze.own_tray import demonstrate_tray
     from scopil.studies.running import run_study
     from scopil.train.run import Run, RunSpec
+    from scopil.train.sinks import WandbCallback
     from scopil.train.trainer import TrainStatus
     from scopil.watch import Watch
 
@@ -83,8 +85,10 @@ __all__ = [
     "SEiC",
     "ScopilError",
     "Spaces",
+    "Study",
     "TrainStatus",
     "VerticalLine",
+    "WandbCallback",
     "Watch",
     "average",
     "demonstrate_tray",
@@ -117,8 +121,10 @@ _HOMES = {
     "report.measure_tables": "markdown_table print_measures",
     "studies.marble_maze": "Circle HorizontalLine MarbleMaze MarbleParams Rectangle VerticalLine",
     "studies.marble_maze.own_tray": "demonstrate_tray",
+    "studies.base": "Study",
     "studies.running": "run_study",
     "train.run": "Run RunSpec",
+    "train.sinks": "WandbCallback",
     "train.trainer": "TrainStatus",
     "watch": "Watch",
 }

@@ -48,7 +48,7 @@ from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.envs.trust import id_in_file
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
-from scopil.evaluate.episodes import player
+from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import with_rules
 from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
@@ -252,7 +252,8 @@ class Agent:
         Args:
             starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", a file of starts, or an
                 array of them.
-            episodes: how many; default: 40 unseen ones, or one from each demonstrated start.
+            episodes: how many; default: 40 unseen ones, or one from each demonstrated start. Starts that are fewer are
+                played again and again, but by a greedy policy only where that gives other episodes.
             deterministic: take the likeliest action instead of a sampled one.
             seed: of sampled actions, and of the unseen starts.
             rules: rules to count violations by, in place of what the environment reports: a function of (obs, action,
@@ -260,9 +261,8 @@ class Agent:
         """
         demos = self.demos if self.demos is not None else where.demos_for(self.env_id)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
-        played = player(self.env, "greedy" if deterministic else "sampled")(
-            self.policy, first, jax.random.key(seed)
-        )
+        mode = "greedy" if deterministic else "sampled"
+        played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed))
         return played if rules is None else with_rules(played, rules, self.env)
 
     def evaluate(

@@ -146,6 +146,27 @@ def test_bad_input_is_one_line(argv, message, run, capsys):
     assert err.count("\n") == 1
 
 
+def test_evaluations_are_named_after_their_settings(run, tmp_path, monkeypatch):
+    (tmp_path / "my_rules.py").write_text("def low(obs, action, next_obs): return next_obs[1] < 0\n")
+    monkeypatch.chdir(tmp_path)
+    for argv in (
+        ["--episodes", "3"],
+        ["--episodes", "3", "--seed", "2"],
+        ["--episodes", "3", "--rules", "my_rules.py"],
+    ):
+        assert main(["evaluate", str(run), *argv]) == 0
+    found = {file.name for file in run.glob("evaluation-*-3-episodes*.json")}
+    assert found == {f"evaluation-unseen-greedy-3-episodes{end}.json" for end in ("", "-seed-2", "-my_rules")}
+
+
+def test_a_greedy_policy_plays_no_start_twice(run, tmp_path, capsys):
+    argv = ["--starts", "demonstrated", "--episodes", "7", "--out", str(tmp_path / "e.json")]
+    assert main(["evaluate", str(run), *argv]) == 0
+    assert "each of the 3 starts is played once" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "e.json").read_text())["episodes"]) == 3
+    assert len(load(run).play("demonstrated", 7, deterministic=False)) == 7
+
+
 def test_no_run(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err

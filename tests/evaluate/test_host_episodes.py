@@ -176,3 +176,10 @@ def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
         episodes = player(open_env(gym.make(name)), "greedy")(policy, seeds, jax.random.key(0))
     assert all((len(e), e.truncated) == (7, True) for e in episodes)
     assert LIMIT != 7
+
+
+def test_the_seed_moves_the_starts_of_a_python_environment():
+    first, again, other = (unseen_starts(HostEnv(Walk()), 5, seed) for seed in (0, 0, 1))
+    assert isinstance(first, Seeds)
+    np.testing.assert_array_equal(first.seeds, again.seeds)  # type: ignore[union-attr]
+    assert not set(first.seeds) & set(other.seeds)  # type: ignore[union-attr]

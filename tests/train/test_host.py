@@ -1,5 +1,8 @@
 """Runs on environments in plain Python: repeatable, resumable, and whole after whatever the environment does."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -151,6 +154,85 @@ def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     assert main(["train", "--resume", str(run.folder)]) == 0  # 200 steps are left; it breaks after 500
     assert "begin anew" in " ".join(capsys.readouterr().out.split())
     assert Run.open(run.folder).finished
+
+
+def test_a_slow_environment_stops_in_the_middle_of_a_stretch(walk_id, tmp_path, monkeypatch):
+    monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)  # a look after every block
+    run = Run.create(tmp_path / "run", spec(walk_id))
+    seen = []
+    assert not run.train(between=lambda steps: seen.append(steps) or steps >= 250)
+    assert seen[-1] == 250
+    assert [row["env_steps"] for row in run.metrics.rows()] == [200]
+    assert [int(f.stem) for f in run.checkpoints.files()] == [200, 250]
+    with pytest.warns(UserWarning, match="begin anew"):
+        assert Run.open(run.folder).train()
+    assert [row["env_steps"] for row in run.metrics.rows()] == [200, 400, 600]
+
+
+def test_pieces_together_are_the_stretch(walk_id, tmp_path, monkeypatch):
+    whole, pieces = (Run.create(tmp_path / name, spec(walk_id, seed=8)) for name in ("whole", "pieces"))
+    monkeypatch.setattr("scopil.train.trainer.PIECE", 1e9)
+    assert whole.train()
+    monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)
+    assert pieces.train()
+    for name in ("policy.safetensors", "metrics.jsonl"):
+        assert (whole.folder / name).read_bytes() == (pieces.folder / name).read_bytes()
+
+
+def test_an_evaluation_stops_where_it_is_asked_to(walk_id, tmp_path):
+    run, looks = Run.create(tmp_path / "run", spec(walk_id, eval_every=200)), []
+
+    def between(steps: int) -> bool:
+        """Asked in the middle of the first evaluation: no other call has these steps twice."""
+        looks.append(steps)
+        return looks.count(200) > 1
+
+    assert not run.train(lambda status: True, between)
+    (row,) = run.metrics.rows()
+    assert row["env_steps"] == 200
+    assert not [key for key in row if key.startswith("eval/")]
+    assert [int(f.stem) for f in run.checkpoints.files()] == [200]
+    assert not run.best_file.exists()
+
+
+SLOW = """
+import time, gymnasium as gym, numpy as np
+
+class Slow(gym.Env):
+    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.02)
+        self.clock += 1
+        return np.zeros(1, np.float32), 0.0, False, self.clock == 20, {}
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_answered_before_the_stretch_ends(tmp_path):
+    """5 000 steps of this environment take two minutes."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    argv = ["train", "sac", "--env", "slow.py:Slow", "--out", "run", "--hidden", "8", "--batch-size", "32"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()  # the first plain line: a piece is done
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=600)
+    assert child.returncode == 130
+    stopped = int(out.rpartition("stopped at step ")[2].split(",")[0])
+    assert 0 < stopped < 4000
+    assert [int(f.stem) for f in (tmp_path / "run" / "checkpoints").iterdir()] == [stopped]
 
 
 def test_a_fault_before_the_first_checkpoint(walk_id, tmp_path):

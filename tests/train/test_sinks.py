@@ -4,12 +4,15 @@ import builtins
 import json
 import math
 import struct
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from scopil.errors import CheckpointError
-from scopil.train.sinks import JsonLines, tensorboard
+from scopil.errors import CheckpointError, ConfigError
+from scopil.train.sinks import JsonLines, WandbCallback, tensorboard
+from scopil.train.trainer import TrainStatus
 
 ROWS = [{"env_steps": n, "loss": 1 / (n + 3), "return": -1e-30 * n, "eval/λ": 7.0} for n in range(0, 50, 10)]
 
@@ -108,3 +111,23 @@ def test_without_tensorboard_nothing_happens(tmp_path, monkeypatch):
 
 def test_lines_are_plain_json(lines):
     assert [json.loads(line) for line in lines.path.read_text().splitlines()] == ROWS
+
+
+def test_weights_and_biases_gets_every_row(monkeypatch):
+    """A stand-in for the package, which would want a network."""
+    began, logged, ended = [], [], []
+    run = SimpleNamespace(log=lambda row, step: logged.append((step, row)), finish=lambda: ended.append(True))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **o: began.append(o) or run))
+    callback = WandbCallback("mine", "runs/a b", {"seed": 3})
+    callback(TrainStatus(500, {"env_steps": 500, "loss": 0.5, "episode/return": math.nan}, None))
+    callback.close()
+    assert began == [
+        {"project": "mine", "name": "runs/a b", "id": "runs-a-b", "resume": "allow", "config": {"seed": 3}}
+    ]
+    assert (logged, ended) == ([(500, {"loss": 0.5})], [True])
+
+
+def test_weights_and_biases_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r'pip install "scopil\[wandb\]"'):
+        WandbCallback("mine")

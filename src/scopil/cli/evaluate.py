@@ -1,16 +1,18 @@
 """`scopil evaluate RUN`: what a policy does, per episode and on average, as a table and as JSON."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
 import tyro
 from rich.console import Console
+from rich.progress import Progress
 
 from scopil.agents import Agent, load
 from scopil.cli.options import RulesOption, TrustEnv, call, option
-from scopil.evaluate.episodes import player
+from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import UNFAMILIAR, average, measure_all, warning
 from scopil.evaluate.rules import Rules, load_rules, with_rules
 from scopil.evaluate.starts import demos_for, starts_from
@@ -39,28 +41,40 @@ def evaluate(
         str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")
     ] = None,
     trust_env: TrustEnv = False,
-    out: Annotated[Path | None, option("JSON file; default: beside the run", "FILE")] = None,
+    out: Annotated[
+        Path | None, option("JSON file; default: beside the run, named after these options", "FILE")
+    ] = None,
 ) -> None:
     """Play episodes and count violations."""
     counted = load_rules(rules) if rules is not None else _rules_of_run(run, trust_env)
     agent: Agent = load(run, env, trust_env=trust_env)
     first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
-    played = player(agent.env, policy)(agent.policy, first, jax.random.key(seed))
+    console = Console()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("playing", total=episodes)
+        played = play_distinct(
+            agent.env, policy, agent.policy, first, jax.random.key(seed), lambda n: bar.advance(task, n)
+        )
     judged = agent.watched(played if counted is None else with_rules(played, counted, agent.env))
     measures, warned = measure_all(judged, agent.env), warning(judged)
     agent.env.close()
+    if episodes is not None and len(played) < episodes:
+        console.print(f"a greedy policy repeats itself: each of the {len(played)} starts is played once")
     mean = average(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
-    console = Console()
     print_measures(rows | {name: mean}, console=console)
     if warned:
         console.print(
             f"familiarity below {UNFAMILIAR:g}: {warned['flagged, breaking a rule']:.0%} of the states that break a "
             f"rule, {warned['flagged, lawful']:.1%} of the others (AUC {warned['auc']:.3f})"
         )
-    where = starts if starts in ("unseen", "demonstrated") else Path(starts).stem
-    target = out or (run if run.is_dir() else run.parent) / f"evaluation-{where}-{policy}.json"
+    parts = [starts if starts in ("unseen", "demonstrated") else Path(starts).stem, policy]
+    parts += [] if episodes is None else [f"{episodes}-episodes"]
+    parts += [f"seed-{seed}"] if seed else []
+    parts += [] if rules is None else [Path(rules.replace(":", "-")).name.replace(".py", "")]
+    parts += [] if env is None else [re.sub(r"[^\w.=-]+", "-", env).strip("-")]
+    target = out or (run if run.is_dir() else run.parent) / f"evaluation-{'-'.join(parts)}.json"
     result = {
         "policy": policy,
         "rules": rules,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import gymnasium as gym
 import numpy as np
 import tyro
+from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
@@ -106,7 +107,7 @@ def _watch(
         raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
     env = _make_env(agent.env_id)
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
-    with Progress(transient=True) as bar:
+    with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
         shots, played = film.play(
             env,

@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from scopil.cli.options import TrustEnv, call, option
-from scopil.cli.train import Verbosity, train_run
+from scopil.cli.train import Verbosity, Wandb, train_run
 from scopil.train.run import Run
 
 
@@ -20,8 +20,9 @@ def resume(
         int | None, option("environment steps in all, to extend a run; default: its own", "N")
     ] = None,
     verbosity: Verbosity = "normal",
+    wandb: Wandb = None,
     trust_env: TrustEnv = False,
 ) -> int:
     """Go on from the newest checkpoint. A compiled environment's run ends as if it had never stopped."""
     opened = Run.open(run, trust_env=trust_env)
-    return train_run(opened if steps is None else opened.extended(steps), verbosity)
+    return train_run(opened if steps is None else opened.extended(steps), verbosity, wandb)

@@ -30,12 +30,14 @@ from scopil.evaluate import starts as where
 from scopil.report.measure_tables import print_measures
 from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
+from scopil.train.sinks import WandbCallback
 from scopil.train.trainer import TrainStatus
 
 Verbosity = Annotated[
     Literal["quiet", "normal", "full"],
     tyro.conf.arg(help="warnings only; progress; or every row of metrics", metavar="quiet|normal|full"),
 ]
+Wandb = Annotated[str | None, option("log to this project of Weights & Biases, too", "PROJECT")]
 
 
 def main(argv: list[str]) -> int:
@@ -98,6 +100,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             int | None, option("steps between rows of metrics; default: 5000, of a shorter run a tenth", "N")
         ] = None,
         verbosity: Verbosity = "normal",
+        wandb: Wandb = None,
     ) -> int:
         if steps < 1:
             raise ConfigError(f"steps = {steps}; want at least 1.", setting="steps")
@@ -113,13 +116,13 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             log_every=log_every,
             config=asdict(cfg),
         )
-        return train_run(Run.create(out, spec), verbosity)
+        return train_run(Run.create(out, spec), verbosity, wandb)
 
     train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
     return train
 
 
-def train_run(run: Run, verbosity: str = "normal") -> int:
+def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> int:
     """Train with progress on the screen, stop on a signal, and print the last evaluation."""
     console = Console(quiet=verbosity == "quiet")
     spec = run.spec
@@ -130,6 +133,7 @@ def train_run(run: Run, verbosity: str = "normal") -> int:
         return 0
     title = spec.algorithm.title
     steps = 0
+    online = None if wandb is None else WandbCallback(wandb, str(run.folder), run.note())
     progress = ProgressLines(title, spec.steps, console, every_metric=verbosity == "full")
     with progress as lines, _signals(console) as asked, _warnings(console):
 
@@ -137,6 +141,8 @@ def train_run(run: Run, verbosity: str = "normal") -> int:
             nonlocal steps
             steps = status.env_steps
             lines(status)
+            if online is not None:
+                online(status)
             return asked.is_set()
 
         def between(done: int) -> bool:
@@ -146,6 +152,8 @@ def train_run(run: Run, verbosity: str = "normal") -> int:
             return asked.is_set()
 
         finished = run.train(observe, between)
+    if online is not None:
+        online.close()
     if not finished:
         console.print(f"stopped at step {steps:,}, saved; go on with: scopil resume {run.folder}")
         return INTERRUPTED

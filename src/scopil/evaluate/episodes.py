@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -22,7 +22,14 @@ from scopil.policy import Policy
 from scopil.types import PRNGKey
 
 Mode = Literal["greedy", "sampled"]
-Play = Callable[[Policy, Any, PRNGKey], list[Episode]]  # (policy, starts, key) → episodes
+Advance = Callable[[int], None]  # called as episodes are played, with how many have ended since the last call
+
+
+@runtime_checkable
+class Play(Protocol):
+    def __call__(
+        self, policy: Policy, first: Any, key: PRNGKey, advance: Advance = lambda ended: None
+    ) -> list[Episode]: ...
 
 
 @lru_cache(maxsize=16)
@@ -50,8 +57,12 @@ class CompiledPlayer:
 
         self._env, self._episodes = env, eqx.filter_jit(episodes)
 
-    def __call__(self, policy: Policy, first: EnvState, key: PRNGKey) -> list[Episode]:
-        return by_own_rules(self._env, _unstack(self._episodes(policy, first, key)))
+    def __call__(
+        self, policy: Policy, first: EnvState, key: PRNGKey, advance: Advance = lambda ended: None
+    ) -> list[Episode]:
+        episodes = _unstack(self._episodes(policy, first, key))
+        advance(len(episodes))
+        return by_own_rules(self._env, episodes)
 
 
 class HostPlayer:
@@ -64,16 +75,18 @@ class HostPlayer:
 
         self._env, self._choose = env, eqx.filter_jit(choose)
 
-    def __call__(self, policy: Policy, first: Seeds, key: PRNGKey) -> list[Episode]:
+    def __call__(
+        self, policy: Policy, first: Seeds, key: PRNGKey, advance: Advance = lambda ended: None
+    ) -> list[Episode]:
         group = self._env.envs_to_play(len(first.seeds))
         episodes: list[Episode] = []
         for begin in range(0, len(first.seeds), group.num_envs):
             seeds = first.seeds[begin : begin + group.num_envs]
-            episodes += self._batch(group, policy, seeds, begin, key)
+            episodes += self._batch(group, policy, seeds, begin, key, advance)
         return by_own_rules(self._env, episodes)
 
     def _batch(
-        self, group: HostVector, policy: Policy, seeds: np.ndarray, begin: int, key: PRNGKey
+        self, group: HostVector, policy: Policy, seeds: np.ndarray, begin: int, key: PRNGKey, advance: Advance
     ) -> list[Episode]:
         """As many episodes as there are environments, or fewer."""
         lanes, count = group.num_envs, len(seeds)
@@ -87,10 +100,41 @@ class HostPlayer:
             for i in np.flatnonzero(alive):
                 info = group.numbers(out.infos, int(i))
                 records[i].add(given[i], float(out.reward[i]), out.next_obs[i], bool(out.terminated[i]), info)
-            obs, alive = out.obs, alive & ~(out.terminated | out.truncated)
+            still = alive & ~(out.terminated | out.truncated)
+            advance(int(alive.sum() - still.sum()))
+            obs, alive = out.obs, still
             if not alive.any():
                 break
         return [record.episode() for record in records]
+
+
+def play_distinct(
+    env: BatchEnv, mode: Mode, policy: Policy, first: Any, key: PRNGKey, advance: Advance = lambda ended: None
+) -> list[Episode]:
+    """`player(env, mode)`, but a greedy policy plays no start twice where that gives the same episode again."""
+    play = player(env, mode)
+    if mode == "sampled" or isinstance(first, Seeds):
+        return play(policy, first, key, advance)
+    distinct = _distinct(first)
+    if len(distinct) == first.steps.shape[0]:
+        return play(policy, first, key, advance)
+    index = np.array([*distinct, distinct[0]])
+    *episodes, again = play(policy, jax.tree.map(lambda leaf: leaf[index], first), key, advance)
+    one = episodes[0]
+    same = np.array_equal(one.observations, again.observations) and np.array_equal(one.actions, again.actions)
+    return episodes if same else play(policy, first, key, advance)
+
+
+def _distinct(first: EnvState) -> list[int]:
+    """The first of each kind of start."""
+    leaves = [
+        np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+        for leaf in jax.tree.leaves(first)
+    ]
+    seen: dict[bytes, int] = {}
+    for i in range(first.steps.shape[0]):
+        seen.setdefault(b"".join(leaf[i].tobytes() for leaf in leaves), i)
+    return list(seen.values())
 
 
 class Record:

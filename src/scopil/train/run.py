@@ -32,7 +32,7 @@ from scopil.config import build, checked_seed
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
-from scopil.envs.host import open_env
+from scopil.envs.host import HostEnv, open_env
 from scopil.envs.trust import id_in_file, rules_in_file
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
@@ -86,6 +86,10 @@ class RunSpec:
     def build_config(self, env: BatchEnv) -> Any:
         """The settings, with the defaults for the environment's kind of actions."""
         return build(self.algorithm.config, self.config, head_for(env.action_space).continuous)
+
+
+class _Stopped(Exception):
+    """An evaluation was asked to stop."""
 
 
 class Run:
@@ -275,7 +279,7 @@ class Run:
                 lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
             try:
                 with tensorboard(self.folder, trainer.env_steps) as board:
-                    listener = self._listener(trainer, board, observe)
+                    listener = self._listener(trainer, board, observe, between)
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state)
             except (DivergedError, EnvError) as error:
@@ -292,9 +296,10 @@ class Run:
         trainer: Trainer,
         board: Callable[[int, dict[str, Any]], None],
         observe: Callable[[TrainStatus], bool | None],
+        between: Between,
     ) -> Callable[[TrainStatus], bool | None]:
         """Evaluates, logs and saves as the stretches go by. Lines are written before the checkpoint after them."""
-        evaluate = self._evaluator(trainer.loop.env)
+        evaluate = self._evaluator(trainer.loop.env, between)
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
         before = kept[-1].get("seconds", 0.0) if kept else 0.0  # spent by earlier sittings
@@ -311,7 +316,7 @@ class Run:
             if due(self.spec.eval_every, step):
                 found = evaluate(status)
                 row |= found
-                if best is None or score(found) > best:
+                if found and (best is None or score(found) > best):
                     best = score(found)
                     note = self.note(trainer) | {"best": found}
                     save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
@@ -364,14 +369,22 @@ class Run:
         note["config"] = self.settings
         return note if trainer is None else note | {"env_steps": trainer.env_steps}
 
-    def _evaluator(self, env: BatchEnv) -> Callable[[TrainStatus], dict[str, float]]:
-        """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back."""
+    def _evaluator(self, env: BatchEnv, between: Between) -> Callable[[TrainStatus], dict[str, float]]:
+        """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back. Nothing
+        where `between` asks to stop on the way: on a slow environment they take minutes."""
         first = where.watched_starts(env, self.demos() or where.demos_for(self.spec.env))
         play, policy, rules = player(env, "greedy"), self.spec.algorithm.policy, self.rules()
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
+            def advance(ended: int) -> None:
+                if isinstance(env, HostEnv) and between(status.env_steps):
+                    raise _Stopped
+
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
-            episodes = play(policy(status.state.learner), first, key)
+            try:
+                episodes = play(policy(status.state.learner), first, key, advance)
+            except _Stopped:
+                return {}
             return {f"eval/{k}": v for k, v in average(measure_all(episodes, env, rules)).items()}
 
         return evaluate

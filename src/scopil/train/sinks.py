@@ -1,14 +1,15 @@
-"""Where metrics go: lines of JSON, and TensorBoard when it is installed."""
+"""Where metrics go: lines of JSON, TensorBoard when it is installed, and Weights & Biases where it is asked for."""
 
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scopil.errors import CheckpointError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.files import write_atomically
 
 
@@ -85,3 +86,30 @@ def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[st
         yield write
     finally:
         writer.close()
+
+
+class WandbCallback:
+    """Logs every row of metrics to Weights & Biases (extra `wandb`): a callback of `agent.learn` and of `Run.train`.
+
+    Args:
+        project: where the run is listed.
+        name: of the run there, and its id: called again with the same name it continues.
+        config: shown beside its curves.
+    """
+
+    def __init__(self, project: str, name: str | None = None, config: Mapping[str, Any] | None = None):
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ConfigError('Weights & Biases needs its package: pip install "scopil[wandb]"') from error
+        known = None if name is None else re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+        self._run = wandb.init(
+            project=project, name=name, id=known, resume="allow", config=dict(config or {})
+        )
+
+    def __call__(self, status: Any) -> None:
+        numbers = {k: v for k, v in status.metrics.items() if isinstance(v, float) and math.isfinite(v)}
+        self._run.log(numbers, step=status.env_steps)
+
+    def close(self) -> None:
+        self._run.finish()
