@@ -1,4 +1,4 @@
-"""`scopil demos`: list, show, generate, check, export and import sets of demonstrations."""
+"""`scopil demos`: list, show, generate, check, weigh, export and import sets of demonstrations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scopil.cli import demo_checks
+from scopil.cli.enough import enough
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.cli.play import setting_id
 from scopil.demos import store
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int | None:
             "show": show,
             "generate": generate,
             "check": check,
+            "enough": enough,
             "export": export,
             "import": import_,
         },

@@ -1,0 +1,74 @@
+"""How many demonstrations are enough: which parts are learned from, and what is said of the curve."""
+
+import json
+
+import numpy as np
+import pytest
+
+from scopil.cli import main
+from scopil.demos.store import load_demos
+from scopil.errors import ConfigError
+from scopil.studies import enough
+from scopil.studies.enough import Point, sentence
+
+
+def points(*shares: float) -> list[Point]:
+    return [Point(5 * 2**i, "scopil-rho", -10.0, 2 * s, s) for i, s in enumerate(shares)]
+
+
+def test_half_as_many_again_and_again():
+    assert enough.sizes_for(40) == [5, 10, 20, 40]
+    assert enough.sizes_for(7) == [7]
+
+
+def test_smaller_sets_are_parts_of_larger_ones():
+    demos = load_demos("marble-maze/simple-v1")
+    made = enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 10], 1_000, 1)
+    few, more = (kept.demos() for kept in made.settings.values())  # pyright: ignore[reportCallIssue, reportOptionalCall]
+    assert (len(few), len(more)) == (5, 10)
+    kept = {e.observations.tobytes() for e in more}
+    assert {e.observations.tobytes() for e in few} < kept
+    with pytest.raises(ConfigError, match="41 demonstrations; want 2 to 40, the number in"):
+        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 41], 1_000, 1)
+
+
+def test_a_power_law_is_continued():
+    """Half as many with twice as many demonstrations: from 16 % over 8 % and 4 % to 2 %."""
+    assert sentence(points(0.16, 0.08, 0.04)) == (
+        "With 20 demonstrations 4.0% of the episodes from unseen starts break a rule (8.0% with 10); 40 would give "
+        "about 2.0%, if it goes on like this."
+    )
+
+
+def test_a_flat_curve_says_so():
+    assert sentence(points(0.2, 0.1, 0.1, 0.1)).endswith("; more of the same kind would change little.")
+
+
+def test_without_rules_rewards_are_told():
+    bare = [p._replace(violating=None, violations=None) for p in points(0.1, 0.1)]
+    assert sentence(bare) == "No rules are known here. Reward from unseen starts: -10 with 5, -10 with 10."
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_where_it_stopped(tmp_path, capsys):
+    words = [
+        "demos",
+        "enough",
+        "marble-maze/simple-v1",
+        "--sizes",
+        "5,10",
+        "--steps",
+        "2000",
+        "--out",
+        str(tmp_path),
+    ]
+    assert not main(words)
+    first = json.loads((tmp_path / "enough.json").read_text())
+    assert [(p["demonstrations"], p["method"]) for p in first["points"]] == [
+        (5, "bc"), (5, "scopil-rho"), (10, "bc"), (10, "scopil-rho"),
+    ]  # fmt: skip
+    assert all(np.isfinite(p["violating"]) for p in first["points"])
+    assert (tmp_path / "enough.png").stat().st_size > 5_000
+    assert not main(words)  # nothing is left to train
+    assert json.loads((tmp_path / "enough.json").read_text()) == first
+    assert "With 10 demonstrations" in capsys.readouterr().out
