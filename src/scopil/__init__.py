@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from scopil.algos.base import Algorithm, Data, Spaces
     from scopil.demos.dataset import Demonstrations, Episode
+    from scopil.demos.record import record
     from scopil.demos.store import load_demos
     from scopil.envs.functional import CompiledEnv
     from scopil.envs.host import open_env
@@ -98,6 +99,7 @@ __all__ = [
     "measure_all",
     "open_env",
     "print_measures",
+    "record",
     "replay",
     "run_study",
     "save_episodes",
@@ -108,6 +110,7 @@ _HOMES = {
     "OracleSACLagrangian load",
     "algos.base": "Algorithm Data Spaces",
     "demos.dataset": "Demonstrations Episode",
+    "demos.record": "record",
     "demos.store": "load_demos",
     "envs.functional": "CompiledEnv",
     "envs.host": "open_env",

@@ -116,14 +116,13 @@ def test_a_dataset_made_by_others_is_read():
 def test_spaces_we_cannot_use_are_refused_by_name():
     inner = gym.spaces.Box(-1, 1, (1,), np.float32)
     column = np.zeros((3, 1), np.float32)
-    make_dataset("others/dict-v0", gym.spaces.Dict(x=inner), {"x": column})
-    with pytest.raises(DatasetError, match=r"others/dict-v0: observation space Dict; want Box or Discrete"):
-        from_minari("others/dict-v0")
-    make_dataset(
-        "others/multi-v0", inner, column, gym.spaces.MultiDiscrete([2, 2]), np.zeros((2, 2), np.int64)
-    )
-    with pytest.raises(DatasetError, match="action space MultiDiscrete"):
-        from_minari("others/multi-v0")
+    make_dataset("others/text-v0", gym.spaces.Text(3), ["a", "b", "c"])
+    with pytest.raises(DatasetError, match=r"others/text-v0: observation space Text.*want Box, Discrete"):
+        from_minari("others/text-v0")
+    both = gym.spaces.Tuple([gym.spaces.Discrete(2)])
+    make_dataset("others/tuple-v0", inner, column, both, (np.zeros(2, np.int64),))
+    with pytest.raises(DatasetError, match="action space Tuple"):
+        from_minari("others/tuple-v0")
 
 
 def test_values_outside_the_stated_space_are_refused():

@@ -220,9 +220,16 @@ def test_pickles_are_refused_unopened(tmp_path):
     trap = np.array([Payload(mark)], dtype=object)
     np.savez(tmp_path / "trap.npz", observations=trap, actions=trap)
     np.save(tmp_path / "trap.npy", trap, allow_pickle=True)
-    (tmp_path / "trap.pkl").write_bytes(pickle.dumps(Payload(mark)))
-    for name in ("trap.npz", "trap.npy", "trap.pkl"):
-        with pytest.raises(DatasetError, match="not a readable"):
+    for name in ("trap.pkl", "trap.x"):
+        (tmp_path / name).write_bytes(pickle.dumps(Payload(mark)))
+    for name, said in (
+        ("npz", "not a readable"),
+        ("npy", "one array"),
+        ("pkl", "never read"),
+        ("x", "not a readable"),
+    ):
+        name = f"trap.{name}"
+        with pytest.raises(DatasetError, match=said):
             load_demos(tmp_path / name)
         assert not mark.exists()
     np.savez(tmp_path / "infos.npz", observations=np.zeros((2, 1)), actions=np.zeros(1, int), infos=trap)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # importing these takes JAX's second
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
 JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
+RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # of random play, to learn how actions move the environment
 MAX_NAMED = 8  # columns to name at most
 
 
@@ -51,6 +52,7 @@ def run_checks(
     yield Check("ends", _ends(demos))
     if env_id is not None:
         yield _check_fit(demos, env_id)
+    yield from _check_alignment(demos, env_id)
     trusted = trust_env or (env_id is not None and env_id == demos.env_id)
     yield from _check_replay(demos, trusted)
     if rules is not None:
@@ -150,6 +152,55 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
     return Check("environment", f"fits {env_id}")
 
 
+def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
+    """Whether actions are stored with the observations they were taken at. Against random play in the environment that
+    is certain enough to refuse a set; without one it is a hint."""
+    from scopil.demos.alignment import Steps, likeliest_shift
+    from scopil.demos.fit_to_env import fit_to_env
+    from scopil.envs.host import open_env
+    from scopil.train.demo_data import flattened
+
+    played = None
+    if env_id is not None:
+        env = open_env(env_id)
+        try:
+            demos, played = (flattened(fit_to_env(d, env), env) for d in (demos, _random_play(env_id)))
+        except (DatasetError, EnvError):
+            return  # it does not fit, which is said above, or cannot be played at random
+        finally:
+            env.close()
+    seen = None if played is None else Steps.of(played)
+    shift = likeliest_shift(Steps.of(demos), seen, demos.action_space)
+    if shift is None:
+        yield Check("alignment", "not to be told: the actions hardly ever change from step to step")
+        return
+    judged = "random play in the environment" if played is not None else "the set itself"
+    which = f"action k{shift.lag:+d} explains the step from observation k better than action k"
+    text = f"{which} in {shift.share:.0%} of the {shift.steps} steps where they differ, by {judged}"
+    if not shift.found:
+        yield Check("alignment", text)
+        return
+    later = shift.lag > 0
+    words = "the observation that it led to" if later else "a later observation than it was taken at"
+    want = "observations[:-1] with actions[1:]" if later else "observations[1:] with actions[:-1]"
+    certain = played is not None
+    text = f"{text}: an action seems to be stored with {words}; want {want}"
+    yield Check("alignment", text, ok=not certain, warning=True)
+
+
+def _random_play(env_id: str) -> Demonstrations:
+    from scopil.demos.record import record
+    from scopil.envs.functional import make_env
+    from scopil.envs.naming import with_options
+
+    env = make_env(with_options(env_id, {"max_episode_steps": RANDOM_STEPS}))
+    env.action_space.seed(0)
+    try:
+        return record(env, lambda obs: env.action_space.sample(), RANDOM_EPISODES)
+    finally:
+        env.close()
+
+
 def replay_env(demos: Demonstrations, trust_env: bool = False):
     """The compiled environment to replay `demos` on, or None where it cannot start at a given state, or is code that
     the file names and the caller does not trust."""
@@ -165,7 +216,7 @@ def replay_env(demos: Demonstrations, trust_env: bool = False):
 
 
 def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
-    if names_code(demos.env_id) and not trust_env:
+    if demos.starts is not None and names_code(demos.env_id) and not trust_env:
         return f"{demos.env_id} names code to import; if you trust it, add --trust-env"
     return "that needs starts and an environment that can start at them"
 

@@ -1,6 +1,7 @@
 """`scopil demos`: list, show, generate, check, weigh, export and import sets of demonstrations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,11 +14,12 @@ from rich.table import Table
 
 from scopil.cli import demo_checks
 from scopil.cli.enough import enough
-from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.cli.play import setting_id
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.user_code import load_object
 
 Source = Annotated[
     tyro.conf.Positional[str],
@@ -31,6 +33,7 @@ def main(argv: list[str]) -> int | None:
         {
             "list": list_sets,
             "show": show,
+            "record": record,
             "generate": generate,
             "check": check,
             "enough": enough,
@@ -209,14 +212,47 @@ def generate(
     from scopil.studies.marble_maze import people
 
     make = people.play_set if player == "people" else planner.generate
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task(f"{setting} episodes", total=episodes)
-        demos = make(setting, seed, episodes, progress=lambda done, _: progress.update(task, completed=done))
+    with _progress(f"{setting} episodes", episodes) as shown:
+        demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
     store.write(demos, out)
     _show(demos)
     print(f"written: {out}")
+
+
+def record(
+    env: Annotated[str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")],
+    policy: Annotated[
+        str, tyro.conf.arg(help="the expert: FILE.py:FUNCTION of an observation", metavar="FILE.py:NAME")
+    ],
+    out: Out,
+    episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 50,
+    seed: Annotated[int, tyro.conf.arg(help="of the first episode", metavar="S")] = 0,
+    env_kwargs: EnvKwargs = (),
+    max_episode_steps: MaxSteps = None,
+    rules: RulesOption = None,
+) -> None:
+    """Let a scripted expert play, into a file."""
+    if episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
+    _refuse_unwritable(out)
+    expert, given = load_object(policy, "--policy my_expert.py:act"), _rules(rules)
+    from scopil.demos import record as recording  # imports JAX
+
+    name = env_name(env, env_kwargs, max_episode_steps)
+    with _progress("episodes", episodes) as shown:
+        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
+    store.write(demos, out)
+    _show(demos, rules=given, trust_env=True)  # the caller has named the environment
+    print(f"written: {out}")
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 def _refuse_unwritable(out: Path) -> None:

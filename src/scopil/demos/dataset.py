@@ -68,6 +68,9 @@ class Demonstrations:
     name: str = "demonstrations"
     env_id: str | None = None
     about: dict[str, Any] = field(default_factory=dict)  # provenance: seed, recorder, …; JSON values only
+    flattened_from: gym.Space | None = (
+        None  # the Dict or Tuple space that rows of observations were made from
+    )
 
     def __post_init__(self):
         if not self.episodes:
@@ -160,6 +163,14 @@ class Demonstrations:
         """Every episode's start, or None when one of them has none."""
         starts = [e.start for e in self.episodes]
         return None if any(s is None for s in starts) else np.stack(starts)  # type: ignore[arg-type]
+
+    def as_given(self, observation: np.ndarray) -> Any:
+        """An observation as the environment gave it: by its names, where it has some."""
+        return (
+            observation
+            if self.flattened_from is None
+            else gym.spaces.unflatten(self.flattened_from, observation)
+        )
 
     def transitions(self) -> DemoTransitions:
         """All steps of all episodes, in order."""

@@ -8,8 +8,10 @@ import numpy as np
 
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.from_arrays import READ_OFF
+from scopil.demos.named_observations import renamed
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import HostEnv, open_env
+from scopil.envs.numbered import joined, joint_sizes
 from scopil.errors import DatasetError
 
 
@@ -26,13 +28,26 @@ def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
             opened.close()
 
 
+def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
+    """Observations by name in the order, and the kinds of numbers, of the environment's own names."""
+    if demos.flattened_from is None or not isinstance(env, HostEnv) or demos.flattened_from == env.flat.raw:
+        return demos
+    episodes = tuple(
+        replace(e, observations=renamed(e.observations, demos.flattened_from, env.flat.raw, demos.name))
+        for e in demos
+    )
+    space = env.observation_space
+    return replace(demos, episodes=episodes, observation_space=space, flattened_from=env.flat.raw)  # pyright: ignore[reportArgumentType]
+
+
 def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
+    demos = by_env_names(demos, env)
     raw = env.flat.raw if isinstance(env, HostEnv) else env.observation_space
     about = {k: v for k, v in demos.about.items() if k != "spaces"}
     seen = _rows(demos, "observations", raw)
     if seen is None:
         raw, seen = env.observation_space, _rows(demos, "observations", env.observation_space)
-    done = _rows(demos, "actions", env.action_space)
+    done = _joint(demos, env) or _rows(demos, "actions", env.action_space)
     for rows, what, want in ((seen, "observation", raw), (done, "action", env.action_space)):
         if rows is None:
             found = getattr(demos, f"{what}_space")
@@ -45,6 +60,17 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     return replace(
         demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about
     )  # which checks the values
+
+
+def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
+    """Vectors of choices as the numbers that learners see; None where the environment takes no such vectors."""
+    space = env.taken_space
+    if joint_sizes(space) is None or not all(e.actions.shape[1:] == space.shape for e in demos):
+        return None
+    try:
+        return [joined(e.actions.astype(np.int64), space) for e in demos]
+    except ValueError as error:
+        raise DatasetError(f"{demos.name}: an action is not one of {space}: {error}.") from error
 
 
 def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray] | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scopil.demos.array_layouts import KNOWN, PER_EPISODE, RawEpisode, canonical_names, split_episodes
 from scopil.demos.dataset import Demonstrations, Episode, guess_space
+from scopil.demos.named_observations import by_names
 from scopil.errors import DatasetError
 
 READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
@@ -49,15 +50,16 @@ def _is_trajectory(item: Any) -> bool:
 def from_mapping(found: Mapping[str, Any], name: str, source: str) -> Demonstrations:
     """A set from arrays by name; the layouts are in docs/demonstrations.md."""
     arrays = canonical_names(found, name)
+    arrays, named = _unnamed(arrays, name)
     assumed: list[str] = []
     if unused := sorted(set(map(str, found)) - KNOWN):
         assumed.append(f"not used: {', '.join(unused)}")
-    return from_raw_episodes(split_episodes(arrays, name, assumed), name, source, assumed)
+    return from_raw_episodes(split_episodes(arrays, name, assumed), name, source, assumed, named)
 
 
 def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstrations:
     """A set from one object per episode: mappings, or anything with `obs` and `acts`, as in the `imitation` package."""
-    episodes = []
+    episodes, named = [], None
     for i, item in enumerate(items):
         where = f"{name}, episode {i}"
         if isinstance(item, Mapping):
@@ -69,10 +71,54 @@ def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstra
                 f"{where}: {type(item).__name__}; want a trajectory with `obs` and `acts`, or a dict. To give "
                 f"observations and actions separately, use a pair: (observations, actions)."
             )
-    return from_raw_episodes(episodes, name, source, [])
+        episodes[-1], named = _unnamed(episodes[-1], where, named)
+    return from_raw_episodes(episodes, name, source, [], named)
 
 
-def from_raw_episodes(raw: list[RawEpisode], name: str, source: str, assumed: list[str]) -> Demonstrations:
+def _unnamed(
+    arrays: dict[str, Any], where: str, before: gym.Space | None = None
+) -> tuple[dict[str, Any], gym.Space | None]:
+    """The same with observations by name as flat rows, and the space they make; None where they have no names."""
+    found: gym.Space | None = before
+    out = dict(arrays)
+    for key in arrays.keys() & {"observations", "next_observations"}:
+        rows = _named_rows(arrays[key], arrays["actions"], f"{where}: {key}")
+        if rows is None:
+            continue
+        out[key], space = rows
+        if found is not None and space != found:
+            raise DatasetError(
+                f"{where}: {key} of {space}, others of {found}; want the same in all episodes."
+            )
+        found = space
+    return out, found
+
+
+def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] | None:
+    """One observation after the other, or a list with one entry per episode."""
+    if isinstance(values, Mapping):
+        return by_names(values, where, lead=2 if _in_blocks(values, actions) else 1)
+    if not isinstance(values, list | tuple) or not values:
+        return None
+    one_each = isinstance(actions, list | tuple) and len(values) == len(actions) and np.ndim(actions[0]) > 0
+    if isinstance(values[0], Mapping) and not one_each:
+        return by_names(values, where)
+    each = [found for i, one in enumerate(values) if (found := by_names(one, f"{where}, episode {i}"))]
+    return ([rows for rows, _ in each], each[0][1]) if len(each) == len(values) else None
+
+
+def _in_blocks(values: Mapping[str, Any], actions: Any) -> bool:
+    """Whether each array is (episodes, steps, …)."""
+    count, *steps = np.shape(actions)[:2]
+    parts = [np.shape(value) for value in values.values()]
+    return bool(steps) and all(
+        len(part) > 1 and part[0] == count and part[1] - steps[0] in (0, 1) for part in parts
+    )
+
+
+def from_raw_episodes(
+    raw: list[RawEpisode], name: str, source: str, assumed: list[str], named: gym.Space | None = None
+) -> Demonstrations:
     """The last step of every format: fill in ends and last observations, find the spaces, check everything."""
     raw = [
         {k: v if k in PER_EPISODE else _array(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
@@ -93,7 +139,7 @@ def from_raw_episodes(raw: list[RawEpisode], name: str, source: str, assumed: li
     )
     assumed.append(f"the action space is {bounds}; that of the environment replaces it when it is known")
     about = {"source": source, "spaces": READ_OFF, "assumed": assumed}
-    return Demonstrations(episodes=episodes, name=name, about=about, **spaces)
+    return Demonstrations(episodes=episodes, name=name, about=about, flattened_from=named, **spaces)
 
 
 def _note_assumptions(raw: list[RawEpisode], assumed: list[str]) -> None:

@@ -17,6 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.named_observations import rows_of
+from scopil.envs.numbered import joined, joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
 
 _OURS = "scopil"
@@ -61,7 +63,7 @@ def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False
 
 
 def from_minari(dataset_id: str) -> Demonstrations:
-    """Any local dataset whose observations and actions are Box or Discrete."""
+    """Any local dataset whose actions are Box or Discrete, or a few joint choices; Dict observations become rows."""
     minari = _minari()
     root = minari.storage.get_dataset_path()
     if not (root / dataset_id / "data").is_dir():
@@ -81,11 +83,13 @@ def from_minari(dataset_id: str) -> Demonstrations:
         ) from error
     ours = metadata.get(_OURS, {})
     rewarded = ours.get("rewards", True)
+    seen, does = dataset.observation_space, dataset.action_space
+    plain = isinstance(seen, gym.spaces.Box | gym.spaces.Discrete)
     known_starts = all(s is not None for s in starts)
     episodes = tuple(
         Episode(
-            observations=e.observations,
-            actions=e.actions,
+            observations=e.observations if plain else rows_of(seen, e.observations, dataset_id),
+            actions=e.actions if joint_sizes(does) is None else joined(e.actions, does),
             rewards=e.rewards if rewarded else None,
             terminated=bool(np.any(e.terminations)),
             truncated=bool(np.any(e.truncations)),
@@ -96,8 +100,9 @@ def from_minari(dataset_id: str) -> Demonstrations:
     spec = dataset.spec.env_spec
     return Demonstrations(
         episodes=episodes,
-        observation_space=dataset.observation_space,
-        action_space=dataset.action_space,
+        observation_space=seen if plain else gym.spaces.flatten_space(seen),  # pyright: ignore[reportArgumentType]
+        action_space=numbered(does, dataset_id),  # pyright: ignore[reportArgumentType]
+        flattened_from=None if plain else seen,
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
         about=ours.get("about", _provenance(dataset_id, metadata)),
@@ -158,12 +163,16 @@ def _start(metadata: dict[str, Any]) -> np.ndarray | None:
 
 
 def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
-    for space, what in ((dataset.observation_space, "observation"), (dataset.action_space, "action")):
-        if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
-            raise DatasetError(
-                f"Minari dataset {dataset_id}: {what} space {type(space).__name__}; want Box or Discrete. Flatten it "
-                f"first (gymnasium.spaces.flatten)."
-            )
+    seen, does = dataset.observation_space, dataset.action_space
+    if not seen.is_np_flattenable:
+        raise DatasetError(
+            f"Minari dataset {dataset_id}: observation space {type(seen).__name__} has no fixed size; want Box, "
+            f"Discrete, or a Dict or Tuple of these."
+        )
+    if not isinstance(does, gym.spaces.Box | gym.spaces.Discrete) and joint_sizes(does) is None:
+        raise DatasetError(
+            f"Minari dataset {dataset_id}: action space {type(does).__name__}; want Box, Discrete or MultiDiscrete."
+        )
 
 
 def _provenance(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:

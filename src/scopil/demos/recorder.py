@@ -74,7 +74,7 @@ class Recorder:
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
         self._costs = [info.get("cost") if self._cost is None else 0.0]
-        self._start = _start_of(self.env, info)
+        self._start = start_of(self.env, info)
         self.terminated = self.truncated = False
         self._image: np.ndarray | None = None
 
@@ -230,7 +230,7 @@ def _check_env(env: gym.Env, drawn: bool) -> None:
         raise EnvError(f"{who} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
 
 
-def _start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
+def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
     """What `reset(options={"start": …})` takes, for compiled environments that can start at a given position."""
     compiled = getattr(env.unwrapped, "compiled", None)
     if compiled is None or compiled.offer("initial_at") is None or "position" not in info:

@@ -16,7 +16,7 @@ import numpy as np
 
 from scopil.demos.array_layouts import KNOWN, split_rows
 from scopil.demos.csv_tables import from_tables
-from scopil.demos.dataset import Demonstrations, Episode, Space
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.formats import Format, installed
 from scopil.demos.from_arrays import from_arrays, from_mapping, to_episode
 from scopil.errors import DatasetError
@@ -52,6 +52,9 @@ def _load(source: Any) -> Demonstrations:
 
 def format_of(source: str) -> Format:
     """How a source is stored: the first format that matches, ours last."""
+    for ending, advice in _REFUSED.items():
+        if source.lower().endswith(ending) and not any(one.matches(source) for one in installed()):
+            raise DatasetError(f"{source}: {advice}")
     for one in (*installed(), *_OURS):
         if one.matches(source):
             return one
@@ -59,6 +62,21 @@ def format_of(source: str) -> Format:
     raise DatasetError(
         f"no demonstrations {source!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
     )
+
+
+_ARRAYS = "np.savez('mine.npz', observations=…, actions=…)"
+_PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
+_HDF5 = (
+    f"HDF5 has no layout of its own; make a Minari dataset of it (minari:ID), or save its arrays: {_ARRAYS}."
+)
+# Kinds of files that are often brought and cannot be read, and what to do instead.
+_REFUSED = {
+    ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
+    **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), _PICKLE),
+    **dict.fromkeys((".h5", ".hdf5"), _HDF5),
+    ".json": f"a .json file is not read; save its numbers as arrays: {_ARRAYS}, or as .csv tables.",
+    ".parquet": f"a .parquet file is not read; save its columns as arrays: {_ARRAYS}, or as .csv tables.",
+}
 
 
 def _read_minari(source: str) -> Demonstrations:
@@ -120,6 +138,8 @@ def to_bytes(demos: Demonstrations) -> bytes:
         "action_space": space_to_json(demos.action_space),
         "about": demos.about,
     }
+    if demos.flattened_from is not None:
+        header["flattened_from"] = space_to_json(demos.flattened_from)
     episodes = demos.episodes
     arrays = {
         "header": np.array(json.dumps(header, sort_keys=True)),
@@ -192,6 +212,7 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
             name=header["name"],
             env_id=header["env_id"],
             about=header["about"],
+            flattened_from=space_from_json(header["flattened_from"]) if "flattened_from" in header else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
@@ -215,9 +236,21 @@ def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
     return tuple(to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
 
 
-def space_to_json(space: Space) -> dict[str, Any]:
+def space_to_json(space: gym.Space) -> dict[str, Any]:
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, gym.spaces.Dict):
+        return {"type": "Dict", "spaces": [[key, space_to_json(one)] for key, one in space.items()]}
+    if isinstance(space, gym.spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(one) for one in space.spaces]}
+    if isinstance(space, gym.spaces.MultiBinary):
+        return {"type": "MultiBinary", "n": int(space.n) if np.ndim(space.n) == 0 else list(space.shape)}
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if not isinstance(space, gym.spaces.Box):
+        raise DatasetError(
+            f"observation space {space} cannot be kept in a file; flatten the observations first."
+        )
     return {
         "type": "Box",
         "shape": list(space.shape),
@@ -227,9 +260,17 @@ def space_to_json(space: Space) -> dict[str, Any]:
     }
 
 
-def space_from_json(spec: dict[str, Any]) -> Space:
+def space_from_json(spec: dict[str, Any]) -> Any:
     if spec["type"] == "Discrete":
         return gym.spaces.Discrete(spec["n"], start=spec["start"])
+    if spec["type"] == "Dict":
+        return gym.spaces.Dict([(str(key), space_from_json(one)) for key, one in spec["spaces"]])
+    if spec["type"] == "Tuple":
+        return gym.spaces.Tuple([space_from_json(one) for one in spec["spaces"]])
+    if spec["type"] == "MultiBinary":
+        return gym.spaces.MultiBinary(spec["n"])
+    if spec["type"] == "MultiDiscrete":
+        return gym.spaces.MultiDiscrete(np.array(spec["nvec"]), start=np.array(spec["start"]))
     shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
     number = float if dtype.kind == "f" else int  # an int64 does not fit a float
     low, high = (np.array([number(x) for x in spec[k]], dtype).reshape(shape) for k in ("low", "high"))

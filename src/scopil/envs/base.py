@@ -98,5 +98,10 @@ class BatchEnv(ABC):
         """An action of a policy in the form that the environment takes."""
         return action
 
+    @property
+    @abstractmethod
+    def taken_space(self) -> gym.Space:
+        """The environment's own action space; `action_space` is the learner's."""
+
     @abstractmethod
     def close(self) -> None: ...

@@ -139,6 +139,10 @@ class CompiledEnv(BatchEnv):
         numbers = rows.reshape(batch).astype(np.int64) - int(self.state_numbers.start)
         return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
 
+    @property
+    def taken_space(self) -> gym.Space:
+        return self.env.action_space
+
     def as_taken(self, action: Any) -> Any:
         known = self.env.action_space
         return action if joint_sizes(known) is None else split(action, known)

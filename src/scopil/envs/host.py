@@ -305,6 +305,10 @@ class HostEnv(BatchEnv):
     def as_taken(self, action: Any) -> Any:
         return self.flat.taken(action)
 
+    @property
+    def taken_space(self) -> gym.Space:
+        return self.flat.env_action
+
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""
         for env in self._to_close:

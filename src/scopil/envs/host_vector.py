@@ -34,7 +34,7 @@ class FlatSpaces:
                 f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
                 f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
             )
-        self.name, self.raw, self.action, self._env_action = name, observation, action, env_action
+        self.name, self.raw, self.action, self.env_action = name, observation, action, env_action
         low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
         self.observation = gym.spaces.Box(low, high, dtype=np.float32)
         self.size = len(low)
@@ -66,19 +66,19 @@ class FlatSpaces:
 
     def actions(self, learner_actions: np.ndarray) -> np.ndarray:
         """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
-        if joint_sizes(self._env_action) is not None:
-            return split(learner_actions, self._env_action)
+        if joint_sizes(self.env_action) is not None:
+            return split(learner_actions, self.env_action)
         first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
-        assert self._env_action.shape is not None
+        assert self.env_action.shape is not None
         return (
             (np.asarray(learner_actions) + first)
-            .astype(self._env_action.dtype)
-            .reshape((-1, *self._env_action.shape))
+            .astype(self.env_action.dtype)
+            .reshape((-1, *self.env_action.shape))
         )
 
     def taken(self, actions: Any) -> Any:
         """Actions of a policy as the environment takes them: of several choices at a time, all of them."""
-        return actions if joint_sizes(self._env_action) is None else split(actions, self._env_action)
+        return actions if joint_sizes(self.env_action) is None else split(actions, self.env_action)
 
     def _finite(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():

@@ -23,7 +23,7 @@ def demonstrated(
         return played if rules is None else with_rules(played, rules, env)
     rules = rules or (None if env is None else own_rules(env))
     known = None if rules is None else rules.known_to(demos.episodes)
-    return list(demos.episodes) if known is None else with_rules(demos.episodes, known, env)
+    return list(demos.episodes) if known is None else with_rules(demos.episodes, known, env or demos)
 
 
 def measure_demonstrations(

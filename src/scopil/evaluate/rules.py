@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scopil.demos.dataset import Episode
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
@@ -115,11 +115,13 @@ def name_of_rules(given: Any) -> str | None:
     return f"{module}:{name}" if name.isidentifier() and module not in (None, "__main__") else None
 
 
-def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | None = None) -> list[Episode]:
+def with_rules(
+    episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstrations | None = None
+) -> list[Episode]:
     """The same episodes judged by `rules`, in place of the costs that the environment reported.
 
-    Functions see observations as `env` gives them. They judge every step with the state it leads to, and the initial
-    state counts as lawful; a key of `info` counts there too.
+    Functions see observations as `env`, or the set of demonstrations, gives them. They judge every step with the state
+    it leads to, and the initial state counts as lawful; a key of `info` counts there too.
     """
     rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
     reported = {name for episode in episodes for name in episode.info}

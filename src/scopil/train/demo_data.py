@@ -9,6 +9,7 @@ import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
 from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions
+from scopil.demos.fit_to_env import by_env_names
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
@@ -46,6 +47,7 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     """Observations as the environment gave them become the flat rows that learners see."""
     if not isinstance(env, HostEnv):
         return _one_hot(demos, env) if isinstance(env, CompiledEnv) else demos
+    demos = by_env_names(demos, env)
     found, raw = demos.observation_space, env.flat.raw
     same = (
         type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape

@@ -1,0 +1,146 @@
+"""Demonstrations by a program: a scripted expert, a planner, a policy of another library."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.experimental.functional import FuncEnv
+
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.recorder import start_of
+from scopil.envs.base import ENDLESS
+from scopil.envs.functional import CompiledEnv, id_of, make_env
+from scopil.envs.gym import FunctionalEnv
+from scopil.envs.numbered import joined, numbered
+from scopil.errors import ConfigError, EnvError
+
+
+def record(
+    env: Any,
+    policy: Any,
+    episodes: int = 50,
+    *,
+    seed: int = 0,
+    name: str = "recorded",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Demonstrations:
+    """Let an expert play, and keep what it does.
+
+    Args:
+        env: a name, an environment, a JAX environment (`FuncEnv`), or a function that makes one.
+        policy: a function from an observation, as the environment gives it, to an action as it takes it; or anything
+            with `predict(observation)` → (action, …), an agent for example. Where it has a method `reset`, that is
+            called before every episode.
+        episodes: how many. Episode i starts from seed + i.
+        seed: of the first episode.
+        name: of the set.
+        progress: called with the number of episodes played.
+    """
+    if episodes < 1:
+        raise ConfigError(f"{episodes} episodes; want at least 1.")
+    opened, choose = _opened(env), _choice(policy)
+    try:
+        space = opened.observation_space
+        flat = not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
+        played = []
+        for i in range(episodes):
+            getattr(policy, "reset", lambda: None)()
+            played.append(_play(opened, choose, seed + i, flat))
+            progress(i + 1)
+        seen: Any = gym.spaces.flatten_space(space) if flat else space
+        about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}
+        if isinstance(seen, gym.spaces.Box) and not all(_inside(e.observations, seen) for e in played):
+            seen = gym.spaces.Box(-np.inf, np.inf, seen.shape, seen.dtype.type)
+            about["assumed"] = [
+                "the environment leaves the bounds of its own observation space: they are dropped"
+            ]
+        return Demonstrations(
+            episodes=tuple(played),
+            observation_space=seen,
+            action_space=numbered(opened.action_space),  # pyright: ignore[reportArgumentType]
+            flattened_from=space if flat else None,
+            name=name,
+            env_id=id_of(env),
+            about=about,
+        )
+    finally:
+        if opened is not env:
+            opened.close()
+
+
+def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> Episode:
+    obs, info = env.reset(seed=seed)
+    start = start_of(env, info)
+    seen, actions, rewards = [obs], [], []
+    terminated = truncated = False
+    while not (terminated or truncated):
+        action = _checked(choose(obs), env.action_space, len(actions))
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append(obs)
+        actions.append(action)
+        rewards.append(float(reward))
+        truncated = truncated or len(actions) >= ENDLESS
+    space = env.observation_space
+    return Episode(
+        observations=_rows(seen, space) if flat else np.stack([np.asarray(one) for one in seen]),
+        actions=_numbers(np.stack(actions), env.action_space),
+        rewards=np.array(rewards, np.float32),
+        terminated=bool(terminated),
+        truncated=bool(truncated and not terminated),
+        start=start,
+    )
+
+
+def _rows(seen: list[Any], space: gym.Space) -> np.ndarray:
+    return np.stack([np.asarray(gym.spaces.flatten(space, one), np.float32) for one in seen])
+
+
+def _numbers(actions: np.ndarray, space: gym.Space) -> np.ndarray:
+    """Several choices at a time are one number in a set, as learners see them."""
+    if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+        return joined(actions, space)
+    return actions.reshape(len(actions)) if isinstance(numbered(space), gym.spaces.Discrete) else actions
+
+
+def _opened(env: Any) -> gym.Env:
+    if isinstance(env, str):
+        return make_env(env)
+    if isinstance(env, FuncEnv):
+        return FunctionalEnv(CompiledEnv(env))
+    if isinstance(env, CompiledEnv):
+        return FunctionalEnv(env)
+    made = env if isinstance(env, gym.Env) else env() if callable(env) else env
+    if not isinstance(made, gym.Env):
+        raise EnvError(
+            f"{type(made).__name__} is not an environment to record in; want a name, a gymnasium.Env, a FuncEnv, or a "
+            f"function that makes one."
+        )
+    return made
+
+
+def _choice(policy: Any) -> Callable[[Any], Any]:
+    if hasattr(policy, "predict"):
+        return lambda obs: policy.predict(obs)[0]
+    if not callable(policy):
+        raise ConfigError(
+            f"the expert is a {type(policy).__name__}; want a function act(obs) → action, or an object with `predict`."
+        )
+    return policy
+
+
+def _checked(action: Any, space: gym.Space, step: int) -> Any:
+    """The action in the space's own dtype: real numbers are rounded to its precision, whole ones stay what they are."""
+    try:
+        given = np.asarray(action)
+        fitting = given.astype(space.dtype).reshape(space.shape or ())
+        real = isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
+        if space.contains(fitting) and (real or np.array_equal(fitting, given.reshape(fitting.shape))):
+            return fitting
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"the expert's action at step {step} is {action!r}; want one of {space}.")
+
+
+def _inside(rows: np.ndarray, space: gym.spaces.Box) -> bool:
+    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
