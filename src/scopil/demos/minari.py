@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.demos.named_observations import rows_of
+from scopil.demos.named_observations import can_be_rows, rows_of
 from scopil.envs.numbered import joined, joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
 
@@ -164,9 +164,9 @@ def _start(metadata: dict[str, Any]) -> np.ndarray | None:
 
 def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
     seen, does = dataset.observation_space, dataset.action_space
-    if not seen.is_np_flattenable:
+    if not can_be_rows(seen):
         raise DatasetError(
-            f"Minari dataset {dataset_id}: observation space {type(seen).__name__} has no fixed size; want Box, "
+            f"Minari dataset {dataset_id}: observation space {type(seen).__name__}; want Box, "
             f"Discrete, or a Dict or Tuple of these."
         )
     if not isinstance(does, gym.spaces.Box | gym.spaces.Discrete) and joint_sizes(does) is None:

@@ -12,6 +12,15 @@ import numpy as np
 from scopil.errors import DatasetError
 
 
+def can_be_rows(space: gym.Space) -> bool:
+    """Whether observations of a space are so many numbers each."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return all(can_be_rows(part) for part in parts)
+    known = gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete
+    return isinstance(space, known)
+
+
 def rows_of(space: gym.Space, values: Any, where: str) -> np.ndarray:
     """Many observations at once, in the form of `space` with a leading axis, as rows like `gymnasium.spaces.flatten`
     makes them."""

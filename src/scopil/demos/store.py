@@ -244,7 +244,7 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
     if isinstance(space, gym.spaces.Tuple):
         return {"type": "Tuple", "spaces": [space_to_json(one) for one in space.spaces]}
     if isinstance(space, gym.spaces.MultiBinary):
-        return {"type": "MultiBinary", "n": int(space.n) if np.ndim(space.n) == 0 else list(space.shape)}
+        return {"type": "MultiBinary", "n": int(space.n) if isinstance(space.n, int) else list(space.shape)}
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if not isinstance(space, gym.spaces.Box):
