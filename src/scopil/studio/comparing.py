@@ -61,9 +61,8 @@ def roll(
 ) -> dict[str, Any]:
     """An episode of each policy from exactly `start`, greedy, and the demonstrations that begin near it."""
     agents = _agents(setting, env, policies)
-    first = np.array(start, np.float32)
+    params, first = _params(env), np.array(start, np.float32)
     where.states_at(_opened(env), first[None])  # refuses a start that is not on the tray, or in the hole
-    params = _params(env)
     shown = _demonstrations(setting, env, demos, agents)
     return {
         "policies": [_rolled(setting, name, agent, first) for name, agent in zip(policies, agents)],

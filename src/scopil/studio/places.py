@@ -16,9 +16,7 @@ def inside(folder: Path, name: str) -> Path:
     """The file or folder `name`, written with slashes from `folder`. Refuses what would lie elsewhere: absolute names,
     `..`, hidden parts, and links that lead out."""
     parts = PurePosixPath(name).parts
-    odd = (
-        not parts or len(name) > LONGEST_NAME or name.startswith("/") or any(c in name for c in '\\:\0*?"<>|')
-    )
+    odd = not parts or len(name) > LONGEST_NAME or name.startswith("/") or "\\" in name
     if odd or not name.isprintable() or any(part.startswith(".") for part in parts):
         raise ConfigError(f"{name[:80]!r} is no name of a file or folder here; want one like runs/first.")
     path = folder.joinpath(*parts)

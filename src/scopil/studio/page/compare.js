@@ -135,7 +135,7 @@ class Compare {
   async roll() {
     const policies = this.names();
     if (!policies.length) throw new Error("Choose a policy first.");
-    say("Rolling …");
+    say("Rolling … The first time takes a while: everything is compiled.");
     const found = await ask("roll", { env: this.env.value, policies, start: this.start, demos: this.demos.value });
     say("");
     const { sizes, image } = await trayOf(this.env.value);

@@ -14,8 +14,13 @@ export function h(tag, attributes = {}, ...children) {
 
 export const fill = (node, ...children) => (node.replaceChildren(...children.flat().filter(Boolean)), node);
 
+let hints = 0;
+
 export function field(label, input, hint, short = false) {
-  return h("label", { className: short ? "field short" : "field" }, h("span", {}, label), input, hint ? h("small", {}, hint) : null);
+  input.setAttribute("aria-label", label);
+  const said = hint ? h("small", { id: `hint-${++hints}` }, hint) : null;
+  if (said) input.setAttribute("aria-describedby", said.id);
+  return h("label", { className: short ? "field short" : "field" }, h("span", { ariaHidden: "true" }, label), input, said);
 }
 
 export const options = (items, chosen) =>

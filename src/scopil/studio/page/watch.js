@@ -42,7 +42,14 @@ class Watch {
   async follow() {
     let news = false;
     for (const [name, kept] of this.chosen) {
-      const found = await ask("run", { name, since: kept.offset });
+      let found;
+      try {
+        found = await ask("run", { name, since: kept.offset });
+      } catch (error) {
+        this.chosen.delete(name); // gone, or damaged: the others go on
+        say(`${name}: ${error.message}`, true);
+        continue;
+      }
       news ||= !kept.title || found.rows.length > 0 || found.again;
       const rows = found.again ? found.rows : [...kept.rows, ...found.rows];
       this.chosen.set(name, { ...found, rows });

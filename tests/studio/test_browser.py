@@ -1,0 +1,204 @@
+"""The studio in a real Chromium, driven by key presses and clicks."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runs import untrained_run
+from scopil.agents import load
+from scopil.cli import main
+from scopil.demos import store
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+MINUTE = 60_000  # ms: a loaded machine compiles slowly
+HOSTILE = "<img src=x onerror=window.harmed=1>"
+
+
+class Studio:
+    """A server process on a folder."""
+
+    def __init__(self, folder: Path):
+        command = [sys.executable, "-m", "scopil", "studio", str(folder), "--port", "0", "--no-browser"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        with self.process.stdout as said:
+            _, address, _ = said.readline(), said.readline(), said.readline()
+        self.address = address.strip()
+        self.folder = folder
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def left_behind(self) -> list[str]:
+        """Processes that know the folder."""
+        found = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = file.read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.folder) in words:
+                found.append(words)
+        return found
+
+
+@pytest.fixture
+def studio(tmp_path):
+    made = Studio(tmp_path)
+    yield made
+    made.kill()
+    for note in (tmp_path / ".studio").glob("*.json"):  # trainings outlive their studio
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def page():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = browser.new_page()
+        opened.set_default_timeout(MINUTE)
+        opened.faults = []
+        opened.on("pageerror", lambda error: opened.faults.append(str(error)))
+        yield opened
+        browser.close()
+
+
+def begin(page):
+    page.get_by_role("button", name="Begin").click()
+    page.locator(".stage[data-n]").wait_for()
+
+
+def shown_step(page, step: int):
+    page.wait_for_function("n => document.querySelector('.stage').dataset.step === String(n)", arg=step)
+
+
+def play(page, keys: list[str], already: int = 0):
+    for key in keys:
+        page.keyboard.press(key)
+    shown_step(page, already + len(keys))
+
+
+SEED = 213  # two starts near the hole, and ways into it
+FIRST, SECOND = list("ccaaccxx"), list("zzxxss")
+ACTIONS = {"c": 8, "a": 1, "x": 6}
+
+
+def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
+    untrained_run(studio.folder / HOSTILE, rows=[{"env_steps": 1, "eval/reward": 1.0}])
+    page.goto(studio.address)
+    assert "token" not in page.url
+    page.get_by_label("Seed").fill(str(SEED))
+    begin(page)
+    play(page, [*FIRST[:2], "ArrowUp"])
+    page.keyboard.press("u")
+    shown_step(page, 2)
+    assert page.get_by_role("button", name="Keep").is_disabled()
+    play(page, FIRST[2:], already=2)
+    page.get_by_text("The episode has ended after 8 steps").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_text("Kept: 1 episode").wait_for()
+    play(page, SECOND)
+    page.get_by_text("The episode has ended after 6 steps").wait_for()
+    page.keyboard.press("Backspace")  # discarded
+    shown_step(page, 0)
+    play(page, ["q", "w"])
+    page.reload()  # in the middle of an episode
+    begin(page)
+    page.get_by_text("1 episode, 8 steps").first.wait_for()
+    play(page, ["d", "x", "e"])
+    page.evaluate("location.hash = '#/watch'")
+    page.get_by_text(HOSTILE).first.wait_for()  # as text
+    assert page.evaluate("window.harmed") is None
+    assert page.faults == []
+    studio.process.send_signal(signal.SIGKILL)
+    studio.process.wait()
+    file = studio.folder / "demos" / "mine.npz"
+    (episode,) = store.read(file)
+    assert episode.actions.tolist() == [ACTIONS[key] for key in FIRST]
+    assert main(["demos", "check", str(file)]) == 0
+    for _ in range(200):  # its workers notice that nobody speaks to them any more
+        if not studio.left_behind():
+            break
+        time.sleep(0.1)
+    assert studio.left_behind() == []
+
+
+@pytest.mark.slow  # it trains
+def test_record_train_watch_and_compare(studio, page):
+    for name, algorithm in (("mazes/sac", "sac"), ("mazes/bc", "bc")):
+        demos = "marble-maze/simple-v1" if algorithm == "bc" else None
+        untrained_run(studio.folder / name, algorithm, demos=demos, steps=1)
+    page.goto(studio.address)
+    page.get_by_label("Environment", exact=True).select_option("other")
+    page.get_by_label("Into the file", exact=True).fill("demos/pole.npz")
+    begin(page)
+    for kept in (1, 2, 3):
+        for i in range(200):
+            page.keyboard.press(("ArrowLeft", "ArrowRight")[i % 2])
+            if not page.get_by_role("button", name="Keep").is_disabled():
+                break
+        page.keyboard.press("Enter")
+        page.get_by_text(f"{kept} episode").first.wait_for()
+    assert len(store.read(studio.folder / "demos" / "pole.npz")) == 3
+    page.get_by_role("button", name="Replay").first.click()
+    page.get_by_role("slider", name="Step").wait_for()
+
+    page.evaluate("location.hash = '#/watch'")
+    page.get_by_text("Start a run").click()
+    page.get_by_label("Algorithm", exact=True).select_option("scopil")
+    page.get_by_label("Environment", exact=True).fill("CartPole-v1")
+    page.get_by_label("Environment", exact=True).blur()
+    page.get_by_label("Demonstrations", exact=True).select_option("demos/pole.npz")
+    page.get_by_label("Steps", exact=True).fill("30000")
+    page.get_by_label("Run folder", exact=True).fill("runs/pole")
+    page.get_by_role("button", name="Start").click()
+    page.get_by_role("checkbox", name="runs/pole").check()
+    lengths, line = (
+        [],
+        "[...document.querySelectorAll('polyline')].filter(l => l.textContent === 'runs/pole')",
+    )
+    for points in (2, 3, 4):  # the curve grows
+        page.wait_for_function(f"n => {line}.some(l => l.points.numberOfItems >= n)", arg=points)
+        lengths.append((studio.folder / "runs" / "pole" / "metrics.jsonl").stat().st_size)
+    assert lengths == sorted(lengths)
+    page.get_by_role("button", name="Stop runs/pole").click()
+    page.get_by_role("button", name="Resume runs/pole").wait_for()
+    run = json.loads((studio.folder / "runs" / "pole" / "run.json").read_text())
+    assert (run["algorithm"], run["env"]) == ("scopil", "CartPole-v1")
+    assert run["demos"].endswith("demos/pole.npz")
+
+    page.evaluate("location.hash = '#/compare'")
+    page.get_by_label("Environment", exact=True).select_option("scopil/MarbleMaze-Simple-v0")
+    tray = page.locator(".stage canvas")
+    tray.wait_for()
+    box = tray.bounding_box()
+    tray.click(position={"x": box["width"] * 0.62, "y": box["height"] * 0.3})
+    page.locator("article[data-policy]").nth(1).wait_for()
+    panels = page.locator("article[data-policy]")
+    for i in range(2):
+        shown = np.array(json.loads(panels.nth(i).get_attribute("data-positions")))
+        agent = load(studio.folder / panels.nth(i).get_attribute("data-policy"))
+        (played,) = agent.play(shown[:1].astype(np.float32))
+        np.testing.assert_array_equal(shown.astype(np.float32), played.info["position"])
+    page.get_by_role("button", name="Play").click()
+    page.get_by_text(re.compile(r"step [1-9]\d* of")).wait_for()
+    assert page.faults == []
+    assert os.path.exists(studio.folder / "runs" / "pole" / "checkpoints")

@@ -1,0 +1,122 @@
+"""Policies from one start: what the page shows is what `agent.play` plays."""
+
+import io
+
+import numpy as np
+import pytest
+
+from runs import untrained_run
+from scopil.agents import load
+from scopil.demos import store
+from scopil.demos.editing import mark_of
+from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil.studio import comparing, trays
+from scopil.studio.worker import Setting, checked_call
+
+MAZE = "scopil/MarbleMaze-Simple-v0"
+START = [60.0, 120.0]
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    untrained_run(home / "sac", "sac")
+    untrained_run(home / "bc", "bc", seed=1, demos="marble-maze/simple-v1")
+    untrained_run(home / "pole", "sac", env="CartPole-v1")
+    (home / "rules.py").write_text("def low(obs, action, next_obs):\n    return next_obs[1] < 0.68\n")
+    return Setting(home)
+
+
+def test_a_roll_is_what_agent_play_plays_from_there(setting):
+    found = checked_call(comparing.roll, {"env": MAZE, "policies": ["sac", "bc"], "start": START}, setting)
+    for shown in found["policies"]:
+        (played,) = load(setting.folder / shown["name"]).play(np.array([START], np.float32))
+        np.testing.assert_array_equal(np.float32(shown["positions"]), played.info["position"])
+        assert shown["actions"] == played.actions.tolist()
+        assert shown["broken"] == (played.info["cost"] > 0).tolist()
+        assert len(shown["chances"]) == len(played)
+        np.testing.assert_allclose(np.sum(shown["chances"], axis=1), 1.0, atol=1e-3)
+        assert np.argmax(shown["chances"], axis=1).tolist() == shown["actions"]  # greedy
+    demos = store.load_demos("marble-maze/simple-v1")
+    assert demos.starts is not None
+    away = np.hypot(*(demos.starts - START).T)
+    np.testing.assert_allclose(found["near"][0]["positions"][0], demos.starts[away.argmin()], atol=1e-3)
+    assert len(found["near"]) == comparing.NEAR
+
+
+def test_my_rules_take_the_place_of_the_trays(setting):
+    judged = Setting(setting.folder, rules=str(setting.folder / "rules.py"))
+    args = {"env": MAZE, "policies": ["sac"], "start": START}
+    (shown,) = checked_call(comparing.roll, args, judged)["policies"]
+    low = np.array(shown["positions"])[:, 1] / trays.REACH < 0.68
+    assert shown["broken"] == [False, *low[1:].tolist()]
+    assert shown["measures"]["violations/low"] == sum(low[1:])
+
+
+@pytest.mark.parametrize("start", [[0.0], [1e9, 0.0], [-144.0, -144.0], [0.0, 0.0, 0.0], []])
+def test_starts_off_the_tray_are_refused(setting, start):
+    with pytest.raises(ScopilError):
+        comparing.roll(setting, MAZE, ["sac"], start)
+
+
+def test_policies_are_few_here_and_of_the_environment(setting):
+    for policies in ([], ["sac"] * 5, ["pole"], ["none"], ["../sac"]):
+        with pytest.raises((ScopilError, OSError)):
+            comparing.roll(setting, MAZE, policies, START)
+    with pytest.raises(EnvError):
+        comparing.tray(setting, "os:path-v0")
+    assert comparing.tray(setting, "CartPole-v1") == {"tray": None}
+    with pytest.raises(ConfigError, match="by seed"):
+        comparing.roll(setting, "CartPole-v1", ["pole"], START)
+
+
+def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(setting, monkeypatch):
+    monkeypatch.setattr(comparing, "MAP_CHUNK", 16)
+    found = comparing.starts_map(setting, MAZE, "sac", 0)
+    starts = np.array(found["starts"])
+    assert starts.min(0).max() < -100
+    assert starts.max(0).min() > 60
+    agent = load(setting.folder / "sac")
+    played = agent.play(starts[3:4].astype(np.float32))[0]
+    assert (
+        found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
+    )
+    with pytest.raises(ConfigError, match="part 999"):
+        comparing.starts_map(setting, MAZE, "sac", 999)
+    assert comparing.cost_map(setting, "sac") == {"cost": None}
+
+
+def test_other_environments_are_frames_of_one_seed(setting):
+    about, data = comparing.frames(setting, "CartPole-v1", ["pole", "pole"], 3)
+    one, two = about["policies"]
+    assert one == two
+    assert len(one["rewards"]) + 1 == len(one["costs"]) == len(one["sizes"])
+    assert data.startswith(b"\xff\xd8\xff")
+    assert len(data) == sum(one["sizes"]) + sum(two["sizes"])
+
+
+def test_downloads_hold_the_episodes(setting):
+    _, data = comparing.download(setting, "npz", MAZE, ["sac"], START)
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        (played,) = load(setting.folder / "sac").play(np.array([START], np.float32))
+        np.testing.assert_array_equal(arrays["0:actions"], played.actions)
+    _, data = comparing.download(setting, "gif", "CartPole-v1", ["pole"], None, 1)
+    assert data.startswith(b"GIF89a")
+    with pytest.raises(ConfigError):
+        comparing.download(setting, "exe", MAZE, ["sac"], START)
+
+
+def test_a_recorded_episode_is_replayed(setting):
+    demos = store.load_demos("marble-maze/simple-v1")
+    found = comparing.replay(setting, "marble-maze/simple-v1", mark_of(demos.episodes[2]))
+    assert len(found["positions"]) == len(demos.episodes[2]) + 1
+    assert not any(found["broken"])
+    with pytest.raises(ConfigError):
+        comparing.replay(setting, "marble-maze/simple-v1", "nothing")
+
+
+def test_positions_that_break_a_rule_are_found_in_any_number():
+    params = trays.tray_of(comparing._opened(MAZE))
+    assert params is not None
+    places = np.tile(np.array([[-50.0, -60.0], [0.0, 150.0], [0.0, -165.0]]), (101, 1))
+    assert trays.broken(params, places).tolist() == [True, False, True] * 101

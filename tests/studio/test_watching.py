@@ -1,0 +1,232 @@
+"""Lists, curves, notes, reports and training jobs: what the pages ask, answered in this process."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from runs import untrained_run
+from samples import small_set
+from scopil.demos import store
+from scopil.demos.editing import mark_of
+from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
+from scopil.studio import training_jobs, watching
+from scopil.studio.worker import Setting, checked_call
+from scopil.train.sinks import JsonLines
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    rows = [{"env_steps": 5000 * i, "eval/reward": -float(i), "eval/violations": 0.5} for i in (1, 2)]
+    untrained_run(folder / "runs" / "one", rows=rows)
+    (folder / "runs" / "damaged").mkdir()
+    (folder / "runs" / "damaged" / "run.json").write_text(json.dumps({"title": HOSTILE}))
+    (folder / "plain.npz").write_bytes(b"not an archive")
+    (folder / "study").mkdir()
+    (folder / "study" / "report.html").write_text("<h1>report</h1>")
+    return folder
+
+
+def test_an_overview_lists_what_lies_there_and_what_is_wrong_with_it(home):
+    found = watching.overview(Setting(home, envs=("my:Env-v0",)))
+    runs = {run["name"]: run for run in found["runs"]}
+    assert list(runs) == ["runs/damaged", "runs/one"]
+    assert runs["runs/damaged"]["state"] == "damaged"
+    one = runs["runs/one"]
+    assert (one["state"], one["done"], one["reward"], one["playable"]) == ("finished", 10_000, -2.0, True)
+    (plain,) = found["sets"]
+    assert "not a readable .npz" in plain["problem"]
+    assert found["reports"] == ["study"]
+    assert found["envs"][0] == "my:Env-v0"
+    assert "CartPole-v1" in found["envs"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_runs_rows_come_from_where_the_page_has_read_to(home):
+    setting = Setting(home)
+    first = watching.run(setting, "runs/one")
+    assert [row["env_steps"] for row in first["rows"]] == [5000, 10_000]
+    assert first["settings"]["algorithm"] == "sac"
+    later = watching.run(setting, "runs/one", first["offset"])
+    assert (later["rows"], later["again"]) == ([], False)
+    assert watching.run(setting, "runs/one", 10**9)["again"]
+
+
+def test_the_tail_of_metrics_waits_for_whole_lines_and_notices_a_shorter_file(tmp_path):
+    lines = JsonLines(tmp_path / "m.jsonl")
+    assert lines.tail(0) == ([], 0)
+    lines.append({"a": 1})
+    rows, offset = lines.tail(0)
+    with lines.path.open("ab") as file:
+        file.write(b'{"a": 2')
+    assert (rows, lines.tail(offset)) == ([{"a": 1}], ([], offset))
+    with lines.path.open("ab") as file:
+        file.write(b'}\nnonsense\n[1]\n{"a": 3}\n')
+    assert lines.tail(offset)[0] == [{"a": 2}, {"a": 3}]
+    lines.keep(lambda row: row["a"] == 1)
+    assert lines.tail(999)[0] == [{"a": 1}]
+    assert lines.tail(0, most=3) == ([], 0)  # not even one line
+
+
+@pytest.mark.parametrize("name", ["..", "runs/../../x", "/etc", "runs/none", "runs", "study"])
+def test_what_is_no_run_here_is_refused(home, name):
+    with pytest.raises((ConfigError, CheckpointError)):
+        watching.run(Setting(home), name)
+
+
+def test_a_run_whose_files_lead_out_is_not_read(home, tmp_path):
+    (tmp_path / "secret.jsonl").write_text('{"env_steps": 1, "password": 2}\n')
+    folder = home / "linked"
+    folder.mkdir()
+    (folder / "run.json").write_text((home / "runs" / "one" / "run.json").read_text())
+    (folder / "metrics.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    try:
+        with pytest.raises((ConfigError, CheckpointError)):
+            watching.run(Setting(home), "linked")
+        found = {run["name"]: run for run in watching.overview(Setting(home))["runs"]}
+        assert found["linked"]["state"] == "damaged"
+        assert "password" not in json.dumps(found)
+    finally:
+        (folder / "metrics.jsonl").unlink()
+        (folder / "run.json").unlink()
+
+
+def test_reports_are_read_from_inside_alone(home, tmp_path):
+    setting = Setting(home)
+    assert watching.report(setting, "study")[1] == b"<h1>report</h1>"
+    (home / "elsewhere").mkdir(exist_ok=True)
+    (tmp_path / "secret.html").write_text("secret")
+    link = home / "elsewhere" / "report.html"
+    link.symlink_to(tmp_path / "secret.html")
+    for name in ("..", "elsewhere", "runs", "study/report.html", "."):
+        with pytest.raises((ConfigError, OSError)):
+            watching.report(setting, name)
+    link.unlink()
+
+
+def test_episodes_are_listed_annotated_and_dropped(tmp_path):
+    store.write(small_set(), tmp_path / "a.npz")
+    setting = Setting(tmp_path)
+    assert watching.episodes(setting, "new.npz") == {"name": "new.npz", "episodes": []}
+    found = watching.episodes(setting, "a.npz")["episodes"]
+    assert [e["mark"] for e in found] == [mark_of(e) for e in small_set()]
+    noted = watching.note(setting, "a.npz", found[0]["mark"], HOSTILE)
+    assert noted["episodes"][0]["note"] == HOSTILE
+    assert len(watching.drop(setting, "a.npz", found[0]["mark"])["episodes"]) == len(found) - 1
+    with pytest.raises(DatasetError):
+        watching.drop(setting, "a.npz", "no such mark")
+    with pytest.raises(ConfigError):
+        watching.drop(setting, "marble-maze/../../x.npz", found[0]["mark"])
+    shipped = watching.episodes(setting, "marble-maze/simple-v1")["episodes"]
+    with pytest.raises(DatasetError):  # of the folder, not of the package
+        watching.drop(setting, "marble-maze/simple-v1", shipped[0]["mark"])
+
+
+# --- trainings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """What would be started."""
+    begun = []
+
+    class Process:
+        pid = os.getpid()
+
+        def __init__(self, words, **options):
+            begun.append(words)
+            self.options = options
+
+        def poll(self):
+            return None
+
+    monkeypatch.setattr(training_jobs.subprocess, "Popen", Process)
+    monkeypatch.setattr(training_jobs, "_children", [])
+    return begun
+
+
+WANTED = {"name": "runs/new", "algorithm": "sac", "env": "CartPole-v1"}
+
+
+def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
+    store.write(small_set(), tmp_path / "a.npz")
+    options = {"hidden": "8,8", "batch_size": "64"}
+    args = WANTED | {"demos": "a.npz", "steps": 500, "seed": 3, "options": options}
+    checked_call(training_jobs.start, args, Setting(tmp_path, rules="my_rules.py"))
+    (words,) = commands
+    assert words[:5] == [sys.executable, "-m", "scopil", "train", "sac"]
+    assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(
+        words
+    )
+    assert f"--out={tmp_path / 'runs' / 'new'}" in words
+    assert f"--demos={tmp_path / 'a.npz'}" in words
+    (job,) = training_jobs.starting(tmp_path)
+    assert job["name"] == "runs/new"
+    assert not job["alive"]  # this process is no training: nothing of it would be stopped
+    with pytest.raises(ConfigError, match="is not trained by"):
+        training_jobs.stop(Setting(tmp_path), "runs/new")
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ({"name": "../x"}, "no name"),
+        ({"name": "--help"}, None),
+        ({"env": "os:x-v0"}, "no environment"),
+        ({"env": "--out=/tmp/x"}, "no environment"),
+        ({"algorithm": "nothing"}, "nothing"),
+        ({"algorithm": "--help"}, "--help"),
+        ({"demos": "/etc/passwd"}, "no name"),
+        ({"steps": 0}, "0 steps"),
+        ({"steps": 10**12}, "steps"),
+        ({"options": {"out": "/tmp/x"}}, "no setting 'out'"),
+        ({"options": {"hidden": 3}}, "want dict"),
+    ],
+)
+def test_no_option_comes_in_by_the_side_door(tmp_path, commands, args, error):
+    if error is None:
+        checked_call(training_jobs.start, WANTED | args, Setting(tmp_path))
+        assert f"--out={tmp_path / '--help'}" in commands[0]
+        return
+    with pytest.raises((ConfigError, EnvError), match=error):
+        checked_call(training_jobs.start, WANTED | args, Setting(tmp_path))
+    assert not commands
+
+
+def test_the_jobs_notes_do_not_follow_links(tmp_path, commands):
+    victim = tmp_path / "victim.log"
+    victim.write_text("precious")
+    home = tmp_path / "home"
+    (home / ".studio").mkdir(parents=True)
+    (home / ".studio" / "runs__new.log").symlink_to(victim)
+    with pytest.raises(ConfigError, match="leads out"):
+        checked_call(training_jobs.start, WANTED, Setting(home))
+    assert victim.read_text() == "precious"
+    assert not commands
+
+
+def test_a_number_that_has_passed_on_to_another_process_is_not_signalled(tmp_path, monkeypatch):
+    (tmp_path / ".studio").mkdir()
+    for content in (
+        '{"pid": 1}',
+        f'{{"pid": {os.getpid()}}}',
+        "[]",
+        '{"pid": "x"}',
+        "nonsense",
+        '{"pid": -1}',
+    ):
+        (tmp_path / ".studio" / "run.json").write_text(content)
+        assert training_jobs.running(tmp_path, tmp_path / "run") is None
+
+
+def test_settings_are_those_of_the_command_line(tmp_path):
+    names = [s["name"] for s in watching.settings(Setting(tmp_path), "scopil")["settings"]]
+    assert {"discount", "hidden", "slack"} <= set(names)
+    with pytest.raises(ConfigError):
+        watching.settings(Setting(tmp_path), "nothing")
+    assert np.unique(names).size == len(names)
