@@ -81,10 +81,12 @@ class Session:
 
     def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, at_once: bool = False):
         self.recorder, self.keys, self.live = recorder, keys, live
-        self.held = Held(chord=0.0) if at_once else Held()
-        self._last: tuple[tuple[str, ...], float] | None = (
-            None  # at once only: the keys of the last step, and when
-        )
+        chords = any(len(chord) > 1 for chord in keys.actions)
+        self.held = (
+            Held() if chords and not at_once else Held(chord=0.0)
+        )  # without chords: nothing to wait for
+        self._replaces = chords and at_once
+        self._last: tuple[tuple[str, ...], float] | None = None  # the keys of the last step, and when
         self.quit = False
         self.running = False  # real time only: the clock starts with the first key
         self.message = ""
@@ -114,7 +116,7 @@ class Session:
         action = self.keys.action(held)
         if action is None:
             return
-        if self.held.chord == 0.0:
+        if self._replaces:
             keys, at = self._last or ((), now)
             if 0 < len(keys) < len(held) and set(keys) < set(held) and now - at < Held.chord:
                 self.recorder.undo()
