@@ -123,7 +123,7 @@ def latency(browser) -> dict[str, dict[str, float]]:
     return found
 
 
-def pages(browser) -> dict[str, float]:
+def pages(browser) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder, Studio(folder) as studio:
         opened = []
         for i in range(PAGES):

@@ -93,11 +93,8 @@ def _thoughts(agent: Agent, played: Episode) -> dict[str, Any]:
     rows[: len(seen)] = seen  # whole batches: one compiled program for episodes of any length
     pi = agent.policy.distribution(jnp.asarray(rows))
     chances = np.asarray(pi.probs)[: len(seen)].round(4).tolist() if isinstance(pi, Categorical) else None
-    knows = agent.algorithm.familiarity is not None and agent.demos is not None
-    return {
-        "chances": chances,
-        "familiarity": agent.familiarity(rows)[: len(seen)].round(4).tolist() if knows else None,
-    }
+    familiar = played.info.get("familiarity")
+    return {"chances": chances, "familiarity": None if familiar is None else familiar[:-1].round(4).tolist()}
 
 
 def _near(
