@@ -213,6 +213,62 @@ def test_a_node_dies_and_the_tables_are_the_same(tmp_path):
     assert steps == sorted(set(steps))
 
 
+MY_ENV = """
+import gymnasium as gym, numpy as np
+
+class Walk(gym.Env):
+    observation_space = gym.spaces.Dict(x=gym.spaces.Box(-9.0, 9.0, (1,), np.float32))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.clock = self.np_random.uniform(-1, 1), 0
+        return {"x": np.array([self.x], np.float32)}, {}
+
+    def step(self, action):
+        self.x, self.clock = self.x + 0.3 * (2 * int(action) - 1), self.clock + 1
+        return {"x": np.array([self.x], np.float32)}, self.x, self.clock == 20, False, {}
+"""
+MY_STUDY = """
+env = "my_env.py:Walk"
+rules = "my_rules.py"
+methods = ["sac"]
+seeds = 2
+steps = 15_000
+episodes = 5
+checkpoint_every = 100_000
+[overrides]
+hidden = [8]
+batch_size = 32
+"""
+
+
+@pytest.mark.slow
+def test_a_node_dies_in_a_study_of_ones_own(tmp_path):
+    """An environment and rules in files. A Python environment cannot be saved in the middle of an episode: the run of
+    the dead node, which has no checkpoint yet, begins again elsewhere, and ends as it would have."""
+    pytest.importorskip("ray")
+    (tmp_path / "my_env.py").write_text(MY_ENV)
+    (tmp_path / "my_rules.py").write_text('def right(obs, action, next_obs): return next_obs["x"][0] > 2\n')
+    (tmp_path / "mine.toml").write_text(MY_STUDY)
+    start = lambda name, *more: subprocess.Popen(  # noqa: E731
+        [sys.executable, "-m", "scopil", "study", "mine.toml", "--out", name, *more], cwd=tmp_path
+    )
+    assert start("local").wait(900) == 0
+    with ray_nodes() as (address, kill_node_of):
+        remote = start("ray", "--engine", "ray", "--address", address)
+        run = tmp_path / "ray" / "runs" / "mine" / "sac-0"
+        while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").read_text():
+            assert remote.poll() is None
+            time.sleep(0.1)
+        assert not (run / "policy.safetensors").exists()
+        kill_node_of("sac-0")
+        assert remote.wait(900) == 0
+    for name in ("results.json", "results.csv", "tables.md"):
+        assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
+    assert "Violations (right)" in (tmp_path / "ray" / "tables.md").read_text()
+
+
 def ray_nodes():
     """A head without cores and two nodes with one each, all of them real processes."""
     from contextlib import contextmanager

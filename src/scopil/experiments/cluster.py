@@ -64,7 +64,8 @@ class Task:
         self._submit()
 
     def _submit(self) -> None:
-        self._stream = self._train.remote(self._folder.name, _news(self._folder, {})[0], self._trust_env)
+        files = _news(self._folder, {})[0]
+        self._stream = self._train.remote(self._folder.name, files, self._trust_env, os.getcwd())
 
     def poll(self) -> int | None:
         """Collect what has come back. Returns the exit code of the run's process, or None while it is running."""
@@ -105,13 +106,16 @@ class Task:
 # --- on a node ----------------------------------------------------------------------------------------------------
 
 
-def _train(name: str, files: Files, trust_env: bool) -> Iterator[tuple[Files, list[str], int | None]]:
-    """The run's new files, the names of all of them, and at the end its exit code; again and again."""
+def _train(
+    name: str, files: Files, trust_env: bool, here: str | None = None
+) -> Iterator[tuple[Files, list[str], int | None]]:
+    """The run's new files, the names of all of them, and at the end its exit code; again and again. Code that a run
+    names by a file is looked up in `here`, the folder where the command was given, if the node has it too."""
     with tempfile.TemporaryDirectory(prefix="scopil-") as place:
         folder = Path(place, name)
         _write(folder, files, list(files))
         _, seen = _news(folder, {})
-        process = Process(folder, trust_env)
+        process = Process(folder, trust_env, here if here is not None and Path(here).is_dir() else None)
         try:
             while True:
                 code = process.poll()

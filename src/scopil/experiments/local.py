@@ -24,13 +24,14 @@ class Local:
 class Process:
     """One run in progress."""
 
-    def __init__(self, folder: Path, trust_env: bool):
+    def __init__(self, folder: Path, trust_env: bool, here: str | None = None):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
                 [*_python(), "train", *["--trust-env"] * trust_env, "--resume", str(folder)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
+                cwd=here,
                 env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())},
             )
 
