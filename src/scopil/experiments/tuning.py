@@ -108,7 +108,7 @@ def tune(
     """Search until there are `search.trials` trials; returns all of them, the best first."""
     optuna, console = _optuna(), console or Console()
     folder, trials = out / TUNING, read_trials(out)
-    refuse_other_search(trials, search, folder)
+    _refuse_other_search(trials, search, folder)
     write_demos(study, out, study.settings)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
     while len(trials) < search.trials or not all(t.done for t in trials):
@@ -135,7 +135,7 @@ def read_trials(out: Path) -> list[Trial]:
         raise ConfigError(f"{file} is damaged: {error}; remove the folder to search again.") from error
 
 
-def refuse_other_search(trials: Sequence[Trial], search: Search, folder: Path) -> None:
+def _refuse_other_search(trials: Sequence[Trial], search: Search, folder: Path) -> None:
     if trials and set(trials[0]["settings"]) != set(search.settings):
         raise ConfigError(
             f"{folder} holds a search over {', '.join(trials[0]['settings'])}, not over "

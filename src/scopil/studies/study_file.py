@@ -193,6 +193,3 @@ def _check(given: Any, known: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: no entry is called {key}; there are {', '.join(known)}.{hint}")
         if not isinstance(value, known[key]) or isinstance(value, bool):
             raise ConfigError(f"{where}: {key} = {value!r}; want {_WORDS[known[key]]}.")
-
-
-__all__ = ["is_study_file", "read_study", "read_tuning", "study_from"]
