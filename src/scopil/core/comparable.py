@@ -55,7 +55,7 @@ def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Arra
     to compare: every episode is comparable."""
     apart = jnp.where(group[:, None] == group[None], jnp.inf, _distances(starts, starts))
     reach = jnp.quantile(apart.min(1), WITHIN, method="higher")
-    return jnp.asarray(reach, jnp.float32)
+    return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # ∞ would be taken for divergence
 
 
 def offer(
