@@ -57,7 +57,10 @@ def with_unlawful(demos: Demonstrations) -> tuple[Demonstrations, list[int]]:
     other = careless(demos)
     broken = np.array([np.sum(e.info["cost"][1:] > 0) for e in other])
     worst = np.argsort(-broken, kind="stable")[:REPLACED]
-    episodes = [replace(other[i], info={}) if i in worst else shown for i, shown in enumerate(demos.episodes)]
+    episodes = [
+        replace(other[i], info={}, start=shown.start) if i in worst else shown
+        for i, shown in enumerate(demos.episodes)
+    ]
     print(f"replaced {sorted(worst.tolist())}: {broken[worst].tolist()} violations")
     return replace(demos, episodes=tuple(episodes), name="six-unlawful"), sorted(worst.tolist())
 
