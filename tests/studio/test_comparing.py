@@ -1,6 +1,7 @@
 """Policies from one start: what the page shows is what `agent.play` plays."""
 
 import io
+import shutil
 
 import numpy as np
 import pytest
@@ -22,13 +23,15 @@ def setting(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     untrained_run(home / "sac", "sac")
     untrained_run(home / "bc", "bc", seed=1, demos="marble-maze/simple-v1")
+    shutil.copy(home / "sac" / "policy.safetensors", home / "mine.safetensors")
     untrained_run(home / "pole", "sac", env="CartPole-v1")
     (home / "rules.py").write_text("def low(obs, action, next_obs):\n    return next_obs[1] < 0.68\n")
     return Setting(home)
 
 
 def test_a_roll_is_what_agent_play_plays_from_there(setting):
-    found = checked_call(comparing.roll, {"env": MAZE, "policies": ["sac", "bc"], "start": START}, setting)
+    args = {"env": MAZE, "policies": ["sac", "bc", "mine.safetensors"], "start": START}
+    found = checked_call(comparing.roll, args, setting)
     for shown in found["policies"]:
         (played,) = load(setting.folder / shown["name"]).play(np.array([START], np.float32))
         np.testing.assert_array_equal(np.float32(shown["positions"]), played.info["position"])

@@ -2,12 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
 
 import numpy as np
 import pytest
 
-from runs import untrained_run
+from runs import ENV, untrained_run
 from samples import small_set
 from scopil.demos import store
 from scopil.demos.editing import mark_of
@@ -27,6 +28,8 @@ def home(tmp_path_factory):
     (folder / "runs" / "damaged").mkdir()
     (folder / "runs" / "damaged" / "run.json").write_text(json.dumps({"title": HOSTILE}))
     (folder / "plain.npz").write_bytes(b"not an archive")
+    shutil.copy(folder / "runs" / "one" / "policy.safetensors", folder / "mine.safetensors")
+    (folder / "other.safetensors").write_bytes(b"no policy")
     (folder / "study").mkdir()
     (folder / "study" / "report.html").write_text("<h1>report</h1>")
     return folder
@@ -42,6 +45,9 @@ def test_an_overview_lists_what_lies_there_and_what_is_wrong_with_it(home):
     (plain,) = found["sets"]
     assert "not a readable .npz" in plain["problem"]
     assert found["reports"] == ["study"]
+    mine, other = found["policies"]
+    assert (mine["name"], mine["env"], mine["title"]) == ("mine.safetensors", ENV, "SAC")
+    assert other["env"] is None
     assert found["envs"][0] == "my:Env-v0"
     assert "CartPole-v1" in found["envs"]
     json.dumps(found, allow_nan=False)

@@ -17,7 +17,7 @@ from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import make_env
 from scopil.envs.host import open_env
-from scopil.errors import ConfigError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.measures import measure
 from scopil.evaluate.rules import load_rules, with_rules
@@ -93,8 +93,13 @@ def _thoughts(agent: Agent, played: Episode) -> dict[str, Any]:
     rows[: len(seen)] = seen  # whole batches: one compiled program for episodes of any length
     pi = agent.policy.distribution(jnp.asarray(rows))
     chances = np.asarray(pi.probs)[: len(seen)].round(4).tolist() if isinstance(pi, Categorical) else None
-    familiar = played.info.get("familiarity")
-    return {"chances": chances, "familiarity": None if familiar is None else familiar[:-1].round(4).tolist()}
+    familiar, why = None, "learns no familiarity"
+    try:
+        if agent.monitor() is not None:
+            familiar = agent.familiarity(rows)[: len(seen)].round(4).tolist()
+    except CheckpointError as error:  # a learner of another version: its policy plays all the same
+        why = str(error)
+    return {"chances": chances, "familiarity": familiar, "unfamiliar": why}
 
 
 def _near(

@@ -18,6 +18,7 @@ from scopil.studio import training_jobs
 from scopil.studio.places import holders, inside, name_of, policies, refuse_outside, sets
 from scopil.studio.worker import Setting
 from scopil.train.run import Run
+from scopil.treefile import read_note
 
 LAST = 16 * 1024  # bytes of a metrics file that hold its last rows
 RUN_FILES = (
@@ -41,7 +42,7 @@ def overview(setting: Setting) -> dict[str, Any]:
         "starting": training_jobs.starting(home),
         "sets": [_set(home, path) for path in sets(home)],
         "shipped": [_about_set(name, path) for name, path in store.library().items()],
-        "policies": [name_of(home, path) for path in policies(home)],
+        "policies": [_policy(home, path) for path in policies(home)],
         "reports": [name_of(home, folder) or "." for folder in holders(home, "report.html")],
         "envs": [*setting.envs, *sorted(gym.registry)],
         "algorithms": [
@@ -159,6 +160,16 @@ def _last(opened: Run) -> dict[str, Any]:
     for row in opened.metrics.tail(max(0, size - LAST))[0]:
         merged |= row
     return merged
+
+
+def _policy(home: Path, path: Path) -> dict[str, Any]:
+    """A file of `agent.save`, described as a run is; one of something else has no environment."""
+    try:
+        note = read_note(path)
+    except (ScopilError, OSError):
+        note = {}
+    about = {"title": note.get("title"), "seed": note.get("seed"), "done": note.get("env_steps")}
+    return {"name": name_of(home, path), "env": note.get("env") if "config" in note else None} | about
 
 
 def _set(home: Path, path: Path) -> dict[str, Any]:

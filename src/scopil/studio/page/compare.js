@@ -7,7 +7,7 @@ const MOST = 4;
 const ORDER = [4, 3, 5, 1, 0, 2, 7, 6, 8]; // of the 3 × 3 grid's cells (row by row) for actions 0 … 8: none/up/down × none/left/right
 
 export async function open(main, overview) {
-  const playable = overview.runs.filter((r) => r.playable);
+  const playable = [...overview.runs.filter((r) => r.playable), ...overview.policies.filter((p) => p.env)];
   if (!playable.length) {
     fill(main, h("h1", {}, "Compare"), h("p", { className: "lead" }, "There is no trained policy below this folder yet. Start a run on the page ", h("a", { href: "#/watch" }, "Watch"), "."));
     return;
@@ -168,7 +168,7 @@ class Compare {
       h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, h("span", { className: m.violations ? "bad" : "good" }, count(m.violations ?? 0, "violation"))),
       h("div", { className: "thought" },
         episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Chances of the nine actions in per cent; the middle is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
-        episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, "learns no familiarity")));
+        episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, episode.unfamiliar)));
     node.dataset.policy = episode.name;
     node.dataset.positions = JSON.stringify(episode.positions); // for tests
     return { node, view, think };

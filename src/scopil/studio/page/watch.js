@@ -11,7 +11,9 @@ export async function open(main, overview) {
     h("h1", {}, "Watch"),
     h("p", { className: "lead" }, "Runs below this folder, with their curves while they train. Choose up to six to lay over each other."),
     watch.table, watch.charts, watch.detail, starting(overview, () => watch.refresh()));
-  for (const run of overview.runs.filter((r) => r.state !== "damaged").slice(0, 3)) watch.chosen.set(run.name, { rows: [], offset: 0 });
+  const sound = overview.runs.filter((r) => r.state !== "damaged");
+  const first = sound.find((r) => r.state === "training") ?? sound.at(-1); // its curves, and those of runs to compare with
+  for (const run of sound.filter((r) => r.env === first.env).slice(-4)) watch.chosen.set(run.name, { rows: [], offset: 0 });
   await watch.refresh(overview);
   const timer = setInterval(() => watch.refresh().catch((error) => say(error.message, true)), EVERY);
   return () => clearInterval(timer);
