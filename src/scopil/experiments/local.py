@@ -1,4 +1,4 @@
-"""Runs on local processes, one core each. Every run is its own `scopil train --resume`."""
+"""Runs on local processes, one core each. Every run is its own `scopil resume`."""
 
 import ctypes
 import os
