@@ -27,7 +27,7 @@ class Process:
     def __init__(self, folder: Path, trust_env: bool, here: str | None = None):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
-                [*_python(), "train", *["--trust-env"] * trust_env, "--resume", str(folder)],
+                [*_python(), "resume", *["--trust-env"] * trust_env, str(folder)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
