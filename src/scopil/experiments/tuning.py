@@ -111,11 +111,10 @@ def tune(
     _refuse_other_search(trials, search, folder)
     write_demos(study, out, study.settings)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
+    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # called again, it draws others
     while len(trials) < search.trials or not all(t.done for t in trials):
         done = [t for t in trials if t.done]
-        asked = optuna.create_study(
-            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed + len(done))
-        )
+        asked = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in done:
             _tell(optuna, asked, trial, ranges)
         while len(trials) < search.trials and len(trials) - len(done) < workers:
