@@ -218,6 +218,46 @@ def test_a_number_of_steps_below_one_is_refused(steps, trained):
     assert trained.num_timesteps == 1000
 
 
+@pytest.mark.parametrize("steps", [1.5, "many", None, True])
+def test_a_number_of_steps_is_a_whole_number(steps, trained):
+    with pytest.raises(ConfigError, match="want a whole number of steps"):
+        trained.learn(steps)
+
+
+def test_evaluations_while_learning_keep_the_best_and_stop_early(ids, tmp_path, monkeypatch):
+    scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
+    asked = []
+    monkeypatch.setattr(
+        scopil.Agent, "evaluate", lambda self, **how: asked.append(how) or {"reward": next(scores)}
+    )
+    agent = scopil.SAC(ids["numbered"], **TINY)
+    evaluation = scopil.EvalCallback(
+        every=200, episodes=3, rules="my_rules.py", best=tmp_path / "best.safetensors", patience=2
+    )
+    seen = []
+    agent.learn(2000, callback=[lambda status: seen.append(status.env_steps), evaluation])
+    assert [steps for steps, _ in evaluation.history] == [
+        200,
+        400,
+        600,
+        800,
+    ]  # 2.0 and 2.5 are no better than 3.0
+    assert agent.num_timesteps == 800
+    assert evaluation.best_score == 3.0
+    assert scopil.load(tmp_path / "best.safetensors").num_timesteps == 400
+    assert seen == [200, 400, 600, 800]
+    assert asked[0] == {
+        **{"starts": "unseen", "episodes": 3, "deterministic": True, "seed": 1, "rules": "my_rules.py"}
+    }
+    good = scopil.EvalCallback(every=100, until=lambda measures: measures["reward"] > 5)
+    agent.learn(1000, callback=good)
+    assert [steps for steps, _ in good.history] == [900]
+    with pytest.raises(ConfigError, match="patience = 0; want at least 1"):
+        scopil.EvalCallback(patience=0)
+    with pytest.raises(ConfigError, match="callback = 3; want a function of a TrainStatus"):
+        agent.learn(10, callback=[3])  # type: ignore[list-item]
+
+
 def test_predictions_follow_learning(ids, observations):
     agent = scopil.SAC(ids["numbered"], **TINY, learning_rate=0.05)
 

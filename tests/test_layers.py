@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "export": {"core", "policy"} | PLAIN,
     "agents": {"core", "algos", "envs", "demos", "evaluate", "policy", "train"} | PLAIN,
     "watch": {"agents"} | PLAIN,
+    "callbacks": {"agents", "evaluate", "train"} | PLAIN,
     "experiments": {"algos", "envs", "demos", "evaluate", "policy", "train", "agents", "studies"} | PLAIN,
     "report": {"evaluate", "train", "envs"} | PLAIN,  # envs: what draws an environment's episodes
     "studies": {

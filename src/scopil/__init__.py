@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load,
     )
     from scopil.algos.base import Algorithm, Data, Spaces
+    from scopil.callbacks import EvalCallback
     from scopil.demos.dataset import Demonstrations, Episode
     from scopil.demos.record import record
     from scopil.demos.store import load_demos
@@ -71,6 +72,7 @@ __all__ = [
     "Data",
     "Demonstrations",
     "Episode",
+    "EvalCallback",
     "HorizontalLine",
     "MarbleMaze",
     "MarbleParams",
@@ -109,6 +111,7 @@ _HOMES = {
     "agents": "BC ICRL PPO PPODGD SAC SCOPIL SCOPILRho SDGD SDGDEiC SEiC Agent OraclePPOLagrangian "
     "OracleSACLagrangian load",
     "algos.base": "Algorithm Data Spaces",
+    "callbacks": "EvalCallback",
     "demos.dataset": "Demonstrations Episode",
     "demos.record": "record",
     "demos.store": "load_demos",

@@ -9,9 +9,10 @@ agent.save("policy.safetensors");  agent = scopil.load("policy.safetensors")
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -140,19 +141,31 @@ class Agent:
         return loaded if loaded is not None else self.algorithm.policy(self.state)
 
     def learn(
-        self, total_timesteps: int, *, progress_bar: bool = False, callback: Callback = lambda status: None
+        self,
+        total_timesteps: int,
+        *,
+        progress_bar: bool = False,
+        callback: Callback | Sequence[Callback] = (),
     ) -> "Agent":
         """Train for further steps.
 
         Args:
             total_timesteps: how many steps of the environment. Learning begins when the replay holds one batch.
             progress_bar: whether to show progress, speed and a few metrics.
-            callback: called after every stretch of a few thousand steps with a `TrainStatus` (env_steps, metrics,
-                state); returning True stops training.
+            callback: one or several, called after every stretch of a few thousand steps with a `TrainStatus`
+                (env_steps, metrics, state); returning True stops training. One with a number `every` is called at its
+                multiples too, and one with a method `begin` gets this agent first: `scopil.EvalCallback` has both.
         """
-        if total_timesteps < 1:
-            raise ConfigError(f"total_timesteps = {total_timesteps}; want at least 1.")
-        until = self.num_timesteps + total_timesteps
+        steps = _whole(total_timesteps)
+        if steps is None or steps < 1:
+            wanted = "at least 1" if steps is not None else "a whole number of steps"
+            raise ConfigError(f"total_timesteps = {total_timesteps!r}; want {wanted}.")
+        until = self.num_timesteps + steps
+        callbacks = [callback] if callable(callback) else list(callback)
+        if odd := [c for c in callbacks if not callable(c)]:
+            raise ConfigError(f"callback = {odd[0]!r}; want a function of a TrainStatus, or a list of such.")
+        for one in callbacks:
+            getattr(one, "begin", lambda agent: None)(self)
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
         if self._outside is not None:
             learner, steps = self.state, self.num_timesteps
@@ -163,10 +176,11 @@ class Agent:
 
         def observe(status: TrainStatus) -> bool | None:
             self._numpy = self._monitor = None  # of a policy that is out of date
-            return callback(status)
+            stops = [one(status) for one in callbacks]  # all of them, even where the first says stop
+            return any(stops)
 
         try:
-            self._advance(until, progress_bar, observe)
+            self._advance(until, progress_bar, observe, [c.every for c in callbacks if hasattr(c, "every")])
         except BaseException:
             if (
                 trainer.env_steps == 0 and trainer.last_good is not None
@@ -178,13 +192,13 @@ class Agent:
             self._numpy = self._monitor = None
         return self
 
-    def _advance(self, until: int, progress_bar: bool, observe: Callback) -> None:
+    def _advance(self, until: int, progress_bar: bool, observe: Callback, every: Sequence[int]) -> None:
         if not progress_bar:
-            return self._trainer.advance(until, observe)
+            return self._trainer.advance(until, observe, every=every)
         from scopil.train.progress import ProgressLines
 
         with ProgressLines(self.algorithm.title, until) as lines:
-            self._trainer.advance(until, lambda status: lines(status) or observe(status))
+            self._trainer.advance(until, lambda status: lines(status) or observe(status), every=every)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -204,17 +218,24 @@ class Agent:
         action = self._numpy(obs, None if deterministic else self._rng)
         return self.env.as_taken(int(action) if action.ndim == 0 else action), None
 
+    def _not_seen(self, observation: Any) -> str:
+        wanted = f"want one of {self.env.given_space}, or a batch of these"
+        return f"observation {_brief(observation)} is not one of the environment's; {wanted}."
+
     def _rows(self, observation: Any) -> np.ndarray:
         """One observation, or a batch of them, as networks see them."""
         try:
             obs = self.env.flatten(observation)
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise ConfigError(
-                f"observation is not one of {self.env.observation_space}: {type(error).__name__}: {error}."
-            ) from error
+            raise ConfigError(self._not_seen(observation)) from error
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
-            raise ConfigError(f"observation of shape {obs.shape}; want {shape} or a batch of these.")
+            plain = isinstance(observation, np.ndarray)
+            raise ConfigError(
+                f"observation of shape {obs.shape}; want {shape} or a batch of these."
+                if plain
+                else self._not_seen(observation)
+            )
         return obs
 
     def familiarity(self, observation: Any) -> np.ndarray:
@@ -302,6 +323,20 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"{self.algorithm.title} on {self.env_id or self.env}, {self.num_timesteps:,} steps"
+
+
+def _whole(number: Any) -> int | None:
+    """A whole number, 1e5 among them; None for anything else."""
+    if isinstance(number, bool) or not isinstance(number, Real) or number != number // 1:
+        return None
+    return int(number)
+
+
+def _brief(observation: Any) -> str:
+    """What was given, in a few words."""
+    if isinstance(observation, Mapping):
+        return f"{{{', '.join(f'{key}: {_brief(value)}' for key, value in observation.items())}}}"
+    return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
 
 
 class _Outside(NamedTuple):

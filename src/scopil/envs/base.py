@@ -94,6 +94,11 @@ class BatchEnv(ABC):
         """An observation as the environment gives it, from the row that a learner sees."""
         return row
 
+    @property
+    def given_space(self) -> gym.Space:
+        """The environment's own observation space; `observation_space` is the learner's."""
+        return self.observation_space
+
     def as_taken(self, action: Any) -> Any:
         """An action of a policy in the form that the environment takes."""
         return action

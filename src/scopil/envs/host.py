@@ -302,6 +302,10 @@ class HostEnv(BatchEnv):
     def as_given(self, row: Any) -> Any:
         return self.flat.given(row)
 
+    @property
+    def given_space(self) -> gym.Space:
+        return self.flat.raw
+
     def as_taken(self, action: Any) -> Any:
         return self.flat.taken(action)
 

@@ -1,0 +1,81 @@
+"""What to call while an agent learns: evaluation, the best policy kept, and early stopping, in the manner of
+Stable-Baselines3.
+
+evaluation = scopil.EvalCallback(every=10_000, rules="my_rules.py", best="best.safetensors", patience=5)
+agent.learn(200_000, callback=evaluation)
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scopil.agents import Agent
+from scopil.errors import ConfigError
+from scopil.evaluate.measures import Measures
+from scopil.train.trainer import TrainStatus
+
+
+class EvalCallback:
+    """Evaluates the agent every so many steps.
+
+    Args:
+        every: environment steps between evaluations.
+        episodes: how many each time.
+        starts, deterministic, rules: as `Agent.evaluate` takes them.
+        seed: of the unseen starts. Not 0, whose starts `evaluate` uses by default: nothing is chosen by those.
+        score: measures → a number, the larger the better; by default the reward.
+        best: a file for the agent with the best score so far.
+        patience: stop after so many evaluations in a row without a better score; None: never.
+        until: measures → whether they are good enough to stop.
+
+    `history` lists (steps, measures) of all evaluations, and `best_score` the best.
+    """
+
+    def __init__(
+        self,
+        every: int = 10_000,
+        episodes: int = 10,
+        *,
+        starts: str = "unseen",
+        deterministic: bool = True,
+        seed: int = 1,
+        rules: Any = None,
+        score: Callable[[Measures], float] = lambda measures: measures["reward"],
+        best: str | Path | None = None,
+        patience: int | None = None,
+        until: Callable[[Measures], bool] = lambda measures: False,
+    ):
+        for name, value in (("every", every), ("episodes", episodes), ("patience", patience)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value}; want at least 1.", setting=name)
+        self.every = every
+        self._how: dict[str, Any] = {"starts": starts, "episodes": episodes, "deterministic": deterministic}
+        self._how |= {"seed": seed, "rules": rules}
+        self._score, self._best, self._patience, self._until = score, best, patience, until
+        self._agent: Agent | None = None
+        self._due = 0
+        self._waited = 0
+        self.history: list[tuple[int, Measures]] = []
+        self.best_score = float("-inf")
+
+    def begin(self, agent: Agent) -> None:
+        """Called by `Agent.learn`."""
+        self._agent = agent
+        self._due = agent.num_timesteps // self.every + 1
+
+    def __call__(self, status: TrainStatus) -> bool:
+        """Whether to stop."""
+        if self._agent is None:
+            raise ConfigError("EvalCallback is for Agent.learn(callback=…), which tells it the agent.")
+        if status.env_steps < self._due * self.every:
+            return False
+        self._due = status.env_steps // self.every + 1
+        found = self._agent.evaluate(**self._how)
+        self.history.append((status.env_steps, found))
+        score = self._score(found)
+        self._waited += 1
+        if score > self.best_score:
+            self.best_score, self._waited = score, 0
+            if self._best is not None:
+                self._agent.save(self._best)
+        return self._until(found) or (self._patience is not None and self._waited >= self._patience)
