@@ -1,4 +1,5 @@
 """A walk to a door. The reward counts steps alone; hurrying and the wet side of the corridor save some."""
+
 import gymnasium as gym
 import numpy as np
 
@@ -8,7 +9,7 @@ class Corridor(gym.Env):
         place=gym.spaces.Box(-2, 20, (2,), np.float32), speed=gym.spaces.Box(0, 3, (1,), np.float32)
     )
     action_space = gym.spaces.Discrete(5)  # go on, faster, slower, to the wet side, to the dry side
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode

@@ -142,7 +142,7 @@ class Agent:
 
     def learn(
         self,
-        total_timesteps: int,
+        total_timesteps: int | float,
         *,
         progress_bar: bool = False,
         callback: Callback | Sequence[Callback] = (),
@@ -150,7 +150,8 @@ class Agent:
         """Train for further steps.
 
         Args:
-            total_timesteps: how many steps of the environment. Learning begins when the replay holds one batch.
+            total_timesteps: how many steps of the environment, a whole number (1e5 is one). Learning begins when the
+                replay holds one batch.
             progress_bar: whether to show progress, speed and a few metrics.
             callback: one or several, called after every stretch of a few thousand steps with a `TrainStatus`
                 (env_steps, metrics, state); returning True stops training. One with a number `every` is called at its
@@ -164,6 +165,7 @@ class Agent:
         callbacks = [callback] if callable(callback) else list(callback)
         if odd := [c for c in callbacks if not callable(c)]:
             raise ConfigError(f"callback = {odd[0]!r}; want a function of a TrainStatus, or a list of such.")
+        every = [number for c in callbacks if (number := getattr(c, "every", None)) is not None]
         for one in callbacks:
             getattr(one, "begin", lambda agent: None)(self)
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
@@ -180,7 +182,7 @@ class Agent:
             return any(stops)
 
         try:
-            self._advance(until, progress_bar, observe, [c.every for c in callbacks if hasattr(c, "every")])
+            self._advance(until, progress_bar, observe, every)
         except BaseException:
             if (
                 trainer.env_steps == 0 and trainer.last_good is not None
@@ -329,7 +331,7 @@ def _whole(number: Any) -> int | None:
     """A whole number, 1e5 among them; None for anything else."""
     if isinstance(number, bool) or not isinstance(number, Real) or number != number // 1:
         return None
-    return int(number)
+    return int(float(number))
 
 
 def _brief(observation: Any) -> str:
