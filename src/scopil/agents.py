@@ -52,6 +52,7 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import with_rules
+from scopil.files import is_line
 from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
@@ -377,6 +378,7 @@ def load(
     name = note.get("algorithm")
     if name is None or "config" not in note:
         raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
+    _refuse_malformed(note, path)
     if algorithm is not None and algorithm.name != name:
         raise CheckpointError(f"{path} was made by {name}, not by {algorithm.name}.")
     if env is None and not note.get("env"):
@@ -395,9 +397,23 @@ def load(
     agent.env_id = agent.env_id or note.get("env")
     learner = branch(arrays, "learner")
     agent._outside = _Outside(
-        lambda new: as_tree(learner, jax.eval_shape(new), path), int(note.get("env_steps", 0)), policy
+        lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
     )
     return agent
+
+
+def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
+    """What a file says of its agent, before any of it is used."""
+    lines = (note.get(key) for key in ("algorithm", "title", "env"))
+    counts = note.get("seed"), note.get("env_steps", 0)
+    config = note["config"]
+    if (
+        not all(line is None or is_line(line) for line in lines)
+        or not all(type(count) is int for count in counts)
+        or not isinstance(config, dict)
+        or not config.keys().isdisjoint(("self", "algorithm", "env", "demos", "seed"))
+    ):
+        raise CheckpointError(f"{path} is damaged: it names no algorithm, environment, seed and settings.")
 
 
 def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:

@@ -160,7 +160,10 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
             fits, wanted = isinstance(number, Real) or getattr(number, "shape", None) == (), "a number"
         if not fits:
             raise ConfigError(f"{f.name} = {value!r}; want {wanted}.", setting=f.name)
-        yield float(number)  # pyright: ignore[reportArgumentType]
+        try:
+            yield float(number)  # pyright: ignore[reportArgumentType]
+        except OverflowError:
+            yield math.inf  # a whole number beyond all floats
 
 
 def _shown(value: Any) -> str:

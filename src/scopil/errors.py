@@ -1,5 +1,8 @@
 """The error family. A message says what was found, what was wanted, and the way out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ScopilError(Exception):
     """Anything scopil refuses on purpose; the command line prints it as one line and exits with code 2."""
@@ -28,3 +31,18 @@ class CheckpointError(ScopilError):
 
 class DivergedError(ScopilError):
     """Training produced NaN or infinity."""
+
+
+@contextmanager
+def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
+    """Around code that reads what others wrote: whatever it raises becomes an error of ours that names the file. NumPy,
+    zipfile, h5py and our own arithmetic raise dozens of kinds for content that makes no sense."""
+    try:
+        yield
+    except ScopilError:
+        raise
+    except Exception as error:
+        why = str(error) or "no more is known"
+        raise kind(
+            f"{what} cannot be read ({type(error).__name__}: {why}): it is damaged, or not ours."
+        ) from error

@@ -1,15 +1,24 @@
 """Files: written so that a reader never sees half of one, and locked so that two processes never write one folder."""
 
 import hashlib
+import io
+import json
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import filelock
+import numpy as np
 
 _SEAL = b"scopil sha256 "
 SEAL_BYTES = len(_SEAL) + 64
+SMALL, MOST_UNPACKED = (
+    2**28,
+    20,
+)  # bytes that any archive may unpack to, and how many more for each of its own
 
 
 def seal(*pieces: bytes | memoryview) -> bytes:
@@ -28,6 +37,31 @@ def unsealed(data: bytes) -> bytes | None:
     if seal(body) != tail:
         raise ValueError("checksum does not match")
     return body
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, with a ValueError for text that is nested deeper than Python's stack."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
+
+
+def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray | None]:
+    """The arrays of a `.npz` by name, None for those that are not wanted, which are not opened. Raises ValueError for
+    anything but plain arrays of numbers and text, and for an archive that unpacks to far more than it is."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("a single array; want an archive of arrays by name")
+        unpacked = sum(member.file_size for member in archive.zip.infolist())
+        if unpacked > SMALL + MOST_UNPACKED * len(data):
+            raise ValueError(f"{len(data):,} bytes unpack to {unpacked:,}, which no data of this kind does")
+        arrays: dict[str, np.ndarray | None] = {}
+        for name in archive.files:
+            arrays[name] = array = archive[name] if wanted(name) else None
+            if array is not None and not (isinstance(array, np.ndarray) and array.dtype.kind in "biufU"):
+                raise ValueError(f"{name} is {getattr(array, 'dtype', 'no array')}; want plain numbers")
+    return arrays
 
 
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:

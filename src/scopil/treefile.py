@@ -16,7 +16,7 @@ from safetensors.numpy import load as load_safetensors
 
 from scopil.core.replay import Replay
 from scopil.errors import CheckpointError
-from scopil.files import seal, unsealed, write_atomically
+from scopil.files import parse_json, seal, unsealed, write_atomically
 
 FORMAT = "scopil-tree-2"
 DTYPES = {
@@ -72,15 +72,17 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if body is None:
         raise CheckpointError(f"{path}: no checksum at its end: truncated, or not one of our files.")
     try:
-        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
-        about = json.loads(header["__metadata__"]["scopil"])
+        header = parse_json(body[8 : 8 + int.from_bytes(body[:8], "little")])
+        about = parse_json(header["__metadata__"]["scopil"])
         if about["format"] != FORMAT:
             raise CheckpointError(
                 f"{path}: format {about['format']}, of another version of scopil; this one reads {FORMAT}. Files from "
                 f"before 0.2 cannot be converted: train again."
             )
+        if not isinstance(about["note"], dict):
+            raise ValueError(f"a note of type {type(about['note']).__name__}")
         return load_safetensors(body), about["note"]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: not readable as safetensors ({error}).") from error
 
 

@@ -4,6 +4,7 @@ Minari's own fields carry what they can (observations, actions, rewards, ends, s
 start as the episode's reset options). The rest goes into the dataset's metadata under `scopil`.
 """
 
+import math
 import os
 import tempfile
 import warnings
@@ -20,9 +21,12 @@ from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.named_observations import can_be_rows, rows_of
 from scopil.envs.numbered import joined, joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
+from scopil.files import MOST_UNPACKED, SMALL, parse_json
 
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
+_LARGEST = 2**24  # numbers in one observation or action
+_DEEPEST = 16  # groups within groups
 _PROVENANCE = (
     "description",
     "algorithm_name",
@@ -70,6 +74,7 @@ def from_minari(dataset_id: str) -> Demonstrations:
         local = ", ".join(_local_ids(root)) or "none"
         raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {local}.")
     try:
+        _refuse_absurd(root / dataset_id / "data")
         dataset = minari.load_dataset(dataset_id)
         _refuse_other_spaces(dataset_id, dataset)
         metadata = dataset.storage.metadata
@@ -82,6 +87,8 @@ def from_minari(dataset_id: str) -> Demonstrations:
             f"Minari dataset {dataset_id} cannot be read, probably damaged ({error})."
         ) from error
     ours = metadata.get(_OURS, {})
+    if not isinstance(ours, dict):
+        raise DatasetError(f"Minari dataset {dataset_id}: metadata {_OURS!r} is {ours!r}; want a dict.")
     rewarded = ours.get("rewards", True)
     seen, does = dataset.observation_space, dataset.action_space
     plain = isinstance(seen, gym.spaces.Box | gym.spaces.Discrete)
@@ -107,6 +114,37 @@ def from_minari(dataset_id: str) -> Demonstrations:
         env_id=ours.get("env_id", None if spec is None else spec.id),
         about=ours.get("about", _provenance(dataset_id, metadata)),
     )
+
+
+def _refuse_absurd(data: Path) -> None:
+    """Sizes that a file only claims, before Minari reserves memory for them, and parts that lie in other files."""
+    metadata = parse_json((data / "metadata.json").read_bytes())
+    held = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+    if not 0 < metadata["total_episodes"] <= held:
+        raise ValueError(f"{metadata['total_episodes']} episodes in {held:,} bytes")
+    for space in (metadata["observation_space"], metadata["action_space"]):
+        shape = (parse_json(space) if isinstance(space, str) else space).get("shape") or ()
+        if math.prod(shape) > _LARGEST:
+            raise ValueError(f"a space of shape {shape}")
+    file = data / "main_data.hdf5"
+    if file.exists():
+        with import_module("h5py").File(file, "r") as opened:
+            claimed = sum(_sizes(opened))
+        if claimed > SMALL + MOST_UNPACKED * held:
+            raise ValueError(f"{held:,} bytes claim to hold {claimed:,}")
+
+
+def _sizes(group: Any, depth: int = 0) -> Iterator[int]:
+    """Bytes of every dataset. Links could lead to other files, or round in circles."""
+    h5py = import_module("h5py")
+    for name in group:
+        part = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+        if isinstance(part, h5py.Dataset) and not part.external and not part.is_virtual:
+            yield part.size * part.dtype.itemsize if part.size else 0
+        elif isinstance(part, h5py.Group) and depth < _DEEPEST:
+            yield from _sizes(part, depth + 1)
+        else:
+            raise ValueError(f"{name} is no plain part of the file")
 
 
 def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:

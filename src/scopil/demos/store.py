@@ -19,8 +19,8 @@ from scopil.demos.csv_tables import from_tables
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.formats import Format, installed
 from scopil.demos.from_arrays import from_arrays, from_mapping, to_episode
-from scopil.errors import DatasetError
-from scopil.files import SEAL_BYTES, seal, unsealed, write_atomically
+from scopil.errors import DatasetError, refused_as
+from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unsealed, write_atomically
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
@@ -45,9 +45,9 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
 def _load(source: Any) -> Demonstrations:
     if isinstance(source, Demonstrations):
         return source
-    if not isinstance(source, str | Path):
-        return from_arrays(source)
-    return format_of(str(source)).read(str(source))
+    named = isinstance(source, str | Path)
+    with refused_as(DatasetError, source if named else f"demonstrations of type {type(source).__name__}"):
+        return format_of(str(source)).read(str(source)) if named else from_arrays(source)
 
 
 def format_of(source: str) -> Format:
@@ -182,25 +182,23 @@ def read(path: str | Path) -> Demonstrations:
             f"{path}: checksum does not match: the file was damaged or changed after it was written."
         ) from error
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            names = archive.files
-            arrays = {key: archive[key] for key in names if key in KNOWN or key == "header"}
+        found = read_npz(data, lambda name: name in KNOWN or name == "header")
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
         raise DatasetError(
             f"{path}: not a readable .npz, probably truncated or damaged ({error})."
         ) from error
-    if "header" not in arrays:
-        return from_mapping(dict.fromkeys(names) | arrays, path.stem, path.name)
+    if "header" not in found:
+        return from_mapping(found, path.stem, path.name)
     if not sealed:
         raise DatasetError(
             f"{path}: the checksum at its end is missing: the file was truncated or rewritten."
         )
-    return _from_sealed(arrays, path)
+    return _from_sealed({name: array for name, array in found.items() if array is not None}, path)
 
 
 def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
     try:
-        header = json.loads(str(arrays["header"]))
+        header = parse_json(str(arrays["header"]))
         if header["format"] != FORMAT or header["version"] != VERSION:
             raise DatasetError(
                 f"{path}: {header['format']} version {header['version']}; this scopil reads {FORMAT} version {VERSION}."
@@ -214,7 +212,7 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
             about=header["about"],
             flattened_from=space_from_json(header["flattened_from"]) if "flattened_from" in header else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
         raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
 
 

@@ -44,6 +44,11 @@ class CompiledEnv(BatchEnv):
             raise EnvError(
                 f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0."
             )
+        if 0 in (self.action_space.shape or ()) or 0 in (env.observation_space.shape or ()):
+            raise EnvError(
+                f"{type(env).__name__}: spaces {env.observation_space} and {env.action_space}; want at least one number "
+                f"in each."
+            )
         self.env = env
         self.params = env.get_default_params() if params is None else params
         self._params = () if self.params is None else (self.params,)  # a FuncEnv without params may take none

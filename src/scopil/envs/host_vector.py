@@ -34,6 +34,8 @@ class FlatSpaces:
                 f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
                 f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
             )
+        if 0 in (action.shape or ()) or 0 in flat.shape:
+            raise EnvError(f"{name}: spaces {observation} and {action}; want at least one number in each.")
         self.name, self.raw, self.action, self.env_action = name, observation, action, env_action
         low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
         self.observation = gym.spaces.Box(low, high, dtype=np.float32)
@@ -155,7 +157,7 @@ class SerialEnvs:
         self._steps[i], self._seeds[i] = 0, seed
         try:
             obs, info = self._envs[i].reset(seed=int(seed))
-            return self._flat.row(obs), info
+            return self._flat.row(obs), _checked_info(info)
         except Exception as error:
             raise self._fault(i, error) from error
 
@@ -163,7 +165,8 @@ class SerialEnvs:
         self._steps[i] += 1
         try:
             obs, reward, terminated, truncated, info = self._envs[i].step(action)
-            return self._flat.row(obs), _finite_reward(reward), bool(terminated), bool(truncated), info
+            row, info = self._flat.row(obs), _checked_info(info)
+            return row, _finite_reward(reward), bool(terminated), bool(truncated), info
         except Exception as error:
             raise self._fault(i, error) from error
 
@@ -196,7 +199,7 @@ class GivenVectorEnv:
 
     def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
         obs, infos = self._env.reset(seed=self._seeds(seeds))  # pyright: ignore[reportArgumentType]
-        return self._rows(obs), infos
+        return self._rows(obs), _checked_info(infos)
 
     def step(
         self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None
@@ -211,6 +214,7 @@ class GivenVectorEnv:
     def _result(
         self, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any, infos: Any, seeds: Any
     ) -> StepResult:
+        infos = _checked_info(infos)
         reward = np.array([_finite_reward(r) for r in np.asarray(reward).reshape(-1)], np.float32)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         want = (self.num_envs,)
@@ -280,8 +284,29 @@ def _finite_reward(reward: Any) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except Exception:  # lists of unequal lengths, and whatever else an `info` holds
+        return False
     return array.ndim == 0 and array.dtype.kind in "biuf"
+
+
+def _checked_info(info: Any) -> Any:
+    """A dict, in which no cost is NaN: that would count as no violation."""
+    if not isinstance(info, Mapping):
+        raise EnvError(f"an info of type {type(info).__name__}; want a dict")
+    for key, value in info.items():
+        if isinstance(key, str) and key.startswith("cost") and is_nan(value):
+            raise EnvError(f"info[{key!r}] is NaN; want a number, 0 where no rule is violated")
+    return info
+
+
+def is_nan(values: Any) -> bool:
+    """Whether a number, or one in an array, is NaN."""
+    try:
+        return bool(np.isnan(values).any())
+    except TypeError:  # no numbers
+        return False
 
 
 def _describe(error: Exception) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 
 from scopil.demos.dataset import Episode
 from scopil.envs.base import BatchEnv
+from scopil.envs.host_vector import is_nan
+from scopil.errors import EnvError
 from scopil.evaluate.offers import Measuring, measuring
 from scopil.evaluate.rules import with_rules
 
@@ -27,6 +29,13 @@ UNFAMILIAR = 0.1
 
 def measure(episode: Episode, further: Measuring | None = None) -> Measures:
     """`further` is what the environment measures beyond this."""
+    for name, costs in episode.info.items():
+        if name.startswith("cost") and is_nan(costs):
+            at = int(np.argmax(np.isnan(costs)))
+            raise EnvError(
+                f"{name} is NaN after step {at} of an episode; want a number, 0 where no rule is violated: NaN would "
+                f"count as lawful."
+            )
     rules = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
     broken = list(rules.values()) or [v > 0 for k, v in episode.info.items() if k == "cost"]
     steps = len(episode)

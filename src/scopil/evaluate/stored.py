@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from scopil.demos.dataset import Episode
-from scopil.errors import CheckpointError
+from scopil.errors import CheckpointError, refused_as
 from scopil.evaluate.measures import Measures
-from scopil.files import write_atomically
+from scopil.files import parse_json, read_npz, write_atomically
 
 FORMAT = 2  # of evaluation.json; a file with another number is made again
 EVALUATION, EPISODES = "evaluation.json", "episodes.npz"
@@ -42,12 +42,20 @@ def write_evaluation(
 def read_evaluation(folder: Path, made_from: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """What is kept; None when it is missing, damaged, or made from something else."""
     try:
-        kept = json.loads((folder / EVALUATION).read_text())
+        kept = parse_json((folder / EVALUATION).read_bytes())
         if kept["format"] != FORMAT or (made_from is not None and kept["made_from"] != made_from):
             return None
-        return kept if isinstance(kept["measures"], dict) and isinstance(kept["extra"], dict) else None
+        return kept if _is_measures(kept["measures"]) and isinstance(kept["extra"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _is_measures(found: Any) -> bool:
+    """Numbers by name, for every episode of every evaluation."""
+    lists = list(found.values()) if isinstance(found, dict) else [None]
+    if not all(isinstance(each, list) and each and all(isinstance(m, dict) for m in each) for each in lists):
+        return False
+    return all(isinstance(value, int | float) for each in lists for m in each for value in m.values())
 
 
 def read_measures(folder: Path) -> dict[str, list[Measures]]:
@@ -61,10 +69,11 @@ def read_episodes(folder: Path) -> dict[str, list[Episode]]:
     """By evaluation; empty where the environment cannot draw episodes."""
     if not (folder / EPISODES).exists():
         return {}
-    with np.load(folder / EPISODES, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    keys = dict.fromkeys(name.partition(":")[0] for name in arrays)
-    return {key: _episodes(key, arrays) for key in keys}
+    with refused_as(CheckpointError, folder / EPISODES):
+        found = read_npz((folder / EPISODES).read_bytes())
+        arrays = {name: array for name, array in found.items() if array is not None}
+        keys = dict.fromkeys(name.partition(":")[0] for name in arrays)
+        return {key: _episodes(key, arrays) for key in keys}
 
 
 def _arrays(episodes: Mapping[str, Sequence[Episode]]) -> dict[str, np.ndarray]:

@@ -19,6 +19,7 @@ from scopil.errors import ConfigError, ScopilError
 from scopil.experiments.local import Local, last_line
 from scopil.files import is_locked
 from scopil.train.run import Run, RunSpec
+from scopil.train.sinks import parse_row
 
 POLL = 0.3  # seconds
 LAST_LINE = 4_096  # bytes that hold it
@@ -200,7 +201,10 @@ def _last_timing(run: Run) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     whole = [line for line in lines if line.endswith(b"\n")]
-    return json.loads(whole[-1]) if whole else {}
+    try:
+        return parse_row(whole[-1]) if whole else {}
+    except ValueError:  # only a bar depends on it
+        return {}
 
 
 def _words(seconds: float | None) -> str:

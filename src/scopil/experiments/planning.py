@@ -16,7 +16,7 @@ from scopil.errors import ConfigError
 from scopil.evaluate.rules import name_of_rules
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.execute import prepare
-from scopil.files import write_atomically
+from scopil.files import is_line, parse_json, write_atomically
 from scopil.studies.base import Study, run_folder
 from scopil.train.run import Run, RunSpec
 
@@ -80,9 +80,12 @@ def _demos_file(out: Path, setting: str) -> Path:
 
 def read_note(out: Path) -> Note:
     try:
-        return Note(**json.loads((out / NOTE).read_text()))
+        note = Note(**parse_json((out / NOTE).read_bytes()))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{out / NOTE} is damaged: {error}.") from error
+    if not is_line(note.study) or not is_line(note.budget) or not isinstance(note.steps, int | None):
+        raise ConfigError(f"{out / NOTE} is damaged: {str(note)[:80]}.")
+    return note
 
 
 def is_study_folder(out: Path) -> bool:

@@ -15,7 +15,7 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
-from scopil.errors import ConfigError, DatasetError
+from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
 from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
@@ -25,7 +25,7 @@ from scopil.evaluate.starts import demos_for, starts_from
 from scopil.evaluate.stored import read_evaluation, write_evaluation
 from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
 from scopil.experiments.execute import name, steps_done
-from scopil.files import write_atomically
+from scopil.files import is_line, parse_json, write_atomically
 from scopil.policy import Policy
 from scopil.studies.base import FinishedRun, Study
 from scopil.train.run import Run
@@ -180,7 +180,7 @@ def first_safe(run: Run) -> int | None:
 
 def peaks(run: Run) -> dict[str, float]:
     late = [row for row in run.metrics.rows() if 2 * row["env_steps"] > run.spec.steps]
-    found = {key: [row[key] for row in late if key in row] for key in DUALS}
+    found = {key: [row[key] for row in late if row.get(key) is not None] for key in DUALS}
     return {key: max(values) for key, values in found.items() if values}
 
 
@@ -233,17 +233,30 @@ class Loaded(NamedTuple):
 
 
 def load(out: Path) -> Loaded:
-    try:
-        body = json.loads((out / "results.json").read_text())
+    with refused_as(ConfigError, out / "results.json"):
+        body = parse_json((out / "results.json").read_bytes())
         if "format" not in body:
             body = _first_format(body)
-        rows = [Result(cell=Cell(r.pop("setting"), r.pop("method")), **r) for r in body["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{out / 'results.json'} cannot be read: {error}.") from error
-    results: dict[Cell, list[Result]] = {}
-    for result in rows:
-        results.setdefault(result.cell, []).append(result)
-    return Loaded(body["study"], body["budget"], results, body["unfinished"])
+        results: dict[Cell, list[Result]] = {}
+        for run in body["runs"]:
+            result = Result(cell=Cell(run.pop("setting"), run.pop("method")), **run)
+            _refuse_malformed(result)
+            results.setdefault(result.cell, []).append(result)
+        missing = {str(run): str(state) for run, state in body["unfinished"].items()}
+        return Loaded(str(body["study"]), str(body["budget"]), results, missing)
+
+
+def _refuse_malformed(result: Result) -> None:
+    """Names are text, counts are whole, everything else is numbers by name."""
+    if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
+        raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
+    if result.first_safe is not None and type(result.first_safe) is not int:
+        raise ValueError(f"first_safe = {result.first_safe!r}")
+    for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating):
+        if not all(isinstance(value, int | float) for value in numbers.values()):
+            raise ValueError(f"{numbers}; want numbers by name")
+    if not result.means.keys() == result.episodes.keys() == result.violating.keys():
+        raise ValueError("not the same evaluations in means, episodes and violating")
 
 
 def _first_format(body: dict[str, Any]) -> dict[str, Any]:
@@ -272,19 +285,19 @@ def all_of(results: Results) -> list[Result]:
 
 def timing(run: Run) -> Timing:
     rows, safe = run.timing.rows(), first_safe(run)
-    spent = [
-        (row["env_steps"], row.get("seconds", row["env_steps"] / row["steps_per_second"])) for row in rows
-    ]
-    until = [seconds for step, seconds in spent if safe is not None and step >= safe]
-    return Timing(spent[-1][1], until[0] if until else None)
+    with refused_as(CheckpointError, run.timing.path):
+        spent = [(row["env_steps"], float(row["seconds"])) for row in rows]
+        until = [seconds for step, seconds in spent if safe is not None and step >= safe]
+        return Timing(spent[-1][1], until[0] if until else None)
 
 
 def load_timings(out: Path) -> dict[str, Timing]:
     """What `save_timings` wrote; empty without such a file."""
-    try:
-        return {key: Timing(**row) for key, row in json.loads((out / "timing.json").read_text()).items()}
-    except FileNotFoundError:
+    if not (out / "timing.json").exists():
         return {}
+    with refused_as(ConfigError, out / "timing.json"):
+        rows = parse_json((out / "timing.json").read_bytes())
+        return {key: Timing(**row) for key, row in rows.items()}
 
 
 def timings(runs: Iterable[Run]) -> dict[str, Timing]:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all
 from scopil.evaluate.rules import Rules, load_rules
-from scopil.files import Locked, is_line, is_locked, lock, odd_entry, write_atomically
+from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, read_policy
 from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
@@ -74,9 +75,13 @@ class RunSpec:
         object.__setattr__(self, "seed", checked_seed(self.seed))
         object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
         for name in ("steps", "eval_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}; want at least 1.", setting=name)
-        if self.log_every is not None and not 1 <= self.log_every <= training.STRETCH:
+            if not _whole(getattr(self, name)) or getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)}; want a whole number, at least 1.", setting=name
+                )
+        if self.log_every is not None and not (
+            _whole(self.log_every) and 1 <= self.log_every <= training.STRETCH
+        ):
             raise ConfigError(
                 f"log_every = {self.log_every}; want 1 to {training.STRETCH:,}: a row is the mean over the steps "
                 f"since the row before.",
@@ -133,7 +138,7 @@ class Run:
         folder = Path(folder)
         _refuse_odd_entries(folder)
         try:
-            note = json.loads((folder / "run.json").read_text())
+            note = parse_json((folder / "run.json").read_bytes())
             if note.pop("format", None) != FORMAT:
                 raise CheckpointError(
                     f"{folder} was made by another version of scopil; run folders from before 0.2 cannot be read: "
@@ -146,6 +151,8 @@ class Run:
             if algorithm is not None and algorithm.name != name:
                 raise CheckpointError(f"{folder} is a run of {name}, not of {algorithm.name}.")
             algorithm = algorithm or registered().get(name) or stand_in(name, title)
+            if not isinstance(note["config"], dict):
+                raise ValueError("config is not a dict")
             return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env)
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
@@ -193,7 +200,9 @@ class Run:
             policy, note = read_policy(file)
         else:
             policy, note = self.spec.algorithm.policy(self.learner()), read_note(file)
-        return policy, int(note["env_steps"])
+        if type(note.get("env_steps")) is not int:
+            raise CheckpointError(f"{file} is damaged: it does not say its env_steps.")
+        return policy, note["env_steps"]
 
     def learner(self) -> Any:
         """The newest state of the algorithm."""
@@ -405,8 +414,10 @@ class Run:
 
     def _warn_of_other_versions(self) -> None:
         try:
-            begun = json.loads((self.folder / "versions.json").read_text())
+            begun = parse_json((self.folder / "versions.json").read_bytes())
         except (OSError, ValueError):
+            return
+        if not isinstance(begun, dict):
             return
         now = _versions()
         if odd := [
@@ -441,6 +452,10 @@ def _refuse_odd_entries(folder: Path) -> None:
 def score(evaluation: dict[str, float]) -> tuple[float, float]:
     """What makes one evaluation during training better than another: fewer avoidable violations, then more reward."""
     return -evaluation.get("eval/avoidable", 0.0), evaluation["eval/reward"]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:

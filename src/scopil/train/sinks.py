@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scopil.errors import CheckpointError, ConfigError
-from scopil.files import write_atomically
+from scopil.files import parse_json, write_atomically
 
 
 class JsonLines:
@@ -32,12 +32,16 @@ class JsonLines:
     def rows(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        rows = []
-        for line in self.path.read_bytes().splitlines():
+        rows, lines = [], self.path.read_bytes().splitlines()
+        for number, line in enumerate(lines, start=1):
             try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
+                rows.append(parse_row(line))
+            except ValueError as error:
+                if number == len(lines):
+                    break  # cut short by a kill
+                raise CheckpointError(
+                    f"{self.path}, line {number}: {error}; want a row of numbers. Correct the line, or remove it."
+                ) from error
         return rows
 
     def tail(self, offset: int, most: int = 1 << 20) -> tuple[list[dict[str, Any]], int]:
@@ -55,15 +59,26 @@ class JsonLines:
         rows = []
         for line in whole.splitlines():
             try:
-                rows.append(json.loads(line))
+                rows.append(parse_row(line))
             except ValueError:
                 continue
-        return [row for row in rows if isinstance(row, dict)], offset + len(whole)
+        return rows, offset + len(whole)
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Forget what a resumed run is about to write again."""
         rows = [row for row in self.rows() if wanted(row)]
         write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def parse_row(line: bytes) -> dict[str, Any]:
+    """One line: `env_steps`, and numbers by name, None where one was not finite. Anything else is a ValueError."""
+    row = parse_json(line)
+    if not isinstance(row, dict) or type(row.get("env_steps")) is not int or row["env_steps"] < 0:
+        raise ValueError("no row that says its env_steps")
+    for name, value in row.items():
+        if value is not None and (not isinstance(value, int | float) or not abs(value) < math.inf):
+            raise ValueError(f"{name} is {str(value)[:40]!r}")
+    return row
 
 
 @contextmanager

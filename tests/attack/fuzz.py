@@ -1,0 +1,122 @@
+"""Files attacked by the thousand in one process, and what became of each.
+
+A mutation must be refused with an error of ours, or read as what it says. It may not raise anything else, take longer
+than ten seconds or two gigabytes, execute anything, or, where the file is sealed, be read as what nobody wrote.
+"""
+
+import random
+import resource
+import signal
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attack.targets import TARGETS, Target, quiet
+from scopil.errors import ScopilError
+
+SECONDS = 10.0
+GIGABYTES = 2.0
+
+
+class TookTooLong(BaseException):
+    """Not an Exception: no reader may catch it."""
+
+
+@dataclass
+class Score:
+    """What became of the mutations of one kind of file."""
+
+    counts: Counter = field(default_factory=Counter)
+    slowest: float = 0.0
+    faults: list[str] = field(default_factory=list)  # a few, to look into
+
+    @property
+    def bad(self) -> int:
+        return sum(self.counts[kind] for kind in ("raw error", "hang", "silent change"))
+
+    def row(self) -> dict[str, Any]:
+        keys = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        row = {key: self.counts[key] for key in keys}
+        return row | {"slowest_seconds": round(self.slowest, 2), "peak_gigabytes": round(peak, 2)}
+
+
+def attack(target: Target, mutations: int, seed: int = 0, first: int = 0) -> Score:
+    """Every mutation depends on the seed and its number alone, so a campaign can go on where it stopped. Even numbers
+    are random damage, odd ones are written on purpose."""
+    quiet()
+    score, pristine = Score(), target.file.read_bytes()
+    expected = target.read()
+    for number in range(first, first + mutations):
+        rng = random.Random(f"{seed}/{target.file.name}/{number}")
+        rotten = number % 2 == 0
+        data = mutations_of(target, pristine, rng, rotten)
+        target.file.write_bytes(data)
+        outcome, took = judged(target, expected, rotten, score, number)
+        score.counts["mutations"] += 1
+        score.counts[outcome] += 1
+        score.slowest = max(score.slowest, took)
+    target.file.write_bytes(pristine)
+    assert target.read() == expected, "the attack changed more than its file"
+    return score
+
+
+def mutations_of(target: Target, pristine: bytes, rng: random.Random, rotten: bool) -> bytes:
+    from attack.mutations import damaged
+
+    return damaged(pristine, rng) if rotten else target.by_hand(rng)
+
+
+def judged(target: Target, expected: Any, rotten: bool, score: Score, number: int) -> tuple[str, float]:
+    def too_long(*_: Any) -> None:
+        raise TookTooLong
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    begun = time.monotonic()
+    try:
+        found = target.read()
+    except ScopilError:
+        outcome = "refused"
+    except TookTooLong:
+        outcome = "hang"
+    except BaseException as error:
+        outcome = "raw error"
+        if len(score.faults) < 40:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            ours = [f for f in traceback.extract_tb(error.__traceback__) if "/scopil/" in f.filename]
+            near = ours[-1] if ours else where
+            place = f"{Path(near.filename).name}:{near.lineno}"
+            score.faults.append(f"{number}: {type(error).__name__} at {place}: {str(error)[:100]}")
+    else:
+        outcome = "read" if found == expected else "read as other content"
+        if outcome != "read" and rotten and target.sealed:
+            outcome = "silent change"
+    finally:
+        took = time.monotonic() - begun
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return outcome, took
+
+
+def attack_all(folder: Path, mutations: int, seed: int = 0) -> dict[str, Score]:
+    return {name: attack(make(folder), mutations, seed) for name, make in TARGETS.items()}
+
+
+if __name__ == "__main__":
+    import sys
+    import tempfile
+
+    wanted = [name for name in TARGETS if len(sys.argv) < 3 or sys.argv[2] in name]
+    with tempfile.TemporaryDirectory() as place:
+        for name in wanted:
+            begun = time.monotonic()
+            score = attack(TARGETS[name](Path(place)), int(sys.argv[1]))
+            print(
+                f"{name}: {dict(score.counts)}, {time.monotonic() - begun:.0f} s, slowest {score.slowest:.1f} s"
+            )
+            for fault in score.faults:
+                print("   ", fault)

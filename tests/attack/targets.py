@@ -1,0 +1,324 @@
+"""Every kind of file that scopil reads: how to make a good one, how to attack it, and what reads it.
+
+A reader returns a fingerprint of what it understood, so that a silent change is seen.
+"""
+
+import hashlib
+import io
+import json
+import os
+import random
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from attack import mutations
+from runs import untrained_run
+from samples import small_set
+from scopil.agents import load
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.evaluate.measures import average
+from scopil.evaluate.stored import read_episodes, read_evaluation, read_measures, write_evaluation
+from scopil.experiments import results
+from scopil.experiments.execute import steps_done
+from scopil.policy import Policy
+from scopil.report.training_curves import behaviour_panels, inner_panels, series
+from scopil.train.checkpoint import Checkpoints
+from scopil.train.run import Run
+from scopil.treefile import read_note
+
+Change = Callable[[random.Random], bytes]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file under attack."""
+
+    file: Path
+    read: Callable[[], Any]
+    by_hand: Change  # content that somebody wrote on purpose
+    sealed: bool  # random damage must never be read as something else
+
+
+def fingerprint(*arrays: Any) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr((np.asarray(array).dtype, np.shape(array))).encode() + np.asarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def of_demos(demos: Demonstrations) -> str:
+    """Everything a learner or a report takes from a set."""
+    steps, stats = demos.transitions(), demos.statistics()
+    repr(demos)
+    kept = [steps.obs, steps.action, steps.next_obs, steps.terminated, np.array(list(stats.values()))]
+    kept += [] if steps.reward is None else [steps.reward]
+    kept += [] if demos.starts is None else [demos.starts]
+    return fingerprint(*kept, np.frombuffer(json.dumps(demos.about).encode(), np.uint8))
+
+
+def demonstrations(folder: Path) -> Target:
+    file = folder / "demos.npz"
+    store.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), file)
+    with np.load(file) as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "header"}
+        header = json.loads(str(archive["header"]))
+    return Target(
+        file,
+        lambda: of_demos(store.load_demos(str(file))),
+        lambda rng: mutations.changed_archive(arrays, header, rng, sealed=True),
+        sealed=True,
+    )
+
+
+def plain_arrays(folder: Path) -> Target:
+    file, demos = folder / "plain.npz", small_set()
+    arrays = {
+        "observations": np.concatenate([e.observations for e in demos]),
+        "actions": np.concatenate([e.actions for e in demos]),
+        "rewards": np.concatenate([np.asarray(e.rewards) for e in demos]),
+        "lengths": np.array([len(e) for e in demos]),
+        "terminated": np.array([e.terminated for e in demos]),
+    }
+    np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+    return Target(
+        file,
+        lambda: of_demos(store.load_demos(str(file))),
+        lambda rng: mutations.changed_archive(arrays, None, rng, sealed=False),
+        sealed=False,
+    )
+
+
+def table(folder: Path) -> Target:
+    file = folder / "episode.csv"
+    rows = ["step,obs_x,obs_y,action,reward", "0,0.5,1.0,1,-1", "1,0.25,2.0,0,-1.5", "2,0.125,4.0,,"]
+    file.write_text("\n".join(rows))
+    cells = ["", "nan", "1e999", "-1", "true", "9" * 400, "=cmd()", '"', "1,2", "\x00", "٣", "0x10", "inf"]
+
+    def by_hand(rng: random.Random) -> bytes:
+        made = [row.split(",") for row in rows]
+        for _ in range(rng.choice([1, 2, 5])):
+            row = rng.choice(made)
+            row[rng.randrange(len(row))] = rng.choice(cells)
+        return "\n".join(",".join(row) for row in made).encode()
+
+    return Target(file, lambda: of_demos(store.load_demos(str(file))), by_hand, sealed=False)
+
+
+def minari_data(folder: Path) -> Target:
+    """The HDF5 file of a Minari dataset."""
+    return _minari(folder / "hdf5", "main_data.hdf5")
+
+
+def minari_metadata(folder: Path) -> Target:
+    return _minari(folder / "metadata", "metadata.json")
+
+
+def _minari(root: Path, name: str) -> Target:
+    import h5py
+
+    from scopil.demos.minari import to_minari
+
+    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    made = to_minari(small_set(env_id="scopil/MarbleMaze-Simple-v0"), "attack/set-v0")
+    file = made / "data" / name
+    pristine = file.read_bytes()
+
+    def changed_hdf5(rng: random.Random) -> bytes:
+        buffer = io.BytesIO(pristine)
+        with h5py.File(buffer, "r+") as opened:
+            parts: list[Any] = []
+            opened.visititems(lambda _, part: parts.append(part))
+            for _ in range(rng.choice([1, 2])):
+                part = rng.choice([opened, *parts])
+                with suppress(Exception):  # what HDF5 itself refuses to hold
+                    _change_part(part, rng)
+        return buffer.getvalue()
+
+    def by_hand(rng: random.Random) -> bytes:
+        if name.endswith(".json"):
+            return mutations.json_text(json.loads(pristine), rng)
+        return changed_hdf5(rng)
+
+    def read() -> Any:
+        os.environ["MINARI_DATASETS_PATH"] = str(root)
+        return of_demos(store.load_demos("minari:attack/set-v0"))
+
+    return Target(file, read, by_hand, sealed=False)
+
+
+def _change_part(part: Any, rng: random.Random) -> None:
+    if part.attrs and rng.random() < 0.5:
+        value = rng.choice([v for v in mutations.VALUES if v is not None])
+        part.attrs[rng.choice(list(part.attrs))] = value
+    elif hasattr(part, "shape"):
+        name, parent, data = part.name, part.parent, part[()]
+        del parent[name]
+        kind = rng.randrange(4)
+        if kind == 0:
+            return
+        changed = np.load(io.BytesIO(mutations.changed_array(np.asarray(data), rng)), allow_pickle=False)
+        parent[name] = changed if kind < 3 else {"a": 1}
+    else:
+        del part[rng.choice(list(part))]
+
+
+# --- run folders ------------------------------------------------------------------------------------------------------
+
+
+def policy(folder: Path) -> Target:
+    """`scopil.load` and `Policy.load` of a policy file."""
+    made = untrained_run(folder / "policy", hidden=[8])
+    pristine = made.policy_file.read_bytes()
+
+    def read() -> Any:
+        agent, alone = load(made.policy_file), Policy.load(made.policy_file)
+        obs = np.zeros(agent.env.observation_space.shape or (), np.float32)
+        return fingerprint(agent.predict(obs)[0], *jax.tree.leaves(jax.tree.map(np.asarray, alone)))
+
+    return Target(
+        made.policy_file, read, lambda rng: mutations.changed_safetensors(pristine, rng), sealed=True
+    )
+
+
+def checkpoint(folder: Path) -> Target:
+    """The only checkpoint of a run."""
+    made = untrained_run(folder / "checkpointed", hidden=[8])
+    state = made.learner()
+    saved = Checkpoints(made.folder / "checkpoints")
+    file = saved.save(1, {"learner": state, "env_steps": np.int32(1)}, made.note() | {"env_steps": 1})
+    pristine, like = file.read_bytes(), {"learner": state, "env_steps": np.int32(1)}
+
+    def read() -> Any:
+        found = saved.load_newest(like)
+        assert isinstance(read_note(file), dict)
+        return fingerprint(*jax.tree.leaves(jax.tree.map(np.asarray, found)))
+
+    return Target(file, read, lambda rng: mutations.changed_safetensors(pristine, rng), sealed=True)
+
+
+def run_json(folder: Path) -> Target:
+    """Everything that `scopil evaluate`, `report` and `resume` ask of run.json before they play or train."""
+    made = untrained_run(folder / "described", hidden=[8])
+    note = json.loads((made.folder / "run.json").read_text())
+
+    def read() -> Any:
+        run = Run.open(made.folder)
+        env = run.env()
+        config = run.spec.build_config(env)
+        run.rules()
+        return json.dumps([run.note(), str(config), run.newest_policy().name, run.policy()[1]], default=str)
+
+    return Target(made.folder / "run.json", read, lambda rng: mutations.json_text(note, rng), sealed=False)
+
+
+def metrics(folder: Path) -> Target:
+    """metrics.jsonl and what reports make of it."""
+    rows = [
+        {"env_steps": n, "eval/avoidable": 0.5, "eval/reward": -1.0, "dual/lambda": 2.0, "seconds": float(n),
+         "steps_per_second": 5.0} for n in (10, 20, 30)
+    ]  # fmt: skip
+    made = untrained_run(folder / "measured", rows=rows, hidden=[8])
+
+    def by_hand(rng: random.Random) -> bytes:
+        lines = [json.dumps(row).encode() for row in rows]
+        at = rng.randrange(len(lines))
+        lines[at] = mutations.json_text(rows[at], rng)
+        return b"\n".join(lines) + b"\n" * rng.randrange(2)
+
+    def read() -> Any:
+        run = Run.open(made.folder)
+        kept = run.metrics.rows()
+        run.timing.path.write_bytes(run.metrics.path.read_bytes())
+        found = [results.first_safe(run), results.peaks(run), steps_done(run), results.timing(run)]
+        groups = {"a": [kept]}
+        panels = [
+            name for each in (behaviour_panels, inner_panels) for row in each(groups) for name, _ in row
+        ]
+        found += [str(series([kept], name)) for name in panels]
+        return json.dumps([kept, found], default=str)
+
+    return Target(made.metrics.path, read, by_hand, sealed=False)
+
+
+def evaluation(folder: Path) -> Target:
+    """evaluation.json as reports read it."""
+    made = _evaluated(folder / "evaluated")
+    body = json.loads((made / "evaluation.json").read_text())
+
+    def read() -> Any:
+        read_evaluation(made, {"policy": "x"})
+        return json.dumps({key: average(each) for key, each in read_measures(made).items()})
+
+    return Target(made / "evaluation.json", read, lambda rng: mutations.json_text(body, rng), sealed=False)
+
+
+def episodes(folder: Path) -> Target:
+    """episodes.npz as reports read it."""
+    made = _evaluated(folder / "drawn")
+    with np.load(made / "episodes.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files}
+
+    def read() -> Any:
+        found = read_episodes(made)
+        flat = [e for each in found.values() for e in each]
+        return fingerprint(*(array for e in flat for array in (e.observations, e.actions, e.rewards)))
+
+    return Target(
+        made / "episodes.npz",
+        read,
+        lambda rng: mutations.changed_archive(arrays, None, rng, sealed=False),
+        sealed=False,
+    )
+
+
+def _evaluated(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    found = {"env_steps": 5, "measures": {"greedy/unseen": [{"reward": 1.0, "steps": 3.0}]}, "extra": {}}
+    write_evaluation(folder, {"policy": "x"}, found, {"greedy/unseen": list(small_set())})
+    return folder
+
+
+def results_json(folder: Path) -> Target:
+    """results.json, of which a report can be made without its runs."""
+    (folder / "results").mkdir()
+    file = folder / "results" / "results.json"
+    run = {"setting": "simple", "method": "sac", "seed": 0, "steps": 10, "first_safe": None}
+    run |= {"peaks": {"dual/lambda": 2.0}, "extra": {}, "episodes": {"greedy/unseen": 3}}
+    run |= {"means": {"greedy/unseen": {"reward": 1.0}}, "violating": {"greedy/unseen": 0}}
+    body = {"format": results.FORMAT, "study": "paper", "budget": "paper", "runs": [run], "unfinished": {}}
+    file.write_text(json.dumps(body))
+    return Target(
+        file,
+        lambda: results.as_csv(results.all_of(results.load(file.parent).results)),
+        lambda rng: mutations.json_text(body, rng),
+        sealed=False,
+    )
+
+
+TARGETS: dict[str, Callable[[Path], Target]] = {
+    "demonstrations (.npz, sealed)": demonstrations,
+    "plain arrays (.npz)": plain_arrays,
+    "tables (.csv)": table,
+    "Minari data (HDF5)": minari_data,
+    "Minari metadata (JSON)": minari_metadata,
+    "policy (safetensors, sealed)": policy,
+    "checkpoint (safetensors, sealed)": checkpoint,
+    "run.json": run_json,
+    "metrics.jsonl": metrics,
+    "evaluation.json": evaluation,
+    "episodes.npz": episodes,
+    "results.json": results_json,
+}
+
+
+def quiet() -> None:
+    """Readers may warn; thousands of warnings help nobody."""
+    warnings.simplefilter("ignore")
