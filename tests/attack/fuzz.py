@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attack.mutations import DEEP, bomb, damaged, resealed
 from attack.targets import TARGETS, Target, quiet
 from scopil.errors import ScopilError
+from scopil.files import seal
 
 SECONDS = 10.0
 GIGABYTES = 2.0
@@ -65,8 +67,6 @@ def attack(target: Target, mutations: int, seed: int = 0, first: int = 0) -> Sco
 
 
 def mutations_of(target: Target, pristine: bytes, rng: random.Random, rotten: bool) -> bytes:
-    from attack.mutations import damaged
-
     return damaged(pristine, rng) if rotten else target.by_hand(rng)
 
 
@@ -102,21 +102,28 @@ def judged(target: Target, expected: Any, rotten: bool, score: Score, number: in
     return outcome, took
 
 
-def attack_all(folder: Path, mutations: int, seed: int = 0) -> dict[str, Score]:
-    return {name: attack(make(folder), mutations, seed) for name, make in TARGETS.items()}
+def judged_bombs(folder: Path, megabytes: int = 1000) -> Counter:
+    """Small files that ask for much memory or time."""
+    import h5py
 
-
-if __name__ == "__main__":
-    import sys
-    import tempfile
-
-    wanted = [name for name in TARGETS if len(sys.argv) < 3 or sys.argv[2] in name]
-    with tempfile.TemporaryDirectory() as place:
-        for name in wanted:
-            begun = time.monotonic()
-            score = attack(TARGETS[name](Path(place)), int(sys.argv[1]))
-            print(
-                f"{name}: {dict(score.counts)}, {time.monotonic() - begun:.0f} s, slowest {score.slowest:.1f} s"
-            )
-            for fault in score.faults:
-                print("   ", fault)
+    counts: Counter = Counter()
+    for name, data in (
+        ("plain arrays (.npz)", bomb("observations", megabytes)),
+        ("demonstrations (.npz, sealed)", bomb("observations", megabytes)),
+        ("episodes.npz", bomb("x:steps", megabytes)),
+        ("run.json", DEEP.encode()),
+        ("metrics.jsonl", DEEP.encode() + b"\n{}"),
+        ("evaluation.json", DEEP.encode()),
+        ("results.json", DEEP.encode()),
+        ("policy (safetensors, sealed)", resealed((2**63).to_bytes(8, "little") + seal())),
+        ("Minari metadata (JSON)", b'{"total_episodes": 2147483648}'),
+    ):
+        target = TARGETS[name](folder)
+        target.file.write_bytes(data)
+        counts[judged(target, None, False, Score(), 0)[0]] += 1
+    target = TARGETS["Minari data (HDF5)"](folder / "large")
+    with h5py.File(target.file, "r+") as opened:
+        del opened["episode_0/rewards"]
+        opened.create_dataset("episode_0/rewards", (10**12,), "f8", chunks=(1000,))
+    counts[judged(target, None, False, Score(), 0)[0]] += 1
+    return counts

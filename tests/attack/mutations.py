@@ -5,6 +5,7 @@ import io
 import json
 import random
 import zipfile
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,7 @@ def resealed(data: bytes) -> bytes:
     return body + seal(body)
 
 
+@cache
 def bomb(name: str, megabytes: int) -> bytes:
     """An archive of a few kilobytes that unpacks to an array of many megabytes."""
     file = io.BytesIO()

@@ -16,6 +16,7 @@ from scopil.cli import demo_checks
 from scopil.cli.enough import enough
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.cli.play import setting_id
+from scopil.config import checked_seed
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.errors import ConfigError, DatasetError, EnvError
@@ -205,6 +206,7 @@ def generate(
 ) -> None:
     """Let the planner or a model of people play a Marble Maze set (a second or two per episode), into a file."""
     setting_id(setting)
+    checked_seed(seed)
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     _refuse_unwritable(out)
@@ -303,10 +305,13 @@ def import_(
     """Convert tables, plain arrays or a Minari dataset into our own sealed file."""
     _refuse_unwritable(out)
     demos = store.load_demos(source)
+    was = demos.digest
     if env is not None:
         demos = _recorded_on(demos, env)
     if name is not None:
         demos = replace(demos, name=name)
+    # The source may have no checksum of its own; this one tells whether it is still the same.
+    demos = replace(demos, about=demos.about | {"imported_from": source, "source_sha256": was})
     store.write(demos, out)
     for sentence in demos.about.get("assumed", []):
         print(f"assumed: {sentence}")

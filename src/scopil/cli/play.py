@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from scopil.cli.options import call, option
+from scopil.config import checked_seed
 from scopil.demos import keyboard
 from scopil.demos.key_map import KeyMap, parse_keys
 from scopil.envs.registration import IDS
@@ -36,6 +37,7 @@ def play(
     """Play episodes by keyboard and keep the good ones. Every kept episode is saved at once."""
     from scopil.envs.functional import make_env  # imports JAX
 
+    checked_seed(seed)
     if episodes is not None and episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     if env is not None and setting is not None:

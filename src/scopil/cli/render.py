@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.cli.play import setting_id
+from scopil.config import checked_seed
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.store import load_demos
 from scopil.envs.trust import id_in_file
@@ -55,6 +56,7 @@ def render(
     for what, value in (("episodes", episodes), ("fps", fps)):
         if value <= 0:
             raise ConfigError(f"--{what} {value:g}; want more than 0.")
+    checked_seed(seed)
     if run is not None:
         if random or demos is not None or setting is not None:
             raise ConfigError(f"{run} is what to watch; remove --demos, --setting and --random.")

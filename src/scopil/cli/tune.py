@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from scopil.cli.options import call, option
+from scopil.config import checked_seed
 from scopil.errors import ConfigError
 from scopil.experiments.tuning import search_from
 from scopil.experiments.tuning import tune as search_settings
@@ -39,6 +40,7 @@ def tune(
     for what, value in (("trials", trials), ("workers", workers)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
+    checked_seed(seed)
     found, plan = read_study(study), dict(read_tuning(study))
     plan |= {} if trials is None else {"trials": trials}
     search, console = search_from(plan, found), Console()

@@ -1,5 +1,6 @@
 """Episodes, and demonstrations: episodes of somebody who does the task and keeps its rules, checked when made."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -200,6 +201,18 @@ class Demonstrations:
         if len(self) >= FOLDS:
             return np.repeat(np.arange(len(self)), lengths)
         return np.concatenate([np.arange(n) * FOLDS // n for n in lengths])
+
+    @cached_property
+    def digest(self) -> str:
+        """A SHA-256 over everything that is learned from: the episodes and their spaces, not names and provenance."""
+        found = hashlib.sha256(f"{self.observation_space}{self.action_space}".encode())
+        for e in self.episodes:
+            found.update(f"{e.terminated}{e.truncated}".encode())
+            for array in (e.observations, e.actions, e.rewards, e.start):
+                found.update(
+                    b"-" if array is None else f"{array.dtype}{array.shape}".encode() + array.tobytes()
+                )
+        return found.hexdigest()
 
     def statistics(self) -> dict[str, float]:
         steps = np.array([len(e) for e in self.episodes], dtype=np.float64)

@@ -24,6 +24,8 @@ from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unsealed, write
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
+# What `scopil demos check` says of other formats.
+UNSEALED = "no checksum: damage may go unnoticed; scopil demos import makes a sealed file"
 LIBRARY = Path(__file__).parent / "library"
 
 
@@ -88,7 +90,7 @@ def _read_minari(source: str) -> Demonstrations:
 def _about_npz(source: str) -> str:
     if unsealed(library().get(source, Path(source)).read_bytes()) is not None:
         return f"{FORMAT} version {VERSION}, checksum matches"
-    return "plain .npz, no checksum"
+    return f"plain .npz, {UNSEALED}"
 
 
 _OURS = (
@@ -96,13 +98,13 @@ _OURS = (
         name="minari",
         matches=lambda source: source.startswith("minari:"),
         read=_read_minari,
-        about=lambda source: "Minari dataset",
+        about=lambda source: f"Minari dataset, {UNSEALED}",
     ),
     Format(
         name="csv",
         matches=lambda source: Path(source).is_dir() or (source.endswith(".csv") and Path(source).exists()),
         read=lambda source: from_tables(Path(source)),
-        about=lambda source: "tables, one file per episode, no checksum",
+        about=lambda source: f"tables, one file per episode, {UNSEALED}",
     ),
     Format(
         name="npz",

@@ -46,8 +46,8 @@ class CompiledEnv(BatchEnv):
             )
         if 0 in (self.action_space.shape or ()) or 0 in (env.observation_space.shape or ()):
             raise EnvError(
-                f"{type(env).__name__}: spaces {env.observation_space} and {env.action_space}; want at least one number "
-                f"in each."
+                f"{type(env).__name__}: spaces {env.observation_space} and {env.action_space}; want at least one "
+                f"number in each."
             )
         self.env = env
         self.params = env.get_default_params() if params is None else params

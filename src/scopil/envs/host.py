@@ -74,6 +74,9 @@ class HostEnv(BatchEnv):
             spaces = first.single_observation_space, first.single_action_space
         else:
             spaces = first.observation_space, first.action_space
+        for space in spaces:
+            if not isinstance(space, gym.Space):
+                raise EnvError(f"{self.name}: {space!r} in place of a space; want a gymnasium.spaces.Space.")
         self.flat = FlatSpaces(self.name, *spaces)
         self.observation_space, self.action_space = self.flat.observation, self.flat.action
         self.time_limit: int | None = getattr(first.spec, "max_episode_steps", None)

@@ -27,7 +27,7 @@ class FlatSpaces:
             raise EnvError(f"{name}: action space {action}; want a Box of floats, or Discrete.")
         try:
             flat = gym.spaces.flatten_space(observation)
-        except NotImplementedError:
+        except (NotImplementedError, ValueError):  # ValueError: a Dict or Tuple of nothing
             flat = None
         if not isinstance(flat, gym.spaces.Box):
             raise EnvError(

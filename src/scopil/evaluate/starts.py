@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scopil.config import checked_seed
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv, EnvState
@@ -55,7 +56,9 @@ def unseen_starts(env: BatchEnv, episodes: int = EPISODES, seed: int = 0) -> Sta
     if isinstance(env, HostEnv):
         return _seeds([UNSEEN_SEED, seed] if seed else UNSEEN_SEED, episodes)
     key = jax.random.key(UNSEEN_SEED)
-    return env.reset_batch(jax.random.fold_in(key, seed) if seed else key, episodes)
+    for part in (seed % 2**32, seed >> 32):  # as many bits as a key takes in at a time
+        key = jax.random.fold_in(key, np.uint32(part)) if part else key
+    return env.reset_batch(key, episodes)
 
 
 def starts_from(
@@ -74,6 +77,7 @@ def starts_from(
         episodes: how many; by default one per start, and 40 unseen ones. More episodes than starts cycle through them.
         seed: other unseen starts for every number.
     """
+    seed = checked_seed(seed)
     if episodes is not None and episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
     if isinstance(which, np.ndarray):

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from scopil.algos import find
-from scopil.errors import ConfigError, ScopilError
+from scopil.demos import store
+from scopil.errors import ConfigError, DatasetError, ScopilError
 from scopil.experiments.local import Local, last_line
 from scopil.files import is_locked
 from scopil.train.run import Run, RunSpec
@@ -53,7 +54,23 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
         raise ConfigError(
             f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one."
         )
+    _refuse_changed_demos(found, wanted)
     return found
+
+
+def _refuse_changed_demos(found: Run, wanted: Run) -> None:
+    """A run keeps a copy of its demonstrations; runs of one plan shall have learned from the same ones."""
+    if (kept := found.demos()) is None or wanted.spec.demos is None:
+        return
+    try:
+        now = store.load_demos(wanted.spec.demos, wanted.env())
+    except DatasetError:
+        return  # the source is gone: the copy serves
+    if now.digest != kept.digest:
+        raise ConfigError(
+            f"{found.folder} learned from other demonstrations than {wanted.spec.demos} holds now: they were damaged "
+            f"or changed since. Restore them (the run's own copy is {found.demos_file}), or name another folder."
+        )
 
 
 def _flat(note: dict[str, Any]) -> dict[str, Any]:

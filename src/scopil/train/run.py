@@ -74,6 +74,10 @@ class RunSpec:
     def __post_init__(self):
         object.__setattr__(self, "seed", checked_seed(self.seed))
         object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
+        if _whole(self.steps) and self.steps >= 2**31:
+            raise ConfigError(
+                f"steps = {self.steps}; want fewer than 2³¹: they are counted in 32 bits.", setting="steps"
+            )
         for name in ("steps", "eval_every", "checkpoint_every"):
             if not _whole(getattr(self, name)) or getattr(self, name) < 1:
                 raise ConfigError(

@@ -1,0 +1,100 @@
+"""Numbers and sources that a caller may give: refused in one line."""
+
+import numpy as np
+import pytest
+
+import scopil
+from runs import ENV, untrained_run
+from samples import marble_episodes
+from scopil.algos import find
+from scopil.cli import main
+from scopil.demos import store
+from scopil.errors import ConfigError
+from scopil.experiments.execute import prepare
+from scopil.train.run import RunSpec
+
+LARGE = str(2**63)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return untrained_run(tmp_path_factory.mktemp("odd") / "run").folder
+
+
+@pytest.mark.parametrize("seed", [LARGE, str(2**64), "-1"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["evaluate", "RUN"],
+        ["render", "--random", "--out", "a.png"],
+        ["demos", "generate", "simple", "--out", "a.npz"],
+    ],
+)
+def test_seeds_beyond_63_bits_are_refused_in_one_line(argv, seed, run, capsys):
+    argv = [str(run) if word == "RUN" else word for word in argv]
+    assert main([*argv, "--seed", seed]) == 2
+    err = capsys.readouterr().err
+    assert "--seed" in err
+    assert err.count("\n") == 1
+
+
+def test_the_largest_seed_draws_starts():
+    env = scopil.open_env(ENV)
+    first = [scopil.evaluate.starts.unseen_starts(env, 2, seed) for seed in (1, 2**32 + 1, 2**63 - 1)]
+    obs = [np.asarray(one.obs) for one in first]  # type: ignore[union-attr]
+    assert not np.array_equal(obs[0], obs[1])
+    assert not np.array_equal(obs[1], obs[2])
+
+
+@pytest.mark.parametrize("field", ["steps", "eval_every", "checkpoint_every"])
+@pytest.mark.parametrize("value", [True, -1])
+def test_counts_are_whole_numbers(field, value):
+    with pytest.raises(ConfigError, match=field):
+        RunSpec(algorithm=find("sac"), env=ENV, **{field: value})
+
+
+def test_more_steps_than_a_counter_holds_are_refused():
+    with pytest.raises(ConfigError, match="fewer than 2³¹"):
+        RunSpec(algorithm=find("sac"), env=ENV, steps=2**31)
+
+
+# --- sources without a checksum -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Plain arrays, as NumPy writes them."""
+    demos = marble_episodes(steps=4, episodes=3)
+
+    def write(change: float = 0.0):
+        obs = np.concatenate([e.observations for e in demos])
+        obs[1, 0] += change
+        actions = np.concatenate([e.actions for e in demos])
+        np.savez(tmp_path / "plain.npz", observations=obs, actions=actions, lengths=[len(e) for e in demos])
+        return str(tmp_path / "plain.npz")
+
+    return write
+
+
+def test_runs_of_one_plan_learn_from_the_same_demonstrations(source, tmp_path):
+    spec = RunSpec(algorithm=find("bc"), env=ENV, demos=source(), config={"hidden": (8,)})
+    prepare(tmp_path / "run", spec)
+    prepare(tmp_path / "run", spec)
+    source(change=1e-3)  # one number, which no format but ours would notice
+    with pytest.raises(ConfigError, match="learned from other demonstrations"):
+        prepare(tmp_path / "run", spec)
+    source()
+    prepare(tmp_path / "run", spec)
+    (tmp_path / "plain.npz").unlink()
+    prepare(tmp_path / "run", spec)  # its own copy serves
+
+
+def test_an_import_records_what_it_read(source, tmp_path, capsys):
+    digests = []
+    for change in (0.0, 0.0, 1e-3):
+        assert main(["demos", "import", source(change), "--out", str(tmp_path / "sealed.npz")]) == 0
+        digests.append(store.read(tmp_path / "sealed.npz").about["source_sha256"])
+    assert digests[0] == digests[1] != digests[2]
+    capsys.readouterr()
+    assert main(["demos", "check", source()]) == 0
+    assert "no checksum: damage may go unnoticed" in capsys.readouterr().out
