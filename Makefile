@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow bench docs clean
+.PHONY: help demo test lint types unit attack slow bench docs clean
 
 help:  ## print this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,11 @@ types: $(STAMP)  ## pyright over src, tests and examples; a warning counts as an
 
 unit: $(STAMP)  ## the fast tests alone; a few of them: make unit TESTS="tests/envs -k gym"
 	$(BIN)/pytest -q -n 2 $(TESTS)
+
+attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (hours; MUTATIONS=300 KILLS=70 takes minutes)
+	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations $(or $(MUTATIONS),10000) \
+		--kills $(or $(KILLS),1000) $(if $(OUT),--out $(OUT))
+	$(BIN)/pytest -q -m slow tests/attack
 
 slow: $(STAMP)  ## learning tests that take minutes
 	$(BIN)/pytest -q -m slow

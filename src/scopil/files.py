@@ -51,7 +51,7 @@ def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> 
     """The arrays of a `.npz` by name, None for those that are not wanted, which are not opened. Raises ValueError for
     anything but plain arrays of numbers and text, and for an archive that unpacks to far more than it is."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        if not isinstance(archive, np.lib.npyio.NpzFile):
+        if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
             raise ValueError("a single array; want an archive of arrays by name")
         unpacked = sum(member.file_size for member in archive.zip.infolist())
         if unpacked > SMALL + MOST_UNPACKED * len(data):

@@ -43,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):  # as JAX says it
+            raise
+        return _refuse(
+            "out of memory; what was saved before is whole. Want fewer or smaller of what it was to hold."
+        )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -138,7 +138,7 @@ def _sizes(group: Any, depth: int = 0) -> Iterator[int]:
     """Bytes of every dataset. Links could lead to other files, or round in circles."""
     h5py = import_module("h5py")
     for name in group:
-        part = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+        part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
         if isinstance(part, h5py.Dataset) and not part.external and not part.is_virtual:
             yield part.size * part.dtype.itemsize if part.size else 0
         elif isinstance(part, h5py.Group) and depth < _DEEPEST:

@@ -52,7 +52,7 @@ def read_evaluation(folder: Path, made_from: Mapping[str, Any] | None = None) ->
 
 def _is_measures(found: Any) -> bool:
     """Numbers by name, for every episode of every evaluation."""
-    lists = list(found.values()) if isinstance(found, dict) else [None]
+    lists: list[Any] = list(found.values()) if isinstance(found, dict) else [None]
     if not all(isinstance(each, list) and each and all(isinstance(m, dict) for m in each) for each in lists):
         return False
     return all(isinstance(value, int | float) for each in lists for m in each for value in m.values())

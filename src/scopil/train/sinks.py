@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ class JsonLines:
 
     def append(self, row: dict[str, Any]) -> None:
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        whole = self.path.stat().st_size if self.path.exists() else 0
         try:
             with self.path.open("ab") as file:
                 file.write(json.dumps(clean).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())  # a checkpoint must never be ahead of the lines before it
         except OSError as error:
+            with suppress(OSError):
+                os.truncate(self.path, whole)  # half a line would spoil the next one
             raise CheckpointError(f"cannot write {self.path}: {error.strerror}.") from error
 
     def rows(self) -> list[dict[str, Any]]:

@@ -1,0 +1,108 @@
+"""The whole attack, with a table: `make attack`. It can be stopped at any time and goes on where it was.
+
+    python -m attack.campaign --mutations 10000 --kills 1000      hours on one core
+    python -m attack.campaign --mutations 300 --kills 70          about two minutes of one core: what CI runs
+
+Mutations and kills are drawn from fixed seeds. What was found so far is in the JSON file that --out names; without one
+it begins anew.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from attack.fuzz import GIGABYTES, SECONDS, attack
+from attack.kills import WRITERS, campaign
+from attack.targets import TARGETS
+from scopil.files import write_atomically
+
+ROUND = 250  # mutations of one kind between two notes
+COUNTS = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
+    parser.add_argument("--kills", type=int, default=1_000, help="in all, over every kind of writer")
+    parser.add_argument("--out", type=Path, help="JSON file to go on from and to write to")
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # one kind of kills, in a process of its own
+    options = parser.parse_args()
+    if options.only:
+        return _kill(options.only, options.kills)
+    found: dict[str, Any] = {"files": {}, "kills": {}}
+    if options.out is not None and options.out.exists():
+        found = json.loads(options.out.read_text())
+    each = -(-options.kills // len(WRITERS))
+    for name in WRITERS:
+        if found["kills"].get(name, {}).get("kills", 0) < each:
+            found["kills"][name] = _kills_of(name, each)
+            _note(found, options.out)
+    while any(found["files"].get(name, {}).get("mutations", 0) < options.mutations for name in TARGETS):
+        for name in TARGETS:
+            _round(found["files"], name, options.mutations)
+            _note(found, options.out)
+    return _report(found)
+
+
+def _round(files: dict[str, Any], name: str, wanted: int) -> None:
+    before = files.get(name, dict.fromkeys(COUNTS, 0) | {"slowest_seconds": 0.0, "faults": []})
+    count = min(ROUND, wanted - before["mutations"])
+    if count <= 0:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        score = attack(TARGETS[name](Path(place)), count, first=before["mutations"])
+    row = score.row()
+    files[name] = {key: before[key] + row[key] for key in COUNTS} | {
+        "slowest_seconds": max(before["slowest_seconds"], row["slowest_seconds"]),
+        "peak_gigabytes": max(before.get("peak_gigabytes", 0.0), row["peak_gigabytes"]),
+        "faults": (before["faults"] + score.faults)[:20],
+    }
+
+
+def _kills_of(name: str, kills: int) -> dict[str, Any]:
+    """In a process that has no threads yet: it forks."""
+    command = [sys.executable, "-m", "attack.campaign", "--only", name, "--kills", str(kills)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _kill(name: str, kills: int) -> int:
+    with tempfile.TemporaryDirectory() as place:
+        score = campaign(WRITERS[name](Path(place) / "w"), Path(place) / "w", kills)
+    print(json.dumps(score.row() | {"faults": score.faults}))
+    return 0
+
+
+def _note(found: dict[str, Any], out: Path | None) -> None:
+    if out is not None:
+        write_atomically(out, json.dumps(found, indent=1).encode() + b"\n")
+
+
+def _report(found: dict[str, Any]) -> int:
+    head = ("file", *COUNTS, "slowest, s", "peak, GB")
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    bad = 0
+    for name, row in found["files"].items():
+        cells = [name, *(row[key] for key in COUNTS), row["slowest_seconds"], row["peak_gigabytes"]]
+        print("| " + " | ".join(map(str, cells)) + " |")
+        bad += row["raw error"] + row["hang"] + row["silent change"]
+        bad += row["slowest_seconds"] > SECONDS or row["peak_gigabytes"] > GIGABYTES
+    print(
+        "\n| killed while writing | kills | amid a write | versions written | lost or damaged |\n|---|---|---|---|---|"
+    )
+    for name, row in found["kills"].items():
+        keys = ("kills", "amid a write", "versions written", "lost or damaged")
+        print(f"| {name} | " + " | ".join(str(row[key]) for key in keys) + " |")
+        bad += row["lost or damaged"]
+    for row in (*found["files"].values(), *found["kills"].values()):
+        print("\n".join(row["faults"]), end="\n" if row["faults"] else "")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

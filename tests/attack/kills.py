@@ -1,0 +1,270 @@
+"""Processes killed by the thousand while they write, and what was left on the disk.
+
+A child writes version after version of a file, says through a pipe when one is done, and is killed at a random moment.
+Then every file must be whole, and hold the last version that was said to be done, or the one after it. A process is a
+fork of this one, which has imported everything and begun nothing: a kill costs milliseconds.
+"""
+
+import itertools
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hosts import Walk
+from samples import small_set
+from scopil.demos import store
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.recorder import Recorder
+from scopil.evaluate.stored import read_episodes, read_evaluation, write_evaluation
+from scopil.evaluate.summaries import Cell, Result
+from scopil.experiments import results
+from scopil.train.checkpoint import Checkpoints
+from scopil.train.sinks import JsonLines
+from scopil.treefile import read_arrays, save_tree
+
+PATIENCE = 60.0  # seconds until a child counts as hanging
+
+
+@dataclass(frozen=True)
+class Writer:
+    """`begin` opens what an earlier process left and returns a function that writes version n; `found` reads the newest
+    version back, and raises when anything is not whole."""
+
+    begin: Callable[[], Callable[[int], object]]
+    found: Callable[[], int]  # −1: nothing there yet
+
+
+@dataclass
+class Kills:
+    kills: int = 0
+    amid: int = 0  # kills that left a half-written temporary file: they hit a write
+    versions: int = 0  # written in all
+    faults: list[str] = field(default_factory=list)
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "kills": self.kills,
+            "amid a write": self.amid,
+            "versions written": self.versions,
+            "lost or damaged": len(self.faults),
+        }
+
+
+def campaign(writer: Writer, folder: Path, kills: int, seed: int = 0) -> Kills:
+    rng, score, done, took = random.Random(seed), Kills(), -1, 0.01
+    for _ in range(kills):
+        said, took = _one_life(writer, done + 1, rng.choice([0, 0, 1]), rng.random(), took)
+        score.kills += 1
+        half = list(folder.rglob("*.tmp"))
+        score.amid += bool(half)
+        for file in half:
+            file.unlink()
+        try:
+            on_disk = writer.found()
+        except Exception as error:
+            score.faults.append(f"after version {said}: {type(error).__name__}: {error}")
+            break
+        if not max(said, done) <= on_disk <= max(said, done) + 1:
+            score.faults.append(f"version {on_disk} on disk; {said} was done")
+        done = on_disk
+    score.versions = done + 1
+    return score
+
+
+def _one_life(writer: Writer, first: int, whole: int, part: float, took: float) -> tuple[int, float]:
+    """A process that is killed after some `whole` versions and a `part` of the time that the next one takes. Returns
+    the last version that it said was done, first − 1 when none was, and how long a version took."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            write = writer.begin()
+            os.write(theirs, (first - 1).to_bytes(8, "little", signed=True))
+            for version in itertools.count(first):
+                write(version)
+                os.write(theirs, version.to_bytes(8, "little", signed=True))
+        finally:
+            os._exit(1)  # never back into the caller's code
+    os.close(theirs)
+    said, begun = first - 1, 0.0
+    for number in range(whole + 1):
+        assert select.select([ours], [], [], PATIENCE)[0], "the child hangs"
+        said = int.from_bytes(os.read(ours, 8), "little", signed=True)
+        begun = time.monotonic() if number == 0 else begun
+    took = (time.monotonic() - begun) / whole if whole else took
+    time.sleep(part * took)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the child ended before it was killed"
+    while data := os.read(ours, 8):
+        said = int.from_bytes(data, "little", signed=True)
+    os.close(ours)
+    return said, took
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+def checkpoints(folder: Path) -> Writer:
+    kept = Checkpoints(folder)
+
+    def write(version: int) -> None:
+        kept.save(version, {"a": np.full(20_000, version), "b": np.float32(version)}, {"env_steps": version})
+
+    def found() -> int:
+        numbers = []
+        for file in kept.files():  # the older one too: it is there to fall back to
+            arrays, note = read_arrays(file)
+            assert np.all(arrays["['a']"] == note["env_steps"])
+            numbers.append(note["env_steps"])
+        return max(numbers, default=-1)
+
+    return Writer(lambda: write, found)
+
+
+def metrics(folder: Path) -> Writer:
+    lines = JsonLines(folder / "metrics.jsonl")
+
+    def begin() -> Callable[[int], object]:
+        folder.mkdir(exist_ok=True)
+        lines.keep(lambda row: True)  # as a resumed run does
+        return lambda version: lines.append({"env_steps": version, "x": version / 3})
+
+    def found() -> int:
+        rows = lines.rows()
+        assert rows == [{"env_steps": n, "x": n / 3} for n in range(len(rows))]
+        return len(rows) - 1
+
+    return Writer(begin, found)
+
+
+def policies(folder: Path) -> Writer:
+    file = folder / "policy.safetensors"
+
+    def found() -> int:
+        if not file.exists():
+            return -1
+        arrays, note = read_arrays(file)
+        assert np.all(arrays["['a']"] == note["n"])
+        return note["n"]
+
+    return Writer(lambda: lambda n: save_tree(file, {"a": np.full(50_000, n)}, {"n": n}), found)
+
+
+def evaluations(folder: Path) -> Writer:
+    folder.mkdir()
+    episodes = {"greedy/unseen": list(small_set((300, 200)))}
+
+    def write(version: int) -> None:
+        found = {"env_steps": version, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
+        write_evaluation(folder, {"policy": str(version)}, found, episodes)
+
+    def found() -> int:
+        read_episodes(folder)
+        kept = read_evaluation(folder)
+        assert kept is not None or not (folder / "evaluation.json").exists()
+        return -1 if kept is None else kept["env_steps"]
+
+    return Writer(lambda: write, found)
+
+
+def studies(folder: Path) -> Writer:
+    """results.json and results.csv, which a report can be made from."""
+
+    def write(version: int) -> None:
+        key = "greedy/unseen"
+        run = Result(
+            cell=Cell("simple", "sac"), seed=0, steps=version, first_safe=None, peaks={}, extra={},
+            means={key: {"reward": 1.0}}, episodes={key: 3}, violating={key: 0},
+        )  # fmt: skip
+        results.save(folder, "paper", "paper", [run] * 20, {})
+
+    def found() -> int:
+        if not (folder / "results.json").exists():
+            return -1
+        loaded = results.all_of(results.load(folder).results)
+        text = (folder / "results.csv").read_text() if (folder / "results.csv").exists() else ""
+        assert not text or text.count("\n") == 21
+        return loaded[0].steps
+
+    return Writer(lambda: write, found)
+
+
+class Drawn(Walk):
+    """Ends after two steps, and can be drawn."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def step(self, action):
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, self.clock >= 2, False, info
+
+    def render(self) -> Any:
+        return np.zeros((1, 1, 3), np.uint8)
+
+
+def recordings(folder: Path) -> Writer:
+    """`scopil play`: every kept episode is in the file before the next begins."""
+    file = folder / "recorded.npz"
+
+    def begin() -> Callable[[int], object]:
+        recorder = Recorder(Drawn(), file)
+
+        def write(version: int) -> None:
+            recorder.step(1)
+            recorder.step(0)
+            recorder.keep()
+
+        return write
+
+    return Writer(begin, lambda: len(store.read(file)) - 1 if file.exists() else -1)
+
+
+def demonstrations(folder: Path) -> Writer:
+    file = folder / "demos.npz"
+    made = small_set((50, 60))
+
+    def write(version: int) -> None:
+        store.write(Demonstrations(**{**vars(made), "about": {"version": version}}), file)
+
+    return Writer(lambda: write, lambda: store.read(file).about["version"] if file.exists() else -1)
+
+
+WRITERS: dict[str, Callable[[Path], Writer]] = {
+    "checkpoints": checkpoints,
+    "metrics": metrics,
+    "policies": policies,
+    "evaluations": evaluations,
+    "results of studies": studies,
+    "recordings": recordings,
+    "demonstrations": demonstrations,
+}
+
+
+def kill_all(folder: Path, kills: int, seed: int = 0) -> dict[str, Kills]:
+    """`kills` of each kind of writer."""
+    return {
+        name: campaign(make(folder / name.replace(" ", "-")), folder / name.replace(" ", "-"), kills, seed)
+        for name, make in WRITERS.items()
+    }
+
+
+if __name__ == "__main__":
+    import json
+    import sys
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        found = kill_all(Path(place), int(sys.argv[1]))
+    print(
+        json.dumps({name: score.row() | {"faults": score.faults} for name, score in found.items()}, indent=1)
+    )
