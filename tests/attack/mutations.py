@@ -54,18 +54,20 @@ def changed_json(tree: Any, rng: random.Random) -> Any:
             key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
         kind = rng.randrange(6)
         if kind == 0 and key != "":
-            node.pop(key) if isinstance(node, dict) else node.insert(key, rng.choice(VALUES))
+            node.pop(key) if isinstance(node, dict) else node.insert(key, copy.deepcopy(rng.choice(VALUES)))
             break
         if kind == 1:
             node[key] = [node[key]]
         elif kind == 2 and isinstance(node[key], dict):
-            node[key][rng.choice(["extra", "", "env", "config", "__init__"])] = rng.choice(VALUES)
+            node[key][rng.choice(["extra", "", "env", "config", "__init__"])] = copy.deepcopy(
+                rng.choice(VALUES)
+            )
         elif kind == 3 and isinstance(node[key], str):
             node[key] = rng.choice(["", node[key] * 200, node[key] + "\n", node[key][::-1], "m:" + node[key]])
         elif kind == 4 and isinstance(node[key], int | float):
             node[key] = rng.choice([-node[key], node[key] + 1, float(node[key]), str(node[key]), 10**30])
         else:
-            node[key] = rng.choice(VALUES)
+            node[key] = copy.deepcopy(rng.choice(VALUES))
     return tree[""]
 
 

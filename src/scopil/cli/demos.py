@@ -310,8 +310,8 @@ def import_(
         demos = _recorded_on(demos, env)
     if name is not None:
         demos = replace(demos, name=name)
-    # The source may have no checksum of its own; this one tells whether it is still the same.
-    demos = replace(demos, about=demos.about | {"imported_from": source, "source_sha256": was})
+    if "source" in demos.about:  # not one of ours: it has no checksum of its own
+        demos = replace(demos, about=demos.about | {"source_sha256": was})
     store.write(demos, out)
     for sentence in demos.about.get("assumed", []):
         print(f"assumed: {sentence}")

@@ -79,10 +79,10 @@ class RunSpec:
                 f"steps = {self.steps}; want fewer than 2³¹: they are counted in 32 bits.", setting="steps"
             )
         for name in ("steps", "eval_every", "checkpoint_every"):
-            if not _whole(getattr(self, name)) or getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} = {getattr(self, name)}; want a whole number, at least 1.", setting=name
-                )
+            value = getattr(self, name)
+            if not _whole(value) or value < 1:
+                wanted = "at least 1" if _whole(value) else "a whole number"
+                raise ConfigError(f"{name} = {value}; want {wanted}.", setting=name)
         if self.log_every is not None and not (
             _whole(self.log_every) and 1 <= self.log_every <= training.STRETCH
         ):
