@@ -55,7 +55,7 @@ def main(part: float) -> None:
         return max(int(whole * part), NOTES)
 
     agent = scopil.SAC(ENV, hidden=(8,), batch_size=32, replay_size=1000)
-    with tempfile.TemporaryDirectory(dir=".") as place:
+    with tempfile.TemporaryDirectory() as place:
         lines = JsonLines(Path(place) / "metrics.jsonl")
 
         def make_and_drop() -> None:
