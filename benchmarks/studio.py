@@ -114,7 +114,7 @@ def latency(browser) -> dict[str, dict[str, float]]:
                 took = page.evaluate(PRESS, keys[len(times) % 2])
                 if took is None:  # the episode is over
                     page.keyboard.press("Backspace")
-                    page.wait_for_function("document.querySelector('.stage').dataset.step === '0'")
+                    page.wait_for_function("() => document.querySelector('.stage').dataset.step === '0'")
                 else:
                     times.append(took)
             page.close()

@@ -97,8 +97,8 @@ def _thoughts(agent: Agent, played: Episode) -> dict[str, Any]:
     try:
         if agent.monitor() is not None:
             familiar = agent.familiarity(rows)[: len(seen)].round(4).tolist()
-    except CheckpointError as error:  # a learner of another version: its policy plays all the same
-        why = str(error)
+    except CheckpointError:  # its policy plays all the same
+        why = "no familiarity: its learner is of another version"
     return {"chances": chances, "familiarity": familiar, "unfamiliar": why}
 
 

@@ -2,7 +2,7 @@
 import { h, short } from "./dom.js";
 
 const NS = "http://www.w3.org/2000/svg";
-const W = 420, H = 210, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 24;
+const W = 420, H = 210, LEFT = 46, RIGHT = 18, TOP = 10, BOTTOM = 24;
 
 function s(tag, attributes, ...children) {
   const node = document.createElementNS(NS, tag);
