@@ -1,7 +1,12 @@
 """Results as runs would leave them, with chosen figures."""
 
 from scopil.evaluate.measures import Measures
-from scopil.evaluate.summaries import EVALUATIONS, Cell, Result
+from scopil.evaluate.summaries import EVALUATIONS, Cell, Result, Results
+from scopil.report.study_page import StudyReport
+from scopil.studies.marble_maze.answers import answers
+from scopil.studies.marble_maze.expected import verdicts
+from scopil.studies.marble_maze.study import STUDY
+from scopil.studies.running import layout_of
 
 
 def measures(violations: float, **changes: float) -> Measures:
@@ -32,3 +37,29 @@ def result(method: str, seed: int, violations: float, setting: str = "simple", *
 def cell_of(method: str, violations: list[float], **changes) -> dict[Cell, list[Result]]:
     runs = [result(method, seed, v, **changes) for seed, v in enumerate(violations)]
     return {runs[0].cell: runs}
+
+
+def report_of(results: Results, **changes) -> StudyReport:
+    """The report of the paper's study with these results."""
+    ranges, targets = verdicts("paper", results)
+    fields = {
+        "title": STUDY.title,
+        "about": STUDY.about,
+        "layout": layout_of(STUDY),
+        "budget": "paper",
+        "full_budget": "paper",
+        "seeds": 10,
+        "command": "scopil study paper",
+        "results": results,
+        "missing": {},
+        "failed": {},
+        "answers": answers(results),
+        "glossary": STUDY.glossary,
+        "method_notes": STUDY.method_notes,
+        "ranges": ranges,
+        "targets": targets,
+        "timings": {},
+        "versions": {"jax": ["0.9", "0.10"]},
+        "pictures": {},
+    }
+    return StudyReport(**(fields | changes))

@@ -1,6 +1,7 @@
 """`scopil report`: groups, means and bands are right, and every picture is there."""
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
     assert main(["report", *map(str, runs)]) == 0
     out = tmp_path / "report"
     assert {p.name for p in out.iterdir()} == {
-        "report.md", "curves.png", "inner.png", "episodes-sac.png", "episodes-scopil.png",
+        "report.html", "report.md", "report.json", "curves.png", "inner.png", "episodes-sac.png", "episodes-scopil.png",
     }  # fmt: skip
     assert all(p.read_bytes().startswith(PNG) for p in out.glob("*.png"))
     text = (out / "report.md").read_text()
@@ -146,7 +147,12 @@ def test_the_table_is_over_episodes_then_over_seeds(runs):
 def test_one_run_is_reported_in_its_own_folder(runs, monkeypatch):
     assert main(["report", str(runs[-1])]) == 0
     assert {p.name for p in runs[-1].glob("*.png")} == {"curves.png", "inner.png", "episodes-scopil.png"}
+    page = (runs[-1] / "report.html").read_text()
+    assert "<h4" in page
+    assert 'class="play"' in page  # its episodes on the tray
     assert (runs[-1] / "report.md").exists()
+    figures = json.loads((runs[-1] / "report.json").read_text())
+    assert figures["runs"][0]["means"]["greedy/unseen"] == average(read_measures(runs[-1])["greedy/unseen"])
 
     def refuse(*_, **__):
         raise AssertionError("played again")

@@ -1,10 +1,12 @@
 """Against closed forms and counting by hand."""
 
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scopil.evaluate import stats
 
@@ -124,3 +126,16 @@ def test_permutation_p_values_are_uniform_when_nothing_differs():
     rng = np.random.default_rng(2)
     p = [stats.permutation_test(*rng.normal(size=(2, 5))) for _ in range(200)]
     assert 0.02 < np.mean(np.array(p) <= 0.1) < 0.18
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
+def test_holm_is_the_closed_test_of_bonferronis(p):
+    """A comparison is corrected to the largest |S| · min p over all subsets S that contain it."""
+    subsets = [s for size in range(1, len(p) + 1) for s in combinations(range(len(p)), size)]
+    wanted = [min(1.0, max(len(s) * min(p[j] for j in s) for s in subsets if i in s)) for i in range(len(p))]
+    assert stats.holm(p) == pytest.approx(wanted)
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([]) == []

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from made_results import cell_of
-from scopil.report.page import Grid, Items, Picture, Text, to_html, to_markdown
-from scopil.report.study_page import StudyReport, write
+from made_results import cell_of, report_of
+from scopil.evaluate.summaries import Cell
+from scopil.report.page import Grid, Items, Picture, to_html, to_markdown
+from scopil.report.study_page import write
 from scopil.report.study_tables import glance_grid, starts_grid, statistics_grid
 from scopil.studies.marble_maze.answers import answers
-from scopil.studies.marble_maze.expected import verdicts
 from scopil.studies.marble_maze.study import STUDY
 from scopil.studies.running import layout_of
 
@@ -18,7 +18,7 @@ MODES = {"both": 1.0, "divergence": 0.1, "lawful": 0.99}
 
 
 def texts(results) -> list[str]:
-    return [b.text for b in answers(results) if isinstance(b, Text)]
+    return [answer.verdict for answer in answers(results)]
 
 
 def test_answers_follow_the_numbers():
@@ -49,7 +49,7 @@ def test_entropy_needs_a_significant_difference():
         "No significant difference"
     )
     raced = cell_of("s-eic", [0.5, 0.6], peaks={"dual/lambda": 700.0, "alpha/value": 1e5})
-    lines = [line for b in answers(ours | raced) if isinstance(b, Items) for line in b.lines]
+    lines = [line for answer in answers(ours | raced) for line in answer.details]
     assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in lines)
 
 
@@ -79,7 +79,7 @@ def test_cloning_appears_where_it_was_run_and_only_there():
     ours = cell_of("scopil", [0.025])
     assert not any("BC" in row[0] for row in simple(ours).rows)
     both = ours | cell_of("bc", [0.5, 0.7])
-    assert sum(row[0].startswith("BC, ours, ") for row in simple(both).rows) == 2
+    assert sum(str(row[0]).startswith("BC, ours, ") for row in simple(both).rows) == 2
     assert any(row[0] == "BC on simple" for row in glance_grid(layout_of(STUDY), both).rows)
 
 
@@ -98,7 +98,7 @@ def test_the_median_of_first_safe_steps_counts_seeds_that_never_were():
     def last_cell() -> str:
         grid = statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results)
         assert grid is not None
-        return grid.rows[0][-1]
+        return str(grid.rows[0][-1])
 
     runs[0], runs[1] = runs[0]._replace(first_safe=None), runs[1]._replace(first_safe=90_000)
     assert last_cell() == "90,000 (2 of 3 seeds)"
@@ -122,26 +122,12 @@ def written(tmp_path):
     picture.parent.mkdir()
     picture.write_bytes(b"\x89PNG dot")
     results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0, 2.1])
-    ranges, targets = verdicts("paper", results)
-    report = StudyReport(
-        title=STUDY.title,
-        about=STUDY.about,
-        layout=layout_of(STUDY),
-        budget="paper",
-        full_budget="paper",
-        seeds=10,
-        command="scopil reproduce",
-        results=results,
+    report = report_of(
+        results,
         missing={"simple/icrl-0": "5 of 9 steps", "simple/icrl-1": "not started"},
         failed={"simple/icrl-1": "error: <b> & NaN"},
-        answers=answers(results),
-        glossary=STUDY.glossary,
-        method_notes=STUDY.method_notes,
-        ranges=ranges,
-        targets=targets,
-        timings={},
-        versions={"jax": ["0.9", "0.10"]},
-        pictures=[Picture(picture, "a dot")],
+        pictures={"simple": [Picture(picture, "a dot")]},
+        folders={Cell("simple", "scopil"): ["runs/simple/scopil-0", "runs/simple/scopil-1"]},
     )
     write(tmp_path, report)
     return tmp_path
@@ -149,7 +135,7 @@ def written(tmp_path):
 
 def test_the_page_is_self_contained(written):
     html = (written / "report.html").read_text()
-    assert not re.findall(r"(?:src|href)=\"(?!data:)", html)
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#|runs/simple/scopil-[01]\")", html)
     assert base64.b64encode(b"\x89PNG dot").decode() in html
     assert "error: &lt;b&gt; &amp; NaN" in html
 

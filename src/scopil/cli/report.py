@@ -1,9 +1,11 @@
-"""`scopil report RUN…`: training curves, episodes and a table of what the policies do.
+"""`scopil report RUN…`: one page on what the policies do, with training curves and episodes to look into.
 
-Of a folder that `scopil reproduce` filled it writes the study's report."""
+Of a folder that `scopil study` filled it writes the study's report."""
 
+import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,16 +18,21 @@ from scopil.errors import ConfigError
 from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.measures import Measures, average
 from scopil.evaluate.offers import cost_drawing, drawing
-from scopil.evaluate.rules import load_rules
+from scopil.evaluate.rules import load_rules, with_rules
+from scopil.evaluate.summaries import Cell, Result, Results
 from scopil.experiments.planning import is_study_folder
 from scopil.experiments.results import Evaluator
-from scopil.files import write_atomically
+from scopil.report import views
 from scopil.report.episode_pictures import save_costs, save_rows
 from scopil.report.measure_tables import legend, measures_grid, print_measures
-from scopil.report.page import Block, Grid, Heading, Picture, Text, to_markdown
+from scopil.report.page import Block, Fold, Grid, Picture, Text
 from scopil.report.run_groups import IN_A_ROW, episode_rows, evaluation_rows, grouped
+from scopil.report.study_page import StudyReport, write_page
+from scopil.report.study_tables import Layout
 from scopil.report.training_curves import behaviour_panels, inner_panels, new_figure, save_curves
 from scopil.train.run import Run
+
+MEANS = "Mean over episodes, then mean ± standard deviation over seeds."
 
 
 def main(argv: list[str]) -> None:
@@ -35,13 +42,11 @@ def main(argv: list[str]) -> None:
 def report(
     runs: Annotated[
         tyro.conf.Positional[tuple[Path, ...]],
-        tyro.conf.arg(help="run folders, or one folder of scopil reproduce", metavar="RUN…"),
+        tyro.conf.arg(help="run folders, or one folder of scopil study", metavar="RUN…"),
     ],
     out: Annotated[
         Path | None,
-        option(
-            "where pictures and report.md go; default: the run's folder for one run, else ./report", "DIR"
-        ),
+        option("where the report goes; default: the run's folder for one run, else ./report", "DIR"),
     ] = None,
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
@@ -60,18 +65,12 @@ def report(
         run.newest_policy()  # refuses a run without one
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))
     evaluator = Evaluator(rules=None if rules is None else load_rules(rules))
+    command = shlex.join(["scopil", "report", *map(str, runs), "--out", str(out)])
     try:
-        _evaluate(opened, evaluator, console)
-        page: list[Block] = []
-        envs = list(dict.fromkeys(run.spec.env for run in opened))
-        for env in envs:
-            mine = [run for run in opened if run.spec.env == env]
-            tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
-            page += _section(env, mine, out, tail, evaluator, console)
+        write_page(out, _report(opened, out, command, evaluator, console))
     finally:
         evaluator.close()
-    write_atomically(out / "report.md", to_markdown("Report", page, out).encode())
-    console.print(f"written: {out / 'report.md'} and its pictures")
+    console.print(f"written: {out / 'report.html'}, report.md, report.json and pictures")
 
 
 def _study(folder: Path, console: Console, trust_env: bool) -> None:
@@ -79,46 +78,116 @@ def _study(folder: Path, console: Console, trust_env: bool) -> None:
     from scopil.studies.running import report_results, report_study
 
     report_study(folder, console, trust_env) if is_study_folder(folder) else report_results(folder)
-    console.print(f"written: {folder / 'report.html'} and report.md")
+    console.print(f"written: {folder / 'report.html'}, report.md and report.json")
 
 
-def _evaluate(runs: Sequence[Run], evaluator: Evaluator, console: Console) -> None:
+def _report(
+    opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator, console: Console
+) -> StudyReport:
+    """Every environment is a setting, and runs that differ only in their seed are a method."""
+    envs = list(dict.fromkeys(run.spec.env for run in opened))
+    by_env = {env: grouped([run for run in opened if run.spec.env == env]) for env in envs}
+    runs = {Cell(env, name): group for env, groups in by_env.items() for name, group in groups.items()}
+    results = _evaluate(runs, evaluator, console)
+    draws = {e: draw for e in envs if (draw := drawing(evaluator.env(_first(by_env[e])))) is not None}
+
+    def judged(env: str, episodes: Sequence[Any]) -> Sequence[Any]:
+        run = _first(by_env[env])
+        rules = evaluator.rules(run)
+        return episodes if rules is None else with_rules(episodes, rules, evaluator.env(run))
+
+    pictures, extra, references = {}, {}, {}
+    for env, groups in by_env.items():
+        tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
+        pictures[env] = _pictures(env, groups, out, tail, evaluator)
+        references[env] = _demonstrator_rows([r for group in groups.values() for r in group], evaluator)
+        rows = references[env] | evaluation_rows(groups)
+        print_measures(rows, env, console)
+        extra[env] = [
+            Fold(
+                "All measures",
+                [measures_grid(rows), Text(MEANS), *legend(rows, evaluator.rules(_first(groups)))],
+            ),
+            *_costs_shown(groups, out, tail, evaluator),
+            Fold("Run folders", [_list_of_runs([run for group in groups.values() for run in group])]),
+            *(Text(line) for group in groups.values() for run in group if (line := _backward_steps(run))),
+        ]
+    titles = {cell.method: cell.method for cell in runs}
+    return StudyReport(
+        title="Report",
+        about="",
+        layout=Layout({}, titles.__getitem__, references=references, extra=lambda env, _: extra.get(env, [])),
+        budget="",
+        full_budget="",
+        seeds=None,
+        command=command,
+        results=results,
+        missing={},
+        failed={},
+        answers=[],
+        glossary=[],
+        method_notes=[],
+        ranges=[],
+        targets=[],
+        timings={},
+        versions={},
+        pictures=pictures,
+        views=views.Views(
+            views.curves(runs), views.trays(runs, draws, judged, {}), views.curves(runs, views.of_the_learner)
+        ),
+        folders={cell: [os.path.relpath(run.folder, out) for run in mine] for cell, mine in runs.items()},
+    )
+
+
+def _first(groups: Mapping[str, Sequence[Run]]) -> Run:
+    return next(iter(groups.values()))[0]
+
+
+def _evaluate(runs: Mapping[Cell, Sequence[Run]], evaluator: Evaluator, console: Console) -> Results:
     """Play what was not played yet: the report itself only reads folders."""
+    found: dict[Cell, list[Result]] = {}
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("evaluating", total=len(runs))
-        for run in runs:
-            evaluator.evaluation(run)
-            bar.advance(task)
+        task = bar.add_task("evaluating", total=sum(map(len, runs.values())))
+        for cell, mine in runs.items():
+            for run in mine:
+                found.setdefault(cell, []).append(evaluator.result(cell, run))
+                bar.advance(task)
+    return found
 
 
-def _section(
-    env: str, runs: Sequence[Run], out: Path, tail: str, evaluator: Evaluator, console: Console
-) -> list[Block]:
-    """Pictures and table of the runs on one environment; returns its part of report.md."""
-    groups = grouped(runs)
+def _pictures(
+    env: str, groups: Mapping[str, Sequence[Run]], out: Path, tail: str, evaluator: Evaluator
+) -> list[Picture]:
+    """For Markdown; the page draws the same itself."""
     metrics = {name: [run.metrics.rows() for run in group] for name, group in groups.items()}
-    pictures = [(f"curves{tail}.png", "Evaluations during training (greedy)")]
-    save_curves(out / pictures[0][0], metrics, behaviour_panels(metrics), env)
+    pictures = [Picture(out / f"curves{tail}.png", "Evaluations during training (greedy)")]
+    save_curves(pictures[0].file, metrics, behaviour_panels(metrics), env)
     if inner := inner_panels(metrics):
-        pictures.append((f"inner{tail}.png", "Inside the learner"))
-        save_curves(out / pictures[1][0], metrics, inner, env)
-    opened = evaluator.env(runs[0])
+        pictures.append(Picture(out / f"inner{tail}.png", "Inside the learner"))
+        save_curves(pictures[1].file, metrics, inner, env)
+    draw = drawing(evaluator.env(_first(groups)))
     for name, group in groups.items():
-        if (draw := drawing(opened)) is not None and (shown := episode_rows(group)):
-            file = f"episodes-{_slug(name)}{tail}.png"
-            save_rows(out / file, f"{name}, greedy", draw, shown)
-            pictures.append((file, f"Episodes of {name} (greedy)"))
-        if (draw := cost_drawing(opened)) is not None and (costs := _costs(group)):
-            file = f"constraint-{_slug(name)}{tail}.png"
-            save_costs(out / file, draw, costs)
-            pictures.append((file, f"The cost that {name} has learned, with the true constraints outlined"))
-    rows = _demonstrator_rows(runs, evaluator) | evaluation_rows(groups)
-    print_measures(rows, env, console)
-    means = Text("Mean over episodes, then mean ± standard deviation over seeds.")
-    shown = [Picture(out / file, caption) for file, caption in pictures]
-    backward = [Text(line) for run in runs if (line := _backward_steps(run))]
-    rules = legend(rows, evaluator.rules(runs[0]))
-    return [Heading(env), measures_grid(rows), means, *rules, *shown, _list_of_runs(runs), *backward]
+        if draw is not None and (shown := episode_rows(group)):
+            pictures.append(
+                Picture(out / f"episodes-{_slug(name)}{tail}.png", f"Episodes of {name} (greedy)")
+            )
+            save_rows(pictures[-1].file, f"{name}, greedy", draw, shown)
+    return pictures
+
+
+def _costs_shown(
+    groups: Mapping[str, Sequence[Run]], out: Path, tail: str, evaluator: Evaluator
+) -> list[Block]:
+    """Maps of learned costs, where there are any."""
+    draw, shown = cost_drawing(evaluator.env(_first(groups))), []
+    for name, group in groups.items():
+        if draw is not None and (costs := _costs(group)):
+            file = out / f"constraint-{_slug(name)}{tail}.png"
+            save_costs(file, draw, costs)
+            shown.append(
+                Picture(file, f"The cost that {name} has learned, with the true constraints outlined")
+            )
+    return [Fold("Learned costs", shown)] if shown else []
 
 
 def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, Measures]:

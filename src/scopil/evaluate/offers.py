@@ -1,7 +1,8 @@
 """What an environment may offer beyond Gymnasium, found by name on its FuncEnv or on the unwrapped host environment:
 
 measures(episode) → {name: number}            further measures of an episode
-draw_episodes(axes, episodes, params)         episodes from above, on matplotlib axes
+draw_episodes(axes, episodes, params)         episodes from above, on matplotlib axes; with info["position"] in the
+                                              coordinates of these axes, reports have them to look into
 draw_cost(axes, cost, params)                 a map of a learned cost(observations, actions)
 initial_at(start, params)                     the initial state at a given start
 rules                                         rules to count violations by (`scopil.evaluate.rules`)

@@ -42,6 +42,8 @@ def bootstrap_interval(
         together = np.concatenate([*samples, *(np.broadcast_to(a, (*shape, 1)) for a in single)], axis=axis)
         if statistic is iqm:  # at once for all resamples
             return scipy_stats.trim_mean(together, 0.25, axis=axis)
+        if statistic is np.mean:
+            return together.mean(axis=axis)
         return np.apply_along_axis(statistic, axis, together)
 
     found = scipy_stats.bootstrap(
@@ -95,3 +97,13 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
         rng=np.random.default_rng(seed),
     )
     return float(found.pvalue)
+
+
+def holm(p_values: Values) -> list[float]:
+    """P-values of several comparisons, corrected by Holm's method: with the i-th smallest multiplied by the number of
+    those not smaller, and never below a smaller one's. P(any false discovery) ≤ α when those at most α are believed."""
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return corrected.tolist()

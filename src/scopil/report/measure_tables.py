@@ -61,7 +61,9 @@ def measures_table(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False
 ) -> Table:
     grid = measures_grid(rows)
-    cells = [[escape(text) for text in line] for line in (grid.head, *grid.rows)]  # names may hold brackets
+    cells = [
+        [escape(str(text)) for text in line] for line in (grid.head, *grid.rows)
+    ]  # names may hold brackets
     if tall:
         cells = [list(column) for column in zip(*cells)]
     table = Table(

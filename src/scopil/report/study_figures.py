@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scopil.evaluate.offers import Drawing
-from scopil.evaluate.stored import EPISODES
+from scopil.evaluate.stored import EPISODES, read_episodes
 from scopil.evaluate.summaries import Cell, Table
 from scopil.files import write_atomically
 from scopil.report.episode_pictures import save_panels, save_rows
@@ -95,4 +95,17 @@ def episodes(
         f"{layout.cell_title(cell)}: greedy episodes of {seeds}, a row per kind of starts.",
         [run.folder / EPISODES for run in first],
         lambda path: save_rows(path, layout.cell_title(cell), draw, episode_rows(first)),
+    )
+
+
+def unseen(gallery: Gallery, caption: str, draw: Drawing, runs: Mapping[str, Run], first: int) -> Picture:
+    """The first greedy episodes from unseen starts, a panel per run."""
+
+    def panels(path: Path) -> None:
+        save_panels(
+            path, draw, {t: read_episodes(r.folder)["greedy/unseen"][:first] for t, r in runs.items()}
+        )
+
+    return gallery.picture(
+        "unseen-starts.png", caption, [run.folder / EPISODES for run in runs.values()], panels
     )

@@ -1,17 +1,51 @@
-"""The report of a study: one page for somebody who has not seen the code."""
+"""The report of a study or of a list of runs: one page for somebody who has not seen the code.
 
+First the question, a picture, the table of dots and a sentence for each setting; then a section per setting with curves
+and trays to play with. Everything else is folded. The same as Markdown, and its figures as JSON.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from scopil.evaluate.summaries import SAFE, Cell, Results, Timing, Verdict
+from scopil.evaluate.summaries import SAFE, Cell, Result, Results, Timing, Verdict, evaluations_of
 from scopil.files import write_atomically
-from scopil.report.page import Block, Command, Grid, Heading, Items, Picture, Text, to_html, to_markdown
-from scopil.report.study_tables import Layout, shown_tables, tables
+from scopil.report import glance, vector
+from scopil.report.measure_tables import cell as figure
+from scopil.report.page import (
+    Beside,
+    Block,
+    Command,
+    Drawn,
+    Fold,
+    Grid,
+    Heading,
+    Items,
+    Link,
+    Picture,
+    Text,
+    to_html,
+    to_markdown,
+)
+from scopil.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdicts_grid
+from scopil.report.views import Views
 
+FORMAT = 1  # of report.json
 SHORT = "These are short runs to try the machinery, of at most {steps:,} steps. They are no evidence about the methods."
+QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
+IN_HERO = 4  # trays of the first picture
+
+
+class Answer(NamedTuple):
+    """To a question of the study: a sentence, and what it rests on."""
+
+    question: str
+    verdict: str
+    details: Sequence[str] = ()
 
 
 class StudyReport(NamedTuple):
@@ -22,57 +56,117 @@ class StudyReport(NamedTuple):
     layout: Layout
     budget: str
     full_budget: str  # the one that counts as evidence
-    seeds: int  # wanted per method
+    seeds: int | None  # wanted per method; None: whatever was given
     command: str
     results: Results
     missing: Mapping[str, str]  # run → how far it has come
     failed: Mapping[str, str]  # run → the last line of its log
-    answers: Sequence[Block]
+    answers: Sequence[Answer]
     glossary: Sequence[str]
     method_notes: Sequence[str]
     ranges: Sequence[Verdict]
     targets: Sequence[Verdict]
     timings: Mapping[str, Timing]
     versions: Mapping[str, Sequence[str]]
-    pictures: Sequence[Picture]
+    pictures: Mapping[str, Sequence[Picture]]  # by setting
     tuning: Sequence[Block] = ()  # settings that were searched
+    question: str = ""
+    views: Views = Views()
+    folders: Mapping[Cell, Sequence[str]] = {}  # of the runs, as seen from the page
+    first_picture: Picture | None = None  # what Markdown has for the first picture
 
 
 def write(out: Path, report: StudyReport) -> None:
-    """tables.md (figures alone), report.md and report.html."""
+    """tables.md (figures alone), report.md, report.html and report.json."""
+    save_tables(out, report)
+    write_page(out, report)
+
+
+def save_tables(out: Path, report: StudyReport) -> None:
     figures = tables(report.layout, report.results, report.ranges, report.targets)
     write_atomically(out / "tables.md", to_markdown("Tables", figures, out).encode())
-    page = _page(report, figures)
-    write_atomically(out / "report.md", to_markdown(report.title, page, out).encode())
-    write_atomically(out / "report.html", to_html(report.title, page).encode())
 
 
-def _page(report: StudyReport, figures: Sequence[Block]) -> list[Block]:
-    blocks: list[Block] = [Text(report.about)] if report.about else []
-    short = report.budget != report.full_budget
-    if short and report.results:
-        steps = max(r.steps for runs in report.results.values() for r in runs)
-        blocks.append(Text(SHORT.format(steps=steps)))
-    if report.answers:
-        blocks += [Heading("Questions" + ", answered from short runs" * short), *report.answers]
-    blocks += [Heading("What is missing"), *_gaps(report)]
-    if report.glossary or report.method_notes:
-        blocks += [Heading("How to read the tables"), Items(report.glossary)]
-        blocks += [Text("The methods:"), Items(report.method_notes)] if report.method_notes else []
-    blocks += [*figures]
-    if report.pictures:
-        blocks += [Heading("Pictures"), *report.pictures]
+def write_page(out: Path, report: StudyReport) -> None:
+    """report.html, and the same as Markdown and JSON."""
+    anchors = glance.Anchors.of(report.results)
+    links = {cell: f"#{name}" for cell, name in anchors.cells.items()}
+    report = report._replace(layout=report.layout._replace(links=links))
+    blocks = _page(report, anchors)
+    write_atomically(out / "report.json", json.dumps(_as_json(report), indent=1).encode() + b"\n")
+    write_atomically(out / "report.md", to_markdown(report.title, blocks, out).encode())
+    write_atomically(out / "report.html", to_html(report.title, blocks, _script_data(report)).encode())
+
+
+def _as_json(report: StudyReport) -> dict[str, Any]:
+    compared = glance.compare(report.layout, report.results)
+    answers = [answer._asdict() for answer in report.answers]
+    body = {
+        "format": FORMAT,
+        "title": report.title,
+        "question": report.question or QUESTION,
+        "answers": answers,
+    }
+    body |= glance.as_json(report.layout, report.results, report.seeds, compared)
+    runs = [r._asdict() | r.cell._asdict() for each in report.results.values() for r in each]
+    return body | {"runs": [{k: v for k, v in row.items() if k != "cell"} for row in runs]}
+
+
+def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
+    layout, results = report.layout, report.results
+    compared = glance.compare(layout, results)
+    blocks: list[Block] = [Text(report.question or QUESTION, lead=True)]
+    if report.budget != report.full_budget and results:
+        blocks.append(Text(SHORT.format(steps=max(r.steps for runs in results.values() for r in runs))))
+    verdicts = [f"{a.question} {a.verdict}" for a in report.answers]
+    verdicts += glance.verdicts(layout, results, compared)
+    said: list[Block] = [Items(verdicts)] if verdicts else []
+    if note := glance.how_compared(compared):
+        said.append(Drawn(f'<p class="note">{escape(note)}</p>', [Text(note)]))
+    hero = _hero(report)
+    blocks += [Beside(hero, said)] if hero and said else [*hero, *said]
+    if results:
+        blocks.append(glance.table(layout, results, report.seeds, anchors, _colours(report)))
+    blocks += [*_done(report), *_reading(report)]
+    for setting, title in glance.settings_of(layout, results).items():
+        blocks += [Heading(title), *_section(report, setting, anchors)]
+    if report.pictures.get("") and (pictures := report.pictures[""]):
+        blocks.append(Fold("Further pictures", pictures))
+    if report.targets or report.ranges:
+        blocks.append(Heading("What was expected"))
+    if report.targets:
+        blocks.append(
+            Fold(f"Targets: {_counted(report.targets)}", [verdicts_grid(report.targets, "met", "not met")])
+        )
+    if report.ranges:
+        grid = verdicts_grid(report.ranges, "within", "outside")
+        blocks.append(Fold(f"Expected ranges: {_counted(report.ranges)}", [grid]))
     blocks += report.tuning
-    blocks += [Heading("Runs"), _sizes(report)]
-    blocks += [Heading("Wall-clock", 3), *_clock(report)]
+    blocks += [Heading("How this was made"), Text("To make this page again:"), Command(report.command)]
+    if report.timings:
+        blocks.append(Fold("Wall-clock", _clock(report)))
     if report.versions:
         lines = [f"{package}: {', '.join(versions)}" for package, versions in report.versions.items()]
-        blocks += [Heading("Versions", 3), Items(lines)]
-    blocks += [Heading("To make this page again", 3), Command(report.command)]
+        blocks.append(Fold("Versions", [Items(lines)]))
     return blocks
 
 
-def _gaps(report: StudyReport) -> list[Block]:
+def _counted(verdicts: Sequence[Verdict]) -> str:
+    return f"{sum(v.holds for v in verdicts)} of {len(verdicts)} hold"
+
+
+def _done(report: StudyReport) -> list[Block]:
+    """How much of the study is finished; what is not, folded."""
+    finished = sum(map(len, report.results.values()))
+    lines = _gaps(report)
+    if not lines:
+        return [Text(f"All {finished} runs are finished.")] if report.seeds else []
+    total = finished + len(set(report.missing) | set(report.failed))
+    head = f"{finished} of {total} runs are finished" if total > finished else f"{finished} runs are finished"
+    return [Fold(f"{head}: what is still to come", [Items(lines)])]
+
+
+def _gaps(report: StudyReport) -> list[str]:
     layout, shown = report.layout, shown_tables(report.layout, report.results)
     lines = [f"{t.title}: not run." for t in layout.tables.values() if t not in shown]
     for table in shown:
@@ -84,22 +178,231 @@ def _gaps(report: StudyReport) -> list[Block]:
         titles = [layout.title_of(c.method) for c in cells if c not in report.results]
         lines += [f"{table.title}: no finished run of {title}." for title in titles]
     for where, runs in report.results.items():
-        if len(runs) < report.seeds:
-            lines.append(f"{layout.cell_title(where)}: {len(runs)} of {report.seeds} seeds done.")
+        if report.seeds is not None and len(runs) < report.seeds:
+            lines.append(f"{layout.cell_title(where)}: {glance.seeds_done(runs, report.seeds)}.")
     lines += [f"{run}: failed ({line})." for run, line in report.failed.items()]
-    lines += [f"{run}: {state}." for run, state in report.missing.items() if run not in report.failed]
-    if not lines:
-        return [Text("Nothing: every planned run has finished.")]
-    return [Text("The figures on this page do not include any of these."), Items(lines)]
+    return lines + [f"{run}: {state}." for run, state in report.missing.items() if run not in report.failed]
 
 
-def _sizes(report: StudyReport) -> Grid:
-    rows = []
+def _reading(report: StudyReport) -> list[Block]:
+    blocks: list[Block] = []
+    if report.about:
+        blocks.append(Fold("What this is about", [Text(report.about)]))
+    details = [
+        b for a in report.answers if a.details for b in (Text(a.question), Text(a.verdict), Items(a.details))
+    ]
+    if details:
+        blocks.append(Fold("What the answers rest on", details))
+    if report.method_notes:
+        blocks.append(Fold("The methods", [Items(report.method_notes)]))
+    if report.glossary:
+        blocks.append(Fold("How to read the tables", [Items(report.glossary)]))
+    return blocks
+
+
+# --- the first picture, and a section per setting ------------------------------------------------------------------
+
+
+def _colours(report: StudyReport) -> dict[str, int]:
+    """One colour per method on the whole page."""
+    return {method: i for i, method in enumerate(dict.fromkeys(cell.method for cell in report.results))}
+
+
+def _tray_ids(report: StudyReport) -> dict[str, str]:
+    return {setting: f"tray-{i}" for i, setting in enumerate(report.views.trays)}
+
+
+def _hero(report: StudyReport) -> list[Block]:
+    """Trays of the setting with the most methods, or its curves."""
+    layout, results, views = report.layout, report.results, report.views
+    otherwise = [report.first_picture] if report.first_picture else []
+    settings = glance.settings_of(layout, results)
+    ids = _tray_ids(report)
+    defs = vector.backgrounds(views.trays, ids) if ids else ""
+    setting = hero_setting(report)
+    if setting is not None:
+        figures, first = [], {}
+        for method in hero_methods(report, setting):
+            seed = median_seed(results[Cell(setting, method)])
+            first = view = views.trays[setting]["runs"][method][str(seed)]["unseen"]
+            head = f"{layout.title_of(method)}, seed {seed}"
+            many = "" if view["violations"] is None else f"{view['violations']:.3g} violations per episode"
+            figures.append(
+                f"<figure>{vector.tray(ids[setting], view, f'{head}: {many}')}"
+                f"<figcaption><b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
+            )
+        caption = hero_caption(settings[setting], first["episodes"])
+        return [
+            Drawn(
+                f'{defs}<div class="hero">{"".join(figures)}</div><p class="note">{escape(caption)}</p>',
+                otherwise,
+            )
+        ]
+    for setting in settings:
+        if panels := views.curves.get(setting):
+            wanted = [p for p in panels if p["metric"].startswith("eval/violations")] or panels
+            html = vector.chart(wanted[0], _colours(report), _titles(report))
+            return [
+                Drawn(
+                    f'{defs}{html}<p class="note">{escape(settings[setting])}, during training.</p>',
+                    otherwise,
+                )
+            ]
+    return list(otherwise)
+
+
+def hero_setting(report: StudyReport) -> str | None:
+    """The one with trays of the most methods; None without trays."""
+    drawn = [s for s in glance.settings_of(report.layout, report.results) if s in report.views.trays]
+    best = max(drawn, key=lambda s: len(hero_methods(report, s)), default=None)
+    return best if best is not None and hero_methods(report, best) else None
+
+
+def hero_methods(report: StudyReport, setting: str) -> list[str]:
+    """Those whose median seed has a tray."""
+    kept = report.views.trays[setting]["runs"]
+    methods = glance.methods_of(report.layout, report.results, setting)
+    there = [
+        m
+        for m in methods
+        if "unseen" in kept.get(m, {}).get(str(median_seed(report.results[Cell(setting, m)])), {})
+    ]
+    return there[:IN_HERO]
+
+
+def hero_caption(title: str, episodes: int) -> str:
+    return (
+        f"{title}: the first {episodes} of the unseen starts, the same for every method, played greedily by the seed "
+        f"with the median number of violations. A dot is a state, a red square a violation."
+    )
+
+
+def median_seed(runs: Sequence[Result]) -> int:
+    """The seed that neither flatters nor hurts: the lower median by violations from unseen starts, or by reward."""
+
+    def rank(run: Result) -> float:
+        means = run.means.get(glance.UNSEEN) or next(iter(run.means.values()))
+        return means.get("violations", -means["reward"])
+
+    return sorted(runs, key=rank)[(len(runs) - 1) // 2].seed
+
+
+def _titles(report: StudyReport) -> dict[str, str]:
+    return {cell.method: report.layout.title_of(cell.method) for cell in report.results}
+
+
+def _section(report: StudyReport, setting: str, anchors: glance.Anchors) -> list[Block]:
+    layout, results = report.layout, report.results
+    curves, trays = report.views.curves.get(setting), report.views.trays.get(setting)
+    pictures = list(report.pictures.get(setting, ()))
+    blocks: list[Block] = []
+    if curves:
+        blocks.append(Drawn(_curves(report, setting, curves)))
+    if trays:
+        blocks.append(Drawn(_trays(report, setting)))
+    if inner := report.views.inner.get(setting):
+        charts = "".join(vector.chart(panel, _colours(report), _titles(report)) for panel in inner)
+        blocks.append(
+            Drawn(
+                f'<details><summary>Inside the learner</summary><div class="charts">{charts}</div></details>'
+            )
+        )
+    if curves and (trays or not any(p.file.name.startswith("episodes") for p in pictures)):
+        blocks.append(Drawn("", pictures))  # drawn above; Markdown has the pictures
+    elif pictures:
+        blocks.append(Fold("Pictures", pictures))
+    mine = [t for t in shown_tables(layout, results) if t.setting == setting]
+    for table in mine:
+        title = "All measures" if len(mine) == 1 else f"All measures: {table.title}"
+        blocks.append(Fold(title, table_blocks(layout, table, results)))
+    if layout.extra is not None:
+        blocks += layout.extra(setting, results)
+    return [*blocks, Fold("Every run, seed by seed", list(_runs(report, setting, anchors)))]
+
+
+def _curves(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any]]) -> str:
+    colours, titles = _colours(report), _titles(report)
+    methods = glance.methods_of(report.layout, report.results, setting)
+    ticks = "".join(
+        f'<label><input type="checkbox" checked data-method="{escape(m)}">'
+        f'<i class="key {vector.colour(colours[m])}"></i>{escape(titles[m])}</label>'
+        for m in methods
+        if any(m in panel["methods"] for panel in panels)
+    )
+    seeds = '<label class="every-seed"><input type="checkbox" class="seeds">every seed</label>'
+    charts = "".join(vector.chart(panel, colours, titles) for panel in panels)
+    note = "Greedy evaluations during training: mean over seeds, with a band of one standard deviation."
+    return (
+        f'<div class="curves" data-setting="{escape(setting)}"><div class="controls">{ticks}{seeds}</div>'
+        f'<div class="charts">{charts}</div><p class="note">{note}</p></div>'
+    )
+
+
+def _trays(report: StudyReport, setting: str) -> str:
+    """Trays to compare: the first methods, and the demonstrations where there is room."""
+    kept, layout = report.views.trays[setting], report.layout
+    shown: list[tuple[str, str, str, str, Mapping[str, Any]]] = []
+    methods = [m for m in glance.methods_of(layout, report.results, setting) if m in kept["runs"]]
+    for method in methods[: 2 if "demonstrations" in kept else 3]:
+        seed, by_starts = next(iter(kept["runs"][method].items()))
+        starts = "unseen" if "unseen" in by_starts else next(iter(by_starts))
+        title = f"{layout.title_of(method)}, seed {seed}, {starts} starts"
+        shown.append((title, method, seed, starts, by_starts[starts]))
+    if "demonstrations" in kept:
+        shown.append(("Demonstrations", "", "", "unseen", kept["demonstrations"]))
+    figures = [
+        f'<figure class="play" data-method="{escape(method)}" data-seed="{escape(seed)}" '
+        f'data-starts="{escape(starts)}">'
+        f"{vector.tray(_tray_ids(report)[setting], view, title)}<figcaption>{escape(title)}</figcaption></figure>"
+        for title, method, seed, starts, view in shown
+    ]
+    note = (
+        "Greedy episodes from above. A dot is a state, a red square a violation: point at one to read which rule it "
+        "breaks."
+    )
+    return (
+        f'<div class="trays" data-setting="{escape(setting)}"><div class="some">{"".join(figures)}</div>'
+        f'<p class="note">{note}</p></div>'
+    )
+
+
+def _runs(report: StudyReport, setting: str, anchors: glance.Anchors):
+    """Where every number of the page leads: each run with its own figures and its folder."""
     for where, runs in report.results.items():
-        steps = ", ".join(f"{s:,}" for s in sorted({r.steps for r in runs}))
-        seeds = ", ".join(str(r.seed) for r in runs)
-        rows.append([report.layout.cell_title(where), steps, seeds])
-    return Grid(["", "Environment steps", "Seeds"], rows)
+        if where.setting != setting:
+            continue
+        keys = evaluations_of(runs)
+        pairs = [(k, m) for m in ("violations", "reward") for k in keys if any(m in r.means[k] for r in runs)]
+        head = ["Run", "Steps", *(f"{m.capitalize()}, {k.replace('/', ', ')}" for k, m in pairs)]
+        head += [f"Steps to ≤ {SAFE:g}"]
+        rows: list[list[str | Link]] = []
+        folders = report.folders.get(where, [""] * len(runs))
+        for run, folder in zip(runs, folders):
+            name = f"seed {run.seed}"
+            cells = [figure(m, run.means[k].get(m)) for k, m in pairs]
+            safe = NONE if run.first_safe is None else f"{run.first_safe:,}"
+            rows.append([Link(name, folder) if folder else name, f"{run.steps:,}", *cells, safe])
+        yield Heading(report.layout.title_of(where.method), 4, anchors.cells[where])
+        yield Grid(head, rows, ids={i: anchors.run(where, i) for i in range(len(runs))})
+
+
+def _script_data(report: StudyReport) -> dict[str, Any] | None:
+    """What the script reads: trays to choose from, and means to read off curves."""
+    views = report.views
+    if not views.curves and not views.trays:
+        return None
+    curves = {
+        setting: [
+            {m: {"steps": one["steps"], "mean": one["mean"]} for m, one in panel["methods"].items()}
+            for panel in panels
+        ]
+        for setting, panels in views.curves.items()
+    }
+    trays = {
+        setting: {k: v for k, v in view.items() if k in ("runs", "demonstrations")}
+        for setting, view in views.trays.items()
+    }
+    return {"titles": _titles(report), "curves": curves, "trays": trays}
 
 
 def _clock(report: StudyReport) -> list[Block]:

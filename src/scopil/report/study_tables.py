@@ -20,7 +20,7 @@ from scopil.evaluate.summaries import (
     summarise,
 )
 from scopil.report.measure_tables import cell, columns
-from scopil.report.page import Block, Grid, Heading, Text
+from scopil.report.page import Block, Grid, Heading, Link, Text
 
 NONE = "–"
 
@@ -37,9 +37,15 @@ class Layout(NamedTuple):
         str, Mapping[str, Measures]
     ] = {}  # setting → name → means: a demonstrator's, for example
     extra: Callable[[str, Results], Sequence[Block]] | None = None  # after the last table of a setting
+    links: Mapping[Cell, str] = {}  # to where the page lists a method's runs
 
     def cell_title(self, where: Cell) -> str:
         return f"{self.title_of(where.method)} on {where.setting}"
+
+    def linked(self, where: Cell, row: Sequence[str]) -> list[str | Link]:
+        """Every number leads to its runs."""
+        to = self.links.get(where)
+        return [Link(text, to) if to and text != NONE else text for text in row]
 
     def printed_row(self, where: Cell) -> Mapping[str, str]:
         return self.printed.get(where.setting, {}).get(where.method, {})
@@ -66,7 +72,7 @@ def glance_grid(layout: Layout, results: Results) -> Grid:
         row += [printed.get("violations", NONE)] * bool(layout.printed)
         row += [_cells(found[key], ["violations"])[0] if key in found else NONE for key in keys]
         row += [printed.get("reward", NONE)] * bool(layout.printed)
-        rows.append([*row, _cells(first, ["reward"])[0]])
+        rows.append(layout.linked(where, [*row, _cells(first, ["reward"])[0]]))
     source = [f"Violations, {layout.source}"] * bool(layout.printed)
     rewards = [f"Reward, {layout.source}"] * bool(layout.printed) + ["Reward"]
     return Grid(
@@ -86,7 +92,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
     if beside:
         columns_printed = next(row for m in table.shown if (row := printed_of(Cell(table.setting, m))))
         names = [n for n in columns_printed if n in names or n in ("violations", "frequency")]
-    rows: list[list[str]] = []
+    rows: list[list[str | Link]] = []
     quiet: set[int] = set()
     for name, means in layout.references.get(table.setting, {}).items():
         if starts == "demonstrated" or not layout.printed:
@@ -101,7 +107,8 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
         for key in _keys(results.get(where, ()), starts):
             found = summarise(results[where], key)
             ours = ", ours" if beside else ""
-            rows.append([f"{title}{ours}, {key.partition('/')[0]}, {size(found)}", *_cells(found, names)])
+            row = [f"{title}{ours}, {key.partition('/')[0]}, {size(found)}", *_cells(found, names)]
+            rows.append(layout.linked(where, row))
     heading = layout.heading if beside and layout.heading else lambda name, _: label(name)
     return Grid(["", *(heading(n, names) for n in names)], rows, frozenset(quiet))
 
@@ -130,18 +137,17 @@ def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | No
             if found.iqm is None or found.interval is None:
                 continue
             violations, (low, high) = found.measures["violations"], found.interval
-            rows.append(
-                [
-                    f"{layout.title_of(where.method)}, {in_words(key)}",
-                    cell("violations", violations[0] if found.seeds == 1 else violations),
-                    f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 else NONE,
-                    f"{found.p_avoidable:.4f}",
-                    f"{found.unsafe:.0%}",
-                    f"{unavoidable(found):.3f}",
-                    f"{found.measures['reached'][0]:.1%}" if "reached" in found.measures else NONE,
-                    _first_safe(results[where]) if i == 0 else "",
-                ]
-            )
+            row = [
+                f"{layout.title_of(where.method)}, {in_words(key)}",
+                cell("violations", violations[0] if found.seeds == 1 else violations),
+                f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 else NONE,
+                f"{found.p_avoidable:.4f}",
+                f"{found.unsafe:.0%}",
+                f"{unavoidable(found):.3f}",
+                f"{found.measures['reached'][0]:.1%}" if "reached" in found.measures else NONE,
+                _first_safe(results[where]) if i == 0 else "",
+            ]
+            rows.append(layout.linked(where, row))
     return Grid([*head, "Reached", f"Steps to ≤ {SAFE:g}"], rows) if rows else None
 
 
@@ -209,7 +215,7 @@ def tables(
         ]
     shown = shown_tables(layout, results)
     for i, table in enumerate(shown):
-        blocks += [Heading(table.title), *_table_blocks(layout, table, results)]
+        blocks += [Heading(table.title), *table_blocks(layout, table, results)]
         last = all(later.setting != table.setting for later in shown[i + 1 :])
         if last and layout.extra is not None:
             blocks += layout.extra(table.setting, results)
@@ -220,7 +226,7 @@ def tables(
     return blocks
 
 
-def _table_blocks(layout: Layout, table: Table, results: Results) -> list[Block]:
+def table_blocks(layout: Layout, table: Table, results: Results) -> list[Block]:
     keys = dict.fromkeys(k for where in _there(table, results) for k in evaluations_of(results[where]))
     blocks: list[Block] = []
     for i, starts in enumerate(dict.fromkeys(key.partition("/")[2] for key in keys)):

@@ -81,6 +81,7 @@ class Study:
     settings: Mapping[str, Setting]
     tables: Mapping[str, Table]  # by the name that `--only` takes
     budgets: Mapping[str, Budget]  # the first is the default
+    question: str = ""  # that the report answers, in one sentence; empty: a usual one
     about: str = ""  # a paragraph for readers who know nothing of it
     source: str | None = (
         None  # the file it was read from; without references of its own, the demonstrator has a row
@@ -100,8 +101,10 @@ class Study:
     expectations: Callable[[str, Results], tuple[list[Verdict], list[Verdict]]] | None = (
         None  # budget → ranges, targets
     )
-    answers: Callable[[Results], list[Any]] | None = None  # blocks of `scopil.report.page`
-    extra_tables: Callable[[str, Results], list[Any]] | None = None  # the same, after a setting's tables
+    answers: Callable[[Results], list[Any]] | None = None  # `scopil.report.study_page.Answer`s
+    extra_tables: Callable[[str, Results], list[Any]] | None = (
+        None  # blocks of `scopil.report.page`, after a setting's tables
+    )
 
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
         """The cells to train for some tables, or for all."""

@@ -1,28 +1,31 @@
 """A study from training to its report. Stop it at any time; called again it continues."""
 
 import json
+import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import open_env
 from scopil.errors import ConfigError
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures, label
-from scopil.evaluate.offers import drawing
+from scopil.evaluate.offers import Drawing, drawing
+from scopil.evaluate.rules import Rules, own_rules, with_rules
 from scopil.evaluate.summaries import Cell, Results, Timing
 from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
 from scopil.experiments.tuning import read_trials
 from scopil.files import write_atomically
-from scopil.report import study_figures, study_page
-from scopil.report.page import Block, Grid, Heading, Picture, Text
-from scopil.report.study_page import StudyReport
+from scopil.report import study_figures, study_page, views
+from scopil.report.glance import settings_of
+from scopil.report.page import Block, Fold, Grid, Picture, Text
+from scopil.report.study_page import StudyReport, hero_caption, hero_methods, median_seed
 from scopil.report.study_tables import Layout, shown_tables
 from scopil.report.training_curves import new_figure
 from scopil.studies import find
@@ -99,7 +102,11 @@ def report_results(out: Path) -> StudyReport:
     study = find(loaded.study)
     order = {cell: i for i, cell in enumerate(study.cells())}
     played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
-    figures = sorted((out / "figures").glob("*.png"))
+    pictures: dict[str, list[Picture]] = {}
+    for file in sorted((out / "figures").glob("*.png")):
+        pictures.setdefault(_setting_of(study, file.stem), []).append(
+            Picture(file, file.stem.replace("-", " "))
+        )
     command = shlex.join(["scopil", "report", str(out)])
     report = _report(
         study,
@@ -109,10 +116,17 @@ def report_results(out: Path) -> StudyReport:
         played,
         missing=loaded.missing,
         timings=results.load_timings(out),
-        pictures=[Picture(file, file.stem.replace("-", " ")) for file in figures],
+        pictures=pictures,
+        views=views.load(out),
     )
     study_page.write(out, report)
     return report
+
+
+def _setting_of(study: Study, stem: str) -> str:
+    """The setting that a picture's name holds; empty where it holds none."""
+    named = [setting for setting in study.settings if f"-{setting}-" in f"{stem}-"]
+    return max(named, key=len, default="")
 
 
 def check_budget(study: Study, budget: str | None) -> str:
@@ -137,8 +151,11 @@ def write_report(
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
-        pictures = list(_pictures(study, layout, out, played, finished))
+        with _Scenes(study, finished) as scenes:
+            shown = views.Views(views.curves(finished), scenes.trays(finished))
+            pictures = _pictures(scenes, layout, out, played, finished)
     results.save(out, study.name, budget, results.all_of(played), missing)
+    views.save(out, shown)
     timings = results.timings(r for rs in finished.values() for r in rs)
     results.save_timings(out, timings)
     report = _report(
@@ -150,13 +167,15 @@ def write_report(
         missing=missing,
         timings=timings,
         pictures=pictures,
+        views=shown,
+        folders={cell: [os.path.relpath(run.folder, out) for run in mine] for cell, mine in finished.items()},
         failed=failed,
         versions=_versions([r for rs in finished.values() for r in rs]),
         tuning=_tuning(out),
         steps=note.steps,
         cells=list(runs),
     )
-    study_page.write(out, report)
+    study_page.write(out, report._replace(first_picture=_first_picture(scenes, report, out, finished)))
     return report
 
 
@@ -169,7 +188,9 @@ def _report(
     *,
     missing: Mapping[str, str],
     timings: Mapping[str, Timing],
-    pictures: Sequence[Picture],
+    pictures: Mapping[str, Sequence[Picture]],
+    views: views.Views,
+    folders: Mapping[Cell, Sequence[str]] | None = None,
     failed: Mapping[str, str] | None = None,
     versions: Mapping[str, Sequence[str]] | None = None,
     tuning: Sequence[Block] = (),
@@ -198,6 +219,9 @@ def _report(
         versions=versions or {},
         pictures=pictures,
         tuning=tuning,
+        question=study.question,
+        views=views,
+        folders=folders or {},
     )
 
 
@@ -217,7 +241,7 @@ def _tuning(out: Path) -> list[Block]:
         found = [f"{trial['measures'][m]:.4g}" for m in measures]
         rows.append([str(number), f"{trial['value']:.4g}", *chosen, *found])
     head = ["", "Value", *names, *map(label, measures)]
-    return [Heading("Settings that were searched"), Text(text), Grid(head, rows)]
+    return [Fold("Settings that were searched", [Text(text), Grid(head, rows)])]
 
 
 def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | None = None) -> Layout:
@@ -255,32 +279,85 @@ def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
         return {}
 
 
+class _Scenes:
+    """The environments of a study's settings, as far as they draw episodes."""
+
+    def __init__(self, study: Study, finished: Mapping[Cell, Sequence[Run]]) -> None:
+        self._study = study
+        self._envs = {s: open_env(study.settings[s].env) for s in dict.fromkeys(c.setting for c in finished)}
+        found = {setting: drawing(env) for setting, env in self._envs.items()}
+        self.draws: dict[str, Drawing] = {
+            setting: draw for setting, draw in found.items() if draw is not None
+        }
+        self.demonstrated = {s: run for s in self.draws if (run := self._with_demos(s, finished)) is not None}
+
+    def __enter__(self) -> "_Scenes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for env in self._envs.values():
+            env.close()
+
+    def _with_demos(self, setting: str, finished: Mapping[Cell, Sequence[Run]]) -> Run | None:
+        """A run whose demonstrations can be replayed."""
+        run = next(mine[0] for cell, mine in finished.items() if cell.setting == setting)
+        demos = run.demos()
+        replays = isinstance(self._envs[setting], CompiledEnv)
+        return run if replays and demos is not None and demos.starts is not None else None
+
+    def demonstrations(self, setting: str) -> list[Any]:
+        env, demos = self._envs[setting], self.demonstrated[setting].demos()
+        assert isinstance(env, CompiledEnv)
+        assert demos is not None
+        return replay(env, demos)
+
+    def trays(self, finished: Mapping[Cell, Sequence[Run]]) -> dict[str, views.View]:
+        demonstrated = {s: lambda s=s: self._judged(s, self.demonstrations(s)) for s in self.demonstrated}
+        return views.trays(finished, self.draws, self._judged, demonstrated)
+
+    def _judged(self, setting: str, episodes: Sequence[Any]) -> Sequence[Any]:
+        given = self._study.settings[setting].rules
+        rules = own_rules(self._envs[setting]) if given is None else Rules.of(given)
+        return episodes if rules is None else with_rules(episodes, rules, self._envs[setting])
+
+
 def _pictures(
-    study: Study, layout: Layout, out: Path, played: Results, finished: Mapping[Cell, Sequence[Run]]
-) -> Iterator[Picture]:
+    scenes: _Scenes, layout: Layout, out: Path, played: Results, finished: Mapping[Cell, Sequence[Run]]
+) -> dict[str, list[Picture]]:
+    """By setting, for Markdown; the page draws them itself where it can."""
     gallery = study_figures.Gallery(out / "figures")
-    draws = {}
-    for setting in dict.fromkeys(cell.setting for cell in finished):
-        env = open_env(study.settings[setting].env)
-        if (draw := drawing(env)) is not None:
-            draws[setting] = draw
-            run = next(mine[0] for cell, mine in finished.items() if cell.setting == setting)
-            demos = run.demos()
-            if demos is not None and demos.starts is not None and isinstance(env, CompiledEnv):
-                shown = lambda env=env, demos=demos: _replayed(env, demos)  # noqa: E731
-                yield study_figures.demonstrations(gallery, setting, run.demos_file, draw, shown)
-        env.close()
+    found: dict[str, list[Picture]] = {}
+    for setting, run in scenes.demonstrated.items():
+        shown = lambda setting=setting: scenes.demonstrations(setting)  # noqa: E731
+        drawn = study_figures.demonstrations(gallery, setting, run.demos_file, scenes.draws[setting], shown)
+        found.setdefault(setting, []).append(drawn)
     for table in shown_tables(layout, played):
-        yield from study_figures.curves(gallery, layout, table, finished)
+        found.setdefault(table.setting, []).extend(study_figures.curves(gallery, layout, table, finished))
     for cell, mine in finished.items():
-        if cell.setting in draws:
-            picture = study_figures.episodes(gallery, layout, cell, mine, draws[cell.setting])
-            if picture is not None:
-                yield picture
+        if cell.setting in scenes.draws:
+            drawn = study_figures.episodes(gallery, layout, cell, mine, scenes.draws[cell.setting])
+            found.setdefault(cell.setting, []).extend([drawn] if drawn else [])
+    return found
 
 
-def _replayed(env: CompiledEnv, demos: Demonstrations) -> list:
-    return replay(env, demos)
+def _first_picture(
+    scenes: _Scenes, report: StudyReport, out: Path, finished: Mapping[Cell, Sequence[Run]]
+) -> Picture | None:
+    """The trays of the first screen, for Markdown."""
+    setting = study_page.hero_setting(report)
+    if setting is None:
+        return None
+    runs = {}
+    for method in hero_methods(report, setting):
+        cell = Cell(setting, method)
+        seed = median_seed(report.results[cell])
+        runs[f"{report.layout.title_of(method)}, seed {seed}"] = next(
+            r for r in finished[cell] if r.spec.seed == seed
+        )
+    caption = hero_caption(settings_of(report.layout, report.results)[setting], views.EPISODES)
+    return study_figures.unseen(
+        study_figures.Gallery(out / "figures"), caption, scenes.draws[setting], runs, views.EPISODES
+    )
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from scopil.algos import find
-from scopil.evaluate.stats import permutation_test
+from scopil.evaluate.stats import holm, permutation_test
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Result, Results, in_words, summarise
 from scopil.report.measure_tables import cell
-from scopil.report.page import Block, Heading, Items, Text
+from scopil.report.page import Block, Text
+from scopil.report.study_page import Answer
 from scopil.report.study_tables import Layout, extra_grid, unavoidable
 from scopil.studies.marble_maze.paper_tables import PRINTED
 
@@ -19,16 +20,12 @@ BOTH = 0.9  # share of paired starts passed on both sides, and of lawful episode
 SIGNIFICANT = 0.05
 
 
-def answers(results: Results) -> list[Block]:
-    blocks: list[Block] = []
-    for question, answer in (
-        ("Does it keep constraints that nobody models?", _keeps),
-        ("Does it keep both modes of the demonstrations?", _modes),
-        ("What does the entropy inside the constraint do?", _entropy),
-    ):
-        verdict, lines = answer(results)
-        blocks += [Heading(question, 3), Text(verdict), Items(lines)]
-    return [b for b in blocks if not (isinstance(b, Items) and not b.lines)]
+def answers(results: Results) -> list[Answer]:
+    return [
+        Answer("Does it keep constraints that nobody models?", *_keeps(results)),
+        Answer("Does it keep both modes of the demonstrations?", *_modes(results)),
+        Answer("What does the entropy inside the constraint do?", *_entropy(results)),
+    ]
 
 
 def mode_tables(setting: str, results: Results) -> list[Block]:
@@ -68,14 +65,14 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
         return "Not answered: this needs finished runs of SCOPIL and of SAC or ICRL on Simple.", lines
     base = float(np.mean(_each(ours)))
     fewer = True
-    for method, runs in rivals.items():
+    corrected = holm([permutation_test(_each(ours), _each(runs)) for runs in rivals.values()])
+    for p, (method, runs) in zip(corrected, rivals.items()):
         theirs = float(np.mean(_each(runs)))
         ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
-        p = permutation_test(_each(ours), _each(runs))
         fewer &= method not in judged or base * FEWER <= theirs
         lines.append(
             f"simple, {in_words(KEY)}, {find(method).title}: {_figure(runs)}, {ratio} "
-            f"(permutation test over seeds, p = {p:.2g})."
+            f"(permutation test over seeds, p = {p:.2g}{_by_holm(len(rivals))})."
         )
     for key in EVALUATIONS[1:]:
         others = ", ".join(f"{_figure(runs, key=key)} ({find(a).title})" for a, runs in rivals.items())
@@ -112,23 +109,27 @@ def _modes(results: Results) -> tuple[str, list[str]]:
 
 
 def _entropy(results: Results) -> tuple[str, list[str]]:
+    pairs = [("scopil", "s-eic"), ("s-dgd", "s-dgd-eic")]
+    found = [
+        (p, a, b)
+        for p in pairs
+        if (a := results.get(Cell("simple", p[0]))) and (b := results.get(Cell("simple", p[1])))
+    ]
+    tests = [permutation_test(_each(a, key), _each(b, key)) for _, a, b in found for key in EVALUATIONS]
+    corrected = iter(holm(tests))
     lines, verdict = [], ""
-    for with_it, without in (("scopil", "s-eic"), ("s-dgd", "s-dgd-eic")):
-        a, b = results.get(Cell("simple", with_it)), results.get(Cell("simple", without))
-        if not a or not b:
-            continue
-        p = permutation_test(_each(a), _each(b))
-        gap = float(np.mean(_each(a)) - np.mean(_each(b)))
+    for (with_it, without), a, b in found:
         names = find(with_it).title, find(without).title
+        by_key = {key: next(corrected) for key in EVALUATIONS}
         lines += [
             f"{names[0]} (with) against {names[1]} (without), {in_words(key)}: {_figure(a, key=key)} against "
-            f"{_figure(b, key=key)} violations per episode (p = {permutation_test(_each(a, key), _each(b, key)):.2g}); "
+            f"{_figure(b, key=key)} violations per episode (p = {p:.2g}{_by_holm(len(tests))}); "
             f"steps {_figure(a, 'steps', key)} against {_figure(b, 'steps', key)}."
-            for key in EVALUATIONS
+            for key, p in by_key.items()
         ]
         if with_it == "scopil":
             lines += _duals(*names, a, b)
-            effect = "fewer" if gap < 0 else "more"
+            p, effect = by_key[KEY], "fewer" if np.mean(_each(a)) < np.mean(_each(b)) else "more"
             verdict = f"With it there are {effect} violations, {in_words(KEY)} (p = {p:.2g})."
             if p >= SIGNIFICANT:
                 verdict = (
@@ -136,6 +137,10 @@ def _entropy(results: Results) -> tuple[str, list[str]]:
                     f"significant is below {SIGNIFICANT:g})."
                 )
     return verdict or "Not answered: this needs finished runs of SCOPIL and S-EiC on Simple.", lines
+
+
+def _by_holm(comparisons: int) -> str:
+    return f", corrected for {comparisons} comparisons by Holm's method" if comparisons > 1 else ""
 
 
 def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:

@@ -71,6 +71,7 @@ def references(setting: str, episodes: int) -> dict[str, list]:
 STUDY = Study(
     name="paper",
     title="SCOPIL: the paper's experiments, run again",
+    question="Does SCOPIL keep rules that nobody has stated, and that only demonstrations show, as the paper says?",
     about=ABOUT,
     settings={
         setting: Setting(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")

@@ -21,6 +21,7 @@ _TITLES = {
 STUDY = Study(
     name="unseen",
     title="Lawful where nothing was shown",
+    question="Which method breaks rules that nobody has stated least often, from starts that nobody has shown it?",
     about="A ball rolls on a tilting tray into a hole; lines and circles on the tray are forbidden, which only the "
     "demonstrations show. Policies are judged from starts that were not demonstrated, and from those that were.",
     settings={

@@ -1,0 +1,318 @@
+"""The first screen: every method in one line, its seeds as dots, and a sentence on each setting.
+
+The first method of a setting is compared with the others by permutation tests over seeds; the p-values of the whole
+page are corrected together, by Holm's method.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scopil.evaluate import stats
+from scopil.evaluate.summaries import Cell, Result, Results, evaluations_of
+from scopil.report.measure_tables import cell as figure
+from scopil.report.page import Drawn, Grid, anchor
+from scopil.report.study_tables import NONE, Layout
+from scopil.report.vector import Axis, Dot, axis_for, colour, strip, strip_axis
+
+SIGNIFICANT = 0.05
+UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
+
+
+class Column(NamedTuple):
+    title: str
+    key: str  # of the evaluation
+    measure: str
+
+
+class Figure(NamedTuple):
+    """A measure of one method under one evaluation, over seeds."""
+
+    seeds: Sequence[int]
+    values: Sequence[float]  # one per seed
+    mean: float
+    interval: stats.Interval | None  # 95 %, of the mean; None of a single seed
+
+    def words(self, measure: str) -> str:
+        return figure(measure, self.mean)
+
+
+class Comparison(NamedTuple):
+    """The first method of a setting against another: the same measure, per seed."""
+
+    setting: str
+    measure: str
+    key: str
+    method: str
+    rival: str
+    ours: Figure
+    theirs: Figure
+    p: float
+    corrected: float  # for all comparisons of the page
+
+
+def settings_of(layout: Layout, results: Results) -> dict[str, str]:
+    """Settings with results and their titles, in the order of the tables."""
+    titles: dict[str, str] = {}
+    for table in layout.tables.values():
+        titles.setdefault(table.setting, table.title)
+    order = [s for s in titles if any(c.setting == s for c in results)]
+    return {s: titles[s] for s in order} | {c.setting: c.setting for c in results if c.setting not in titles}
+
+
+def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
+    """Methods with results in a setting, in the order in which its tables name them."""
+    named = [m for t in layout.tables.values() if t.setting == setting for m in t.shown]
+    there = [c.method for c in results if c.setting == setting]
+    return [m for m in dict.fromkeys([*named, *there]) if m in there]
+
+
+def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
+    """None where a run was not evaluated so, or does not have the measure."""
+    if any(measure not in run.means.get(key, {}) for run in runs):
+        return None
+    values = [run.means[key][measure] for run in runs]
+    interval = stats.bootstrap_interval([values], np.mean) if len(values) > 1 else None
+    return Figure([run.seed for run in runs], values, float(np.mean(values)), interval)
+
+
+def columns_of(results: Results) -> list[Column]:
+    """Violations and reward of greedy play from unseen starts, then from demonstrated ones; else what there is."""
+    keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
+    shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
+    starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
+    counted = [
+        k
+        for k in shown
+        if any("violations" in run.means.get(k, {}) for runs in results.values() for run in runs)
+    ]
+    found = [Column(f"Violations per episode, {starts[k]}", k, "violations") for k in counted]
+    rewarded = shown[:1] if counted else shown  # both where there is nothing else to show
+    return found + [Column(f"Reward, {starts[k]}", k, "reward") for k in rewarded]
+
+
+def compare(layout: Layout, results: Results) -> list[Comparison]:
+    """By violations from unseen starts, where they are counted; else by reward."""
+    columns = columns_of(results) if results else []
+    made: list[Comparison] = []
+    for setting in settings_of(layout, results):
+        first, *others = methods_of(layout, results, setting)
+        column = next(
+            (c for c in columns if figure_of(results[Cell(setting, first)], c.key, c.measure)), None
+        )
+        for rival in others if column else ():
+            assert column is not None
+            pair = [figure_of(results[Cell(setting, m)], column.key, column.measure) for m in (first, rival)]
+            if pair[0] and pair[1]:
+                p = stats.permutation_test(pair[0].values, pair[1].values)
+                made.append(
+                    Comparison(setting, column.measure, column.key, first, rival, pair[0], pair[1], p, p)
+                )
+    corrected = stats.holm([c.p for c in made])
+    return [c._replace(corrected=p) for c, p in zip(made, corrected)]
+
+
+def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
+    """A sentence for each setting in which methods were compared."""
+    lines = []
+    for setting, title in settings_of(layout, results).items():
+        mine = [c for c in made if c.setting == setting]
+        if not mine:
+            continue
+        first = mine[0]
+        many = first.measure == "violations"
+        what = "violations per episode" if many else "reward"
+        groups: dict[str, list[str]] = {}
+        for c in mine:
+            sure = c.corrected < SIGNIFICANT
+            less = c.ours.mean < c.theirs.mean
+            how = ("fewer than" if less else "more than") if many else ("less than" if less else "more than")
+            theirs = f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})"
+            groups.setdefault(how if sure else "not shown to differ from", []).append(theirs)
+        order = sorted(groups, key=("fewer than", "less than", "more than", "not shown to differ from").index)
+        compared = "; ".join(f"{how} {_listed(groups[how])}" for how in order)
+        starts = first.key.partition("/")[2]
+        amount = (
+            f"{first.ours.words(first.measure)} {what}"
+            if many
+            else f"a reward of {first.ours.words(first.measure)}"
+        )
+        line = f"{title}: from {starts} starts {layout.title_of(first.method)} has {amount}, {compared}"
+        lines.append(f"{line}{_rewards(layout, results, mine) if many else ''}.")
+    return lines
+
+
+def _rewards(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
+    found = []
+    for method in (mine[0].method, *(c.rival for c in mine)):
+        reward = figure_of(results[Cell(mine[0].setting, method)], mine[0].key, "reward")
+        if reward:
+            found.append(f"{reward.words('reward')} ({layout.title_of(method)})")
+    return f"; rewards: {', '.join(found)}" if found else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def how_compared(made: Sequence[Comparison]) -> str:
+    if not made:
+        return ""
+    n = len(made)
+    corrected = (
+        f"corrected for the {n} comparisons of this page by Holm's method"
+        if n > 1
+        else "the only one of this page"
+    )
+    return (
+        f"Greedy policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
+        f"{SIGNIFICANT:g}. The test needs seeds: of four against four no p is below 0.029, of three against three none "
+        f"below 0.1."
+    )
+
+
+def seeds_done(runs: Sequence[Result], wanted: int | None) -> str:
+    n = len(runs)
+    return f"{n} seed{'s' * (n != 1)}" if wanted is None or n >= wanted else f"{n} of {wanted} seeds done"
+
+
+class Anchors(NamedTuple):
+    """Where on the page a method's runs are listed. Numbers, not names: ids are safe and unique that way."""
+
+    cells: Mapping[Cell, str]
+
+    @classmethod
+    def of(cls, results: Results) -> "Anchors":
+        return cls({cell: f"runs-{i}" for i, cell in enumerate(results)})
+
+    def run(self, cell: Cell, i: int) -> str:
+        return f"{self.cells[cell]}-{i}"
+
+
+def table(
+    layout: Layout, results: Results, wanted: int | None, anchors: Anchors, colours: Mapping[str, int]
+) -> Drawn:
+    """The table of dots; in Markdown the same figures in words."""
+    columns, settings = columns_of(results), settings_of(layout, results)
+    head = ["", "Seeds", *(c.title for c in columns)]
+    shared = {c: _axis(c, results, layout, list(settings)) for c in columns if c.measure == "violations"}
+    body, rows = [], []
+    for setting, title in settings.items():
+        axes = {c: shared.get(c) or _axis(c, results, layout, [setting]) for c in columns}
+        scales = "".join(f"<td>{strip_axis(axes[c])}</td>" for c in columns)
+        body.append(f'<tr class="setting"><th colspan="2" scope="rowgroup">{escape(title)}</th>{scales}</tr>')
+        for name, means in layout.references.get(setting, {}).items():
+            cells, words = [], []
+            for c in columns:
+                value = means.get(c.measure) if c.key == DEMONSTRATED else None
+                words.append(NONE if value is None else figure(c.measure, value))
+                drawn = (
+                    "" if value is None else strip([Dot(value, f"{name}: {words[-1]}")], None, axes[c], "ref")
+                )
+                cells.append(_td(c, drawn, escape(words[-1])))
+            body.append(
+                f'<tr class="quiet"><th scope="row">{escape(name)}</th><td></td>{"".join(cells)}</tr>'
+            )
+            rows.append([title, name, "", *words])
+        for method in methods_of(layout, results, setting):
+            where = Cell(setting, method)
+            runs, cells, words = results[where], [], []
+            for c in columns:
+                found = figure_of(runs, c.key, c.measure)
+                cells.append(_dots(c, found, where, axes[c], anchors, colours, layout))
+                words.append(_words(found, c.measure))
+            done, name = seeds_done(runs, wanted), layout.title_of(method)
+            body.append(
+                f'<tr><th scope="row"><i class="key {colour(colours[method])}"></i>{escape(name)}</th>'
+                f'<td class="done">{done}</td>{"".join(cells)}</tr>'
+            )
+            rows.append([title, name, done, *words])
+    top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
+    note = (
+        "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval. The axis "
+        "of violations is logarithmic above 0.1."
+    )
+    html = (
+        f'<table class="glance"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+        f'<p class="note">{note}</p>'
+    )
+    return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
+
+
+def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[str]) -> Axis:
+    values = [
+        run.means[column.key][column.measure]
+        for cell, runs in results.items()
+        for run in runs
+        if cell.setting in settings and column.measure in run.means.get(column.key, {})
+    ]
+    if column.key == DEMONSTRATED:
+        each = [m for s in settings for m in layout.references.get(s, {}).values()]
+        values += [m[column.measure] for m in each if column.measure in m]
+    return axis_for(values, column.measure == "violations")
+
+
+def _dots(
+    column: Column,
+    found: Figure | None,
+    where: Cell,
+    axis: Axis,
+    anchors: Anchors,
+    colours: Mapping[str, int],
+    layout: Layout,
+) -> str:
+    if found is None:
+        return _td(column, "", NONE)
+    dots = [
+        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{anchors.run(where, i)}")
+        for i, (seed, value) in enumerate(zip(found.seeds, found.values))
+    ]
+    number = anchor(f"#{anchors.cells[where]}", escape(found.words(column.measure)))
+    printed = layout.printed_row(where).get(column.measure) if column.key == DEMONSTRATED else None
+    said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
+    return _td(column, strip(dots, found.interval, axis, colour(colours[where.method])), number + said)
+
+
+def _td(column: Column, drawn: str, number: str) -> str:
+    return (
+        f'<td data-label="{escape(column.title)}"><div class="cell">{drawn}<span>{number}</span></div></td>'
+    )
+
+
+def _words(found: Figure | None, measure: str) -> str:
+    if found is None:
+        return NONE
+    ends = "" if found.interval is None else f" [{', '.join(figure(measure, end) for end in found.interval)}]"
+    return found.words(measure) + ends
+
+
+def as_json(
+    layout: Layout, results: Results, wanted: int | None, made: Sequence[Comparison]
+) -> dict[str, Any]:
+    """The first screen's figures."""
+    rows = []
+    for setting in settings_of(layout, results):
+        for method in methods_of(layout, results, setting):
+            runs = results[Cell(setting, method)]
+            figures = {
+                f"{c.measure}, {c.key}": found._asdict()
+                for c in columns_of(results)
+                if (found := figure_of(runs, c.key, c.measure))
+            }
+            rows.append(
+                {"setting": setting, "method": method, "seeds": len(runs), "of": wanted, "figures": figures}
+            )
+    compared = [
+        {
+            "setting": c.setting,
+            "measure": c.measure,
+            "evaluation": c.key,
+            "method": c.method,
+            "rival": c.rival,
+        }
+        | {"means": [c.ours.mean, c.theirs.mean], "p": c.p, "p_holm": c.corrected}
+        for c in made
+    ]
+    return {"at_a_glance": rows, "comparisons": compared, "verdicts": verdicts(layout, results, made)}

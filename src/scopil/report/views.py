@@ -1,0 +1,221 @@
+"""What the page draws of runs, as plain values: training curves, and episodes on their tray. They are kept beside the
+report, so that the page can be made again without the runs.
+
+An environment has trays when it draws its episodes (`draw_episodes`) and reports where each state lies in that drawing
+as `info["position"]`.
+"""
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scopil.errors import ConfigError
+from scopil.evaluate.measures import average
+from scopil.evaluate.offers import Drawing
+from scopil.evaluate.stored import read_episodes, read_measures
+from scopil.evaluate.summaries import Cell
+from scopil.files import write_atomically
+from scopil.report.page import data_uri
+from scopil.report.training_curves import INNER, Panel, Rows, few_colours, new_figure, series
+from scopil.report.vector import TRAY
+from scopil.train.run import Run
+
+FILE = "views.json"
+POINTS = 60  # of a curve
+EPISODES = 40  # on a tray, at most
+STATES = 400_000  # on all trays together: about 2 MB of the page
+
+Runs = Mapping[Cell, Sequence[Run]]
+Episodes = Sequence[Any]
+Judge = Callable[
+    [str, Episodes], Episodes
+]  # (setting, episodes): by the rules that violations are counted by
+View = dict[str, Any]
+
+
+class Views(NamedTuple):
+    curves: Mapping[str, Sequence[View]] = {}  # setting → panels
+    trays: Mapping[str, View] = {}  # setting → background, and method → seed → starts → episodes
+    inner: Mapping[str, Sequence[View]] = {}  # setting → panels of what drives the learner
+
+
+def save(out: Path, views: Views) -> None:
+    write_atomically(out / FILE, json.dumps(views._asdict(), separators=(",", ":")).encode() + b"\n")
+
+
+def load(out: Path) -> Views:
+    """Nothing drawn where there is no such file."""
+    if not (out / FILE).exists():
+        return Views()
+    kept: Any = None
+    with suppress(OSError, ValueError):
+        kept = json.loads((out / FILE).read_text())
+    if not _fits(kept, _SHAPE):
+        raise ConfigError(f"{out / FILE} is damaged; delete it for a page without curves and trays.")
+    return Views(**kept)
+
+
+OPTIONAL = ("demonstrations", "violations")
+_NUMBER = (int, float, type(None))
+_LINE = {"steps": [int], "mean": [_NUMBER], "std": [_NUMBER], "seeds": {str: [_NUMBER]}}
+_PANELS = {str: [{"metric": str, "title": str, "methods": {str: _LINE}}]}
+_EPISODES = {"paths": str, "broken": [[(int, str)]], "episodes": int, "violations": _NUMBER}
+_TRAY = {"background": str, "runs": {str: {str: {str: _EPISODES}}}, "demonstrations": _EPISODES}
+_SHAPE = {"curves": _PANELS, "trays": {str: _TRAY}, "inner": _PANELS}
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Whether a value of JSON has a shape: a type or several, [of each item], {str: of each value} or {name: …}."""
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return False
+        if str in shape:
+            return all(_fits(item, shape[str]) for item in value.values())
+        return all(
+            _fits(value[name], inner) if name in value else name in OPTIONAL for name, inner in shape.items()
+        )
+    return isinstance(value, shape)
+
+
+def behaviour(seen: set[str]) -> list[Panel]:
+    """Of evaluations: violations in all and by rule, reward and steps, as far as they were logged."""
+    rules = sorted(n.removeprefix("eval/violations/") for n in seen if n.startswith("eval/violations/"))
+    panels = [("eval/violations", "Violations per episode"), ("eval/reward", "Reward")]
+    if len(rules) > 1 or "eval/violations" not in seen:
+        panels += [(f"eval/violations/{rule}", f"Violations per episode: {rule}") for rule in rules]
+    return [panel for panel in [*panels, ("eval/steps", "Steps")] if panel[0] in seen]
+
+
+def of_the_learner(seen: set[str]) -> list[Panel]:
+    """What drives the learner."""
+    return [panel for panel in INNER if panel[0] in seen]
+
+
+def curves(runs: Runs, panels: Callable[[set[str]], list[Panel]] = behaviour) -> dict[str, list[View]]:
+    """Panels of every setting; methods trained for another number of steps have panels of their own."""
+    found: dict[str, list[View]] = {}
+    for setting in dict.fromkeys(cell.setting for cell in runs):
+        lengths: dict[int, dict[str, Sequence[Run]]] = {}
+        for cell, mine in runs.items():
+            if cell.setting == setting:
+                lengths.setdefault(mine[0].spec.steps, {})[cell.method] = mine
+        for steps in sorted(lengths):
+            rows = {
+                method: {str(run.spec.seed): run.metrics.rows() for run in mine}
+                for method, mine in lengths[steps].items()
+            }
+            tail = f", trained for {steps:,} steps" if len(lengths) > 1 else ""
+            seen = {
+                name for each in rows.values() for logged in each.values() for row in logged for name in row
+            }
+            for metric, title in panels(seen):
+                lines = {method: _line(each, metric) for method, each in rows.items()}
+                lines = {method: line for method, line in lines.items() if line}
+                if lines:
+                    panel = {"metric": metric, "title": title + tail, "methods": lines}
+                    found.setdefault(setting, []).append(panel)
+    return found
+
+
+def _line(runs: Mapping[str, Rows], metric: str) -> View | None:
+    mean = series(list(runs.values()), metric)
+    if mean is None:
+        return None
+    every = max(1, -(-len(mean.steps) // POINTS))
+    kept = sorted({*range(len(mean.steps) - 1, -1, -every)})  # the last one always
+    steps = [int(mean.steps[i]) for i in kept]
+    at = {seed: {row["env_steps"]: row.get(metric) for row in rows} for seed, rows in runs.items()}
+    return {
+        "steps": steps,
+        "mean": [_short(mean.mean[i]) for i in kept],
+        "std": [_short(mean.std[i]) or 0.0 for i in kept],
+        "seeds": {seed: [_short(values.get(s)) for s in steps] for seed, values in at.items()},
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits, and no NaN, which JSON has not."""
+    return None if value is None or not np.isfinite(value) else float(f"{value:.4g}")
+
+
+def trays(
+    runs: Runs,
+    draws: Mapping[str, Drawing],
+    judged: Judge,
+    demonstrations: Mapping[str, Callable[[], Episodes]],
+) -> dict[str, View]:
+    """The first greedy episodes of every run, by starts: the same starts for every run of a setting. And its
+    demonstrations."""
+    found: dict[str, View] = {}
+    shown = {cell: mine for cell, mine in runs.items() if cell.setting in draws}
+    budget = STATES // max(1, 2 * sum(map(len, shown.values())))
+    for cell, mine in shown.items():
+        for run in mine:
+            kept = {k: e[:EPISODES] for k, e in read_episodes(run.folder).items()}
+            kept = {k: e for k, e in kept.items() if e and "position" in e[0].info}
+            if not kept:
+                continue
+            if cell.setting not in found:
+                background, corners = _background(draws[cell.setting])
+                found[cell.setting] = {"background": background, "corners": corners, "runs": {}}
+                if cell.setting in demonstrations:
+                    shown_to_it = demonstrations[cell.setting]()[:EPISODES]
+                    found[cell.setting]["demonstrations"] = _episodes(shown_to_it, corners, budget)
+            view = found[cell.setting]
+            measures = read_measures(run.folder)
+            view["runs"].setdefault(cell.method, {})[str(run.spec.seed)] = {
+                key.partition("/")[2]: _episodes(judged(cell.setting, each), view["corners"], budget)
+                | {"violations": _short(average(measures[key]).get("violations"))}
+                for key, each in kept.items()
+            }
+    return found
+
+
+def _background(draw: Drawing) -> tuple[str, list[float]]:
+    """The drawing without episodes, and the corners of what it spans: x0, x1, y0, y1."""
+    figure = new_figure(figsize=(3.0, 3.0))
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    draw(axes, [])
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return data_uri(few_colours(buffer.getvalue())), [
+        *map(float, axes.get_xlim()),
+        *map(float, axes.get_ylim()),
+    ]
+
+
+def _episodes(episodes: Episodes, corners: Sequence[float], budget: int) -> View:
+    """Paths as the data of an SVG path. As many episodes as the budget of states allows, three at least."""
+    x0, x1, y0, y1 = corners
+    paths, broken, states = [], [], 0
+    for number, episode in enumerate(episodes):
+        at = np.asarray(episode.info["position"], np.float64)
+        states += len(at)
+        if number >= 3 and states > budget:
+            return {"paths": "".join(paths), "broken": broken, "episodes": number}
+        unit = np.stack([(at[:, 0] - x0) / (x1 - x0), (y1 - at[:, 1]) / (y1 - y0)], axis=1)
+        points = np.rint(unit * TRAY).astype(int)
+        moves = np.diff(points, axis=0)
+        paths.append(
+            f"M{points[0, 0]} {points[0, 1]}"
+            + "l" * bool(len(moves))
+            + " ".join(f"{x} {y}" for x, y in moves)
+        )
+        costs = {k.removeprefix("cost_"): v for k, v in episode.info.items() if k.startswith("cost_")}
+        costs = costs or ({"": episode.info["cost"]} if "cost" in episode.info else {})
+        rules = [", ".join(name for name, cost in costs.items() if cost[i] > 0) for i in range(len(at))]
+        hit = (
+            np.any([np.asarray(cost) > 0 for cost in costs.values()], axis=0)
+            if costs
+            else np.zeros(len(at), bool)
+        )
+        broken += [[*points[i].tolist(), number, i, rules[i]] for i in np.flatnonzero(hit).tolist()]
+    return {"paths": "".join(paths), "broken": broken, "episodes": len(episodes)}

@@ -1,0 +1,105 @@
+"""The first screen: figures by seed, comparisons corrected together, and sentences that follow from them."""
+
+from itertools import pairwise
+
+import pytest
+
+from made_results import cell_of, measures
+from scopil.errors import ConfigError
+from scopil.evaluate.stats import holm, permutation_test
+from scopil.report import glance, views
+from scopil.report.vector import Axis
+from scopil.studies.marble_maze.study import STUDY
+from scopil.studies.running import layout_of
+
+LAYOUT = layout_of(STUDY)
+FEW, MANY = [0.1, 0.2, 0.3, 0.4, 0.5], [2.1, 2.2, 2.3, 2.4, 2.5]
+
+
+def test_comparisons_of_the_whole_page_are_corrected_together():
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | cell_of("icrl", [0.11, 0.2, 0.3, 0.4, 0.5])
+    results |= cell_of("scopil", FEW, setting="multiple") | cell_of("bc", MANY, setting="multiple")
+    made = glance.compare(LAYOUT, results)
+    assert [(c.setting, c.method, c.rival) for c in made] == [
+        ("simple", "scopil", "icrl"),  # in the order of the study's tables
+        ("simple", "scopil", "sac"),
+        ("multiple", "scopil", "bc"),
+    ]
+    p = [permutation_test(FEW, [0.11, *FEW[1:]]), 2 / 252, 2 / 252]
+    assert [c.p for c in made] == pytest.approx(p)
+    assert [c.corrected for c in made] == pytest.approx(holm(p))
+    assert holm(p) == pytest.approx([p[0], 6 / 252, 6 / 252])
+
+
+def test_a_sentence_says_what_is_sure_and_what_is_not():
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | cell_of("icrl", [0.11, *FEW[1:]])
+    (line,) = glance.verdicts(LAYOUT, results, glance.compare(LAYOUT, results))
+    assert line.startswith(
+        "Simple: from unseen starts SCOPIL has 0.300 violations per episode, fewer than SAC (2.300, p"
+    )
+    assert "not shown to differ from ICRL (0.302, p = " in line
+    assert line.endswith("; rewards: -13.00 (SCOPIL), -13.00 (ICRL), -13.00 (SAC).")
+
+
+def test_being_worse_is_said_the_same_way():
+    results = cell_of("scopil", MANY) | cell_of("sac", FEW)
+    (line,) = glance.verdicts(LAYOUT, results, glance.compare(LAYOUT, results))
+    assert "SCOPIL has 2.300 violations per episode, more than SAC (0.300, p = 0.0079)" in line
+
+
+def test_rewards_are_compared_where_nothing_counts_violations():
+    def rewarded(method: str, values: list[float]):
+        ((cell, runs),) = cell_of(method, [0.0] * len(values)).items()
+        means = [{"greedy/unseen": {"reward": v, "steps": 9.0}} for v in values]
+        return {cell: [run._replace(means=m) for run, m in zip(runs, means)]}
+
+    results = rewarded("scopil", MANY) | rewarded("sac", FEW)
+    assert [c.measure for c in glance.columns_of(results)] == ["reward"]
+    (line,) = glance.verdicts(LAYOUT, results, glance.compare(LAYOUT, results))
+    assert line == "Simple: from unseen starts SCOPIL has a reward of 2.30, more than SAC (0.30, p = 0.0079)."
+
+
+def test_columns_are_greedy_and_unseen_starts_come_first():
+    found = glance.columns_of(cell_of("scopil", FEW))
+    assert [(c.key, c.measure) for c in found] == [
+        ("greedy/unseen", "violations"),
+        ("greedy/demonstrated", "violations"),
+        ("greedy/unseen", "reward"),
+    ]
+    other = {"sampled/unseen": measures(0.5)}
+    assert [c.key for c in glance.columns_of(cell_of("scopil", [0.5], means=other))] == ["sampled/unseen"] * 2
+
+
+def test_seeds_are_counted_as_done():
+    (runs,) = cell_of("scopil", FEW).values()
+    assert glance.seeds_done(runs, 10) == "5 of 10 seeds done"
+    assert glance.seeds_done(runs, 5) == glance.seeds_done(runs, None) == "5 seeds"
+    assert glance.seeds_done(runs[:1], None) == "1 seed"
+
+
+def test_a_bent_axis_shows_small_and_large_counts():
+    axis = Axis(0.0, 100.0, bent=True)
+    at = [axis.at(v) for v in (0.0, 0.1, 1.0, 10.0, 100.0)]
+    assert at[0] == 0
+    assert at[-1] == 1
+    assert min(b - a for a, b in pairwise(at)) > 0.1
+    assert axis.ticks() == [0.0, 0.1, 1.0, 10.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"curves": {"a": [{}]}, "trays": {}, "inner": {}}', '{"curves": 1}']
+)
+def test_damaged_views_are_refused_in_one_line(text, tmp_path):
+    assert views.load(tmp_path) == views.Views()
+    (tmp_path / views.FILE).write_text(text)
+    with pytest.raises(ConfigError, match=r"views\.json is damaged"):
+        views.load(tmp_path)
+
+
+def test_curves_keep_their_last_point_and_few_others():
+    rows = {str(s): [{"env_steps": i, "x": float(i * (s + 1))} for i in range(1, 201)] for s in (0, 1)}
+    line = views._line(rows, "x")
+    assert line is not None
+    assert len(line["steps"]) <= views.POINTS
+    assert (line["steps"][-1], line["mean"][-1], line["std"][-1]) == (200, 300.0, 100.0)
+    assert [values[-1] for values in line["seeds"].values()] == [200.0, 400.0]
