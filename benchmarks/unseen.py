@@ -2,7 +2,7 @@
 
 .venv/bin/python benchmarks/unseen.py FOLDER [FOLDER …]
 
-Every finished run of every folder: violations per episode, the share of episodes with any, reward, and how far the
+Every finished run of every folder: violations per episode, the share of episodes with any that a policy can avoid, reward, and how far the
 multipliers move in the last quarter of training. An evaluation that is kept beside its run is not played again.
 """
 
@@ -55,14 +55,30 @@ def main(folders: list[Path]) -> None:
             rows[f"{cell.method}-{run.spec.seed}"] = figures(evaluator.result(cell, run), run)
             write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
     evaluator.close()
-    for setting, rows in body["runs"].items():
+    print("\n".join(table(body["runs"])))
+
+
+def table(runs: dict[str, Any]) -> list[str]:
+    """Means over seeds, as Markdown."""
+    heads = ["greedy, unseen", "sampled, unseen", "greedy, demonstrated", "sampled, demonstrated"]
+    keys = ["/".join(head.split(", ")) for head in heads]
+    lines = [
+        f"| violations per episode (episodes with any) | {' | '.join(heads)} | reward, greedy: unseen, demonstrated |"
+    ]
+    lines += ["|---" * (len(heads) + 2) + "|"]
+    for setting, rows in runs.items():
+        lines += [f"| **{STUDY.settings[setting].title}** |" + " |" * (len(heads) + 1)]
         for method in dict.fromkeys(name.rpartition("-")[0] for name in rows):
             mine = [row for name, row in rows.items() if name.rpartition("-")[0] == method]
-            print(f"{setting}, {method}, {len(mine)} seeds")
-            for evaluation in STUDY.evaluations:
-                each = [row[evaluation] for row in mine]
-                means = {key: np.mean([e[key] for e in each]) for key in each[0]}
-                print(f"  {evaluation:<22}", {key: round(float(value), 3) for key, value in means.items()})
+
+            def mean(key: str, what: str, mine: list[Any] = mine) -> float:
+                return float(np.mean([row[key][what] for row in mine]))
+
+            cells = [f"{mean(k, 'violations'):.3g} ({mean(k, 'episodes with any'):.1%})" for k in keys]
+            rewards = ", ".join(f"{mean(k, 'reward'):.2f}".replace("-", "−") for k in (keys[0], keys[2]))
+            title = f"{STUDY.title_of(method)}, {len(mine)} × {mine[0]['steps']:,}"
+            lines += [f"| {title} | {' | '.join(cells)} | {rewards} |"]
+    return lines
 
 
 if __name__ == "__main__":
