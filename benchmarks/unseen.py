@@ -2,8 +2,9 @@
 
 .venv/bin/python benchmarks/unseen.py FOLDER [FOLDER …]
 
-Every finished run of every folder: violations per episode, the share of episodes with any that a policy can avoid, reward, and how far the
-multipliers move in the last quarter of training. An evaluation that is kept beside its run is not played again.
+Every finished run of every folder: violations per episode, the share of episodes with any that a policy can avoid,
+reward, and how far the multipliers move in the last quarter of training. An evaluation that is kept beside its run is
+not played again.
 """
 
 import argparse
