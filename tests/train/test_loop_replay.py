@@ -33,7 +33,7 @@ class Walk(Probe):
 
 @pytest.fixture(scope="module")
 def loop():
-    return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), DemoData(mostly_one(), None))  # pyright: ignore[reportArgumentType]
+    return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), DemoData(mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
 
 
 def bits(state: Any) -> list[bytes]:
