@@ -17,6 +17,7 @@ from scopil.report.study_tables import Layout
 from scopil.report.training_curves import behaviour_panels, save_curves
 from scopil.train.run import Run
 
+FIRST = "unseen-starts.png"  # the first picture of a report
 Runs = Mapping[Cell, Sequence[Run]]  # finished ones
 
 
@@ -106,6 +107,4 @@ def unseen(gallery: Gallery, caption: str, draw: Drawing, runs: Mapping[str, Run
             path, draw, {t: read_episodes(r.folder)["greedy/unseen"][:first] for t, r in runs.items()}
         )
 
-    return gallery.picture(
-        "unseen-starts.png", caption, [run.folder / EPISODES for run in runs.values()], panels
-    )
+    return gallery.picture(FIRST, caption, [run.folder / EPISODES for run in runs.values()], panels)

@@ -103,7 +103,8 @@ def report_results(out: Path) -> StudyReport:
     order = {cell: i for i, cell in enumerate(study.cells())}
     played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
     pictures: dict[str, list[Picture]] = {}
-    for file in sorted((out / "figures").glob("*.png")):
+    first = out / "figures" / study_figures.FIRST
+    for file in sorted({*(out / "figures").glob("*.png")} - {first}):
         pictures.setdefault(_setting_of(study, file.stem), []).append(
             Picture(file, file.stem.replace("-", " "))
         )
@@ -119,6 +120,8 @@ def report_results(out: Path) -> StudyReport:
         pictures=pictures,
         views=views.load(out),
     )
+    if first.exists():
+        report = report._replace(first_picture=Picture(first, "Episodes from unseen starts."))
     study_page.write(out, report)
     return report
 
