@@ -28,6 +28,9 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 MINUTE = 60_000  # ms
 PATIENCE = 3 * MINUTE  # a loaded machine compiles slowly
+# Controls that a screen reader could not name.
+NAMELESS = """[...document.querySelectorAll("input, select, button")]
+  .filter((e) => !e.ariaLabel && !e.labels?.length && !e.textContent.trim()).length"""
 HOSTILE = "<img src=x onerror=window.harmed=1>"
 
 
@@ -108,6 +111,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     assert "token" not in page.url
     page.get_by_label("Seed").fill(str(SEED))
     begin(page)
+    assert page.evaluate(NAMELESS) == 0
     play(page, [*FIRST[:2], "ArrowUp"])
     page.keyboard.press("u")
     shown_step(page, 2)
@@ -128,6 +132,9 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     page.evaluate("location.hash = '#/watch'")
     page.get_by_text(HOSTILE).first.wait_for()  # as text
     assert page.evaluate("window.harmed") is None
+    assert page.evaluate(NAMELESS) == 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # no page wider than a phone
     assert page.faults == []
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait()
