@@ -49,7 +49,7 @@ from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.envs.trust import id_in_file
 from scopil.errors import CheckpointError, ConfigError
 from scopil.evaluate import starts as where
-from scopil.evaluate.episodes import play_distinct
+from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import with_rules
 from scopil.files import is_line
@@ -286,7 +286,7 @@ class Agent:
         demos = self.demos if self.demos is not None else where.demos_for(self.env_id)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
         mode = "greedy" if deterministic else "sampled"
-        played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed))
+        played = player(self.env, mode)(self.policy, first, jax.random.key(seed))
         return played if rules is None else with_rules(played, rules, self.env)
 
     def evaluate(

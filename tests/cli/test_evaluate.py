@@ -98,9 +98,11 @@ def test_the_json_goes_beside_the_run_and_each_episode_is_printed(run, capsys):
 
 
 def test_violations_by_rules_of_ones_own(run, tmp_path, monkeypatch):
-    (tmp_path / "my_rules.py").write_text("def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n")
+    (tmp_path / "evaluated_rules.py").write_text(
+        "def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n"
+    )
     monkeypatch.chdir(tmp_path)
-    argv = ["--rules", "my_rules:low", "--starts", "demonstrated", "--out", "e.json"]
+    argv = ["--rules", "evaluated_rules:low", "--starts", "demonstrated", "--out", "e.json"]
     assert main(["evaluate", str(run), *argv]) == 0
     found = json.loads((tmp_path / "e.json").read_text())
     played = load(run).play("demonstrated")

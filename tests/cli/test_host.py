@@ -23,7 +23,7 @@ def run(tmp_path_factory):
 def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
     assert main(["evaluate", str(run.folder), "--episodes", "12"]) == 0
     assert "unseen starts (12 episodes)" in capsys.readouterr().out
-    found = json.loads((run.folder / "evaluation-unseen-greedy.json").read_text())
+    found = json.loads((run.folder / "evaluation-unseen-greedy-12-episodes.json").read_text())
     assert len(found["episodes"]) == 12
     assert {"reward", "steps", "violations", "frequency", "violations/left"} <= set(found["mean"])
     assert {"length", "reached"}.isdisjoint(found["mean"])

@@ -12,7 +12,7 @@ from scopil.envs.host import open_env
 from scopil.errors import ConfigError
 from scopil.evaluate.starts import unseen_starts
 from scopil.experiments import tuning
-from scopil.report.page import Grid, Heading
+from scopil.report.page import Fold, Grid
 from scopil.studies import running
 from scopil.studies.study_file import study_from
 
@@ -48,10 +48,11 @@ def test_a_planted_optimum_is_found_and_reported(planted, tmp_path):
     assert abs(np.log10(best["settings"]["learning_rate"]) + 3) < 0.5
     assert best["settings"]["hidden"] == [16, 16]
     assert best["value"] > max(t["value"] for t in others[:1]) - 1e-12
-    heading, _, table = running._tuning(tmp_path)
-    assert isinstance(heading, Heading)
+    (fold,) = running._tuning(tmp_path)
+    assert isinstance(fold, Fold)
+    _, table = fold.blocks
     assert isinstance(table, Grid)
-    assert heading.text == "Settings that were searched"
+    assert fold.summary == "Settings that were searched"
     assert table.rows[0][:2] == ["1", f"{best['value']:.4g}"]
 
 

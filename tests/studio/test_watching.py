@@ -66,16 +66,16 @@ def test_a_runs_rows_come_from_where_the_page_has_read_to(home):
 def test_the_tail_of_metrics_waits_for_whole_lines_and_notices_a_shorter_file(tmp_path):
     lines = JsonLines(tmp_path / "m.jsonl")
     assert lines.tail(0) == ([], 0)
-    lines.append({"a": 1})
+    lines.append({"env_steps": 1})
     rows, offset = lines.tail(0)
     with lines.path.open("ab") as file:
-        file.write(b'{"a": 2')
-    assert (rows, lines.tail(offset)) == ([{"a": 1}], ([], offset))
+        file.write(b'{"env_steps": 2')
+    assert (rows, lines.tail(offset)) == ([{"env_steps": 1}], ([], offset))
     with lines.path.open("ab") as file:
-        file.write(b'}\nnonsense\n[1]\n{"a": 3}\n')
-    assert lines.tail(offset)[0] == [{"a": 2}, {"a": 3}]
-    lines.keep(lambda row: row["a"] == 1)
-    assert lines.tail(999)[0] == [{"a": 1}]
+        file.write(b'}\nnonsense\n[1]\n{"env_steps": 3}\n')
+    assert lines.tail(offset)[0] == [{"env_steps": 2}, {"env_steps": 3}]
+    lines.path.write_text('{"env_steps": 1}\n')
+    assert lines.tail(999)[0] == [{"env_steps": 1}]
     assert lines.tail(0, most=3) == ([], 0)  # not even one line
 
 
