@@ -11,7 +11,7 @@ import pytest
 
 from runs import untrained_run
 from samples import marble_episodes
-from scopil.cli import main
+from scopil.cli import main, report
 from scopil.demos import store
 from scopil.evaluate.measures import average
 from scopil.evaluate.stored import read_measures
@@ -228,3 +228,7 @@ def test_bad_input_is_one_line(runs, tmp_path, monkeypatch, capsys):
     assert "is damaged" in refused([str(tmp_path)], capsys)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert 'pip install "scopil[plots]"' in refused([str(runs[0])], capsys)
+
+
+def test_pictures_of_names_that_differ_in_a_greek_letter():
+    assert [report._slug(name) for name in ("SCOPIL", "SCOPIL-ρ")] == ["scopil", "scopil-rho"]

@@ -5,6 +5,7 @@ Of a folder that `scopil study` filled it writes the study's report."""
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -236,4 +237,6 @@ def _backward_steps(run: Run) -> str | None:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.=]+", "-", name.lower()).strip("-")
+    """For file names. Letters beyond ASCII are spelt out: SCOPIL-ρ and SCOPIL must not share a picture."""
+    spelt = "".join(c if c.isascii() else unicodedata.name(c, "").rpartition(" ")[2] for c in name)
+    return re.sub(r"[^a-z0-9.=]+", "-", spelt.lower()).strip("-")
