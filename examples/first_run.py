@@ -1,4 +1,4 @@
-"""Train SCOPIL-ρ, SCOPIL, SAC and a clone on Marble Maze for about four minutes, and see which of them keeps the
+"""Train SCOPIL-ρ, SCOPIL, SAC and a clone on Marble Maze for two to three minutes, and see which of them keeps the
 unwritten rules where nobody has shown them.
 
 python examples/first_run.py [--steps 150000] [--out out/first_run]
