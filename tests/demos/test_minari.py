@@ -203,3 +203,14 @@ def test_without_minari_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "minari.data_collector")
     with pytest.raises(ScopilError, match=r'pip install "scopil\[data\]"'):
         load_demos("minari:set-v0")
+
+
+def test_chunks_that_a_file_cannot_hold(tmp_path):
+    """Found by damage: 16 million chunks of one number, none of them stored, took a dozen seconds and gigabytes."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "main_data.hdf5", "w") as file:
+        actions = file.create_dataset("actions", (5,), chunks=(1,), maxshape=(None,), dtype="i8")
+        assert sum(exchange._sizes(file, held=1_000)) == 40
+        actions.resize((16_711_681,))
+        with pytest.raises(ValueError, match=r"actions claims \(16711681,\) in chunks of \(1,\)"):
+            list(exchange._sizes(file, held=1_000))

@@ -129,20 +129,26 @@ def _refuse_absurd(data: Path) -> None:
     file = data / "main_data.hdf5"
     if file.exists():
         with import_module("h5py").File(file, "r") as opened:
-            claimed = sum(_sizes(opened))
+            claimed = sum(_sizes(opened, held))
         if claimed > SMALL + MOST_UNPACKED * held:
             raise ValueError(f"{held:,} bytes claim to hold {claimed:,}")
 
 
-def _sizes(group: Any, depth: int = 0) -> Iterator[int]:
-    """Bytes of every dataset. Links could lead to other files, or round in circles."""
+def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
+    """Bytes of every dataset. Links could lead to other files, or round in circles; and reading takes time and memory
+    for every chunk, stored or not, of which a file has fewer than bytes."""
     h5py = import_module("h5py")
     for name in group:
         part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
         if isinstance(part, h5py.Dataset) and not part.external and not part.is_virtual:
+            if (
+                math.prod(-(-n // c) for n, c in zip(part.shape or (), part.chunks or part.shape or ()) if c)
+                > held
+            ):
+                raise ValueError(f"{name} claims {part.shape} in chunks of {part.chunks}")
             yield part.size * part.dtype.itemsize if part.size else 0
         elif isinstance(part, h5py.Group) and depth < _DEEPEST:
-            yield from _sizes(part, depth + 1)
+            yield from _sizes(part, held, depth + 1)
         else:
             raise ValueError(f"{name} is no plain part of the file")
 

@@ -140,7 +140,7 @@ class SerialEnvs:
         actions = self._flat.actions(actions)
         next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
-        infos: list[dict[str, Any]] = [{}] * n
+        infos: list[dict[Any, Any]] = [{}] * n
         for i in range(n):
             if alive is None or alive[i]:
                 next_obs[i], reward[i], terminated[i], truncated[i], infos[i] = self._advance(i, actions[i])
@@ -153,7 +153,7 @@ class SerialEnvs:
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return numbers_of(infos[index])
 
-    def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[Any, Any]]:
         self._steps[i], self._seeds[i] = 0, seed
         try:
             obs, info = self._envs[i].reset(seed=int(seed))
@@ -161,7 +161,7 @@ class SerialEnvs:
         except Exception as error:
             raise self._fault(i, error) from error
 
-    def _advance(self, i: int, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def _advance(self, i: int, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[Any, Any]]:
         self._steps[i] += 1
         try:
             obs, reward, terminated, truncated, info = self._envs[i].step(action)
@@ -271,9 +271,9 @@ class GivenVectorEnv:
         )
 
 
-def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
     """What can be counted of an `info`."""
-    return {key: float(value) for key, value in info.items() if _is_number(value)}
+    return {key: float(value) for key, value in info.items() if isinstance(key, str) and _is_number(value)}
 
 
 def _finite_reward(reward: Any) -> float:
