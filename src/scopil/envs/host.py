@@ -263,9 +263,8 @@ class HostEnv(BatchEnv):
 
     def _any_action(self) -> np.ndarray:
         if isinstance(self.action_space, gym.spaces.Box):
-            return np.clip(
-                np.zeros(self.action_space.shape, np.float32), self.action_space.low, self.action_space.high
-            )
+            box, nothing = self.action_space, np.zeros(self.action_space.shape, np.float32)
+            return np.asarray(np.clip(nothing, box.low, box.high))  # of no axis it would be a number
         return np.zeros((), np.int32)
 
     def _make(self, num_envs: int) -> HostVector:
