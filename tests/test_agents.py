@@ -534,3 +534,8 @@ def test_an_agents_rules_take_the_place_of_reported_costs(trained, kind):
     assert never["violations"] == 0
     assert always["violations/a"] == 2
     assert always["violations/b"] == 1  # the clock shows 0, then 1
+
+
+def test_networks_that_no_machine_holds():
+    with pytest.raises(ConfigError, match="sac: networks larger than any machine; lower hidden"):
+        scopil.SAC(toy(continuous=False), hidden=(2**64,))

@@ -95,9 +95,14 @@ class Loop:
             refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
         if self._wants("rollout"):
             refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
-        policy = jax.eval_shape(
-            lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0)
-        )
+        try:
+            policy = jax.eval_shape(
+                lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0)
+            )
+        except OverflowError as error:
+            raise ConfigError(
+                f"{self.algorithm.name}: networks larger than any machine; lower hidden."
+            ) from error
         if not isinstance(policy, Policy) or not isinstance(policy.network, MLP | GaussianNet):
             raise ConfigError(
                 f"{self.algorithm.name}: policy(state) is not a Policy whose network is an MLP or a GaussianNet; "
