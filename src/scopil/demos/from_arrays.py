@@ -11,7 +11,7 @@ import numpy as np
 
 from scopil.demos.array_layouts import KNOWN, PER_EPISODE, RawEpisode, canonical_names, split_episodes
 from scopil.demos.dataset import Demonstrations, Episode, guess_space
-from scopil.demos.named_observations import by_names
+from scopil.demos.named_observations import by_names, numbers
 from scopil.errors import DatasetError
 
 READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
@@ -121,7 +121,7 @@ def from_raw_episodes(
 ) -> Demonstrations:
     """The last step of every format: fill in ends and last observations, find the spaces, check everything."""
     raw = [
-        {k: v if k in PER_EPISODE else _array(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
+        {k: v if k in PER_EPISODE else numbers(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
         for i, one in enumerate(raw)
     ]
     raw = _discrete_actions(raw, assumed)
@@ -219,16 +219,6 @@ def _discrete_actions(raw: list[RawEpisode], assumed: list[str]) -> list[RawEpis
         return raw
     assumed.append("actions of one whole number per row are read as discrete actions")
     return [e | {"actions": e["actions"][:, 0]} for e in raw]
-
-
-def _array(values: Any, what: str) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
-    if array.dtype.kind not in "biuf" or array.ndim == 0:
-        raise DatasetError(f"{what}: {array.dtype}{array.shape}; want rows of numbers.")
-    return array
 
 
 def _guess(arrays: list[np.ndarray], what: str, bounded: bool) -> Any:

@@ -52,7 +52,7 @@ def by_names(values: Any, where: str, lead: int = 1) -> tuple[np.ndarray, gym.Sp
         values = {key: [one[key] for one in values] for key in values[0]}
     if not isinstance(values, Mapping):
         return None
-    parts = {str(key): _numbers(values[key], f"{where}: {key}") for key in sorted(values, key=str)}
+    parts = {str(key): numbers(values[key], f"{where}: {key}") for key in sorted(values, key=str)}
     if not parts or len({part.shape[:lead] for part in parts.values()}) != 1:
         shapes = {key: part.shape for key, part in parts.items()}
         raise DatasetError(f"{where}: observations of shapes {shapes}; want as many of each name.")
@@ -81,7 +81,8 @@ def _element(space: gym.Space, value: Any) -> Any:
     return np.asarray(value, space.dtype).reshape(space.shape or ())
 
 
-def _numbers(values: Any, what: str) -> np.ndarray:
+def numbers(values: Any, what: str) -> np.ndarray:
+    """Rows of numbers as one array; `what` names them where they are not."""
     try:
         found = np.asarray(values)
     except ValueError as error:
