@@ -89,6 +89,22 @@ def test_names_survive_a_file_and_minari(recorded, tmp_path, monkeypatch):
     np.testing.assert_array_equal(demo_data(again, HostEnv(Named())).transitions.obs, recorded.observations)
 
 
+def test_a_rule_by_a_key_of_info_counts_in_a_file_too(tmp_path):
+    demos = scopil.record(Walk, lambda obs: 1, episodes=3)
+    demos.save(tmp_path / "walks.npz")
+    again = scopil.load_demos(tmp_path / "walks.npz")
+    assert again.digest == replace(demos, episodes=tuple(replace(e, info={}) for e in demos)).digest
+    rules = Rules.of({"right": "cost", "far": lambda obs, action, next_obs: next_obs[0] > 2})
+    for episode, found in zip(demos, measure_demonstrations(again, None, rules), strict=True):
+        x = episode.observations[:, 0]
+        assert found["violations/right"] == (x > 1).sum() > 0
+        assert found["violations/far"] == (x[1:] > 2).sum()
+    unknown = Rules.of({"far": rules.by_name["far"], "crash": "crashed"})
+    checks = {check.what: check.text for check in run_checks(str(tmp_path / "walks.npz"), rules=unknown)}
+    assert checks["rules"].startswith("violations per episode: far ")
+    assert checks["rules"].endswith("; not recorded: crash")
+
+
 def test_minari_sets_with_names_and_joint_choices(tmp_path, monkeypatch):
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

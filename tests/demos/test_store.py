@@ -139,6 +139,8 @@ def resealed(arrays: dict[str, np.ndarray], path: Path) -> None:
         ({"lengths": np.array(9)}, "lengths"),
         ({"rewards": np.array(1.0)}, r"rewards of shape \(\)"),
         ({"terminated": np.ones((3, 2), bool)}, r"terminated of shape \(3, 2\)"),
+        ({"info/x": np.zeros(9)}, r"info/x is float64\(9,\); want a number for each of 12 states"),
+        ({"info/x": np.full(12, "x")}, "info/x is <U1"),
         ({"actions": np.full(9, 3)}, "3 at index .* is out of range"),
         ({"observations": np.full((12, 4), np.nan)}, "episode 0: observations: nan"),
     ],

@@ -255,7 +255,7 @@ def known_env(demos: Demonstrations, env_id: str | None, trusted: bool) -> str |
 def _check_rules(demos: Demonstrations, env_id: str | None, rules: "Rules") -> Check:
     """How often the demonstrations break the caller's rules. That they do is no reason to refuse them."""
     broken = judge(demos, env_id, rules)
-    return Check("rules", rule_counts(broken), warning=broken.get("violations", 0.0) > 0)
+    return Check("rules", rule_counts(broken, rules), warning=broken.get("violations", 0.0) > 0)
 
 
 def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":
@@ -273,12 +273,14 @@ def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measure
             env.close()
 
 
-def rule_counts(means: "Measures") -> str:
-    """Violations per episode of each rule, in a line."""
+def rule_counts(means: "Measures", rules: "Rules") -> str:
+    """Violations per episode of each rule, in a line, and which rules count a key of `info` that was not recorded."""
     counts = {name.partition("/")[2]: v for name, v in means.items() if name.startswith("violations/")}
     counts = counts or {"all": means["violations"]} if "violations" in means else {}
     each = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
-    return f"violations per episode: {each}" if each else "no rule can be judged from what was recorded"
+    unknown = [name for name, rule in rules.by_name.items() if isinstance(rule, str) and name not in counts]
+    missing = f"; not recorded: {', '.join(unknown)}" if unknown else ""
+    return f"violations per episode: {each or 'no rule can be judged'}{missing}"
 
 
 def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:

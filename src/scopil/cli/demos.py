@@ -96,7 +96,7 @@ def _show(
         console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
     if rules is not None:
         judged = demo_checks.judge(demos, demo_checks.known_env(demos, None, trust_env), rules)
-        console.print(f"by {rules.source}: {demo_checks.rule_counts(judged)}")
+        console.print(f"by {rules.source}: {demo_checks.rule_counts(judged, rules)}")
     if (known := _table_1(demos.env_id)) is not None:
         console.print()
         console.print(known)

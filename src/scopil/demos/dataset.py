@@ -28,7 +28,7 @@ class Episode:
     truncated: bool = False  # stopped by a time limit
     start: np.ndarray | None = None  # what `reset(options={"start": ...})` takes to start here again
     # What the environment reported of every visited state, the initial one included, (T+1, …) each: `cost`,
-    # `cost_<rule>`, `position`, … Files of demonstrations do not contain it.
+    # `cost_<rule>`, `position`, … It is there to count violations by; no learner is given it.
     info: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -12,6 +12,7 @@ from scopil.demos.recorder import start_of
 from scopil.envs.base import ENDLESS
 from scopil.envs.functional import CompiledEnv, id_of, make_env
 from scopil.envs.gym import FunctionalEnv
+from scopil.envs.host_vector import by_name, numbers_of
 from scopil.envs.numbered import joined, numbered
 from scopil.errors import ConfigError, EnvError
 
@@ -72,12 +73,13 @@ def record(
 def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> Episode:
     obs, info = env.reset(seed=seed)
     start = start_of(env, info)
-    seen, actions, rewards = [obs], [], []
+    seen, actions, rewards, infos = [obs], [], [], [numbers_of(info)]
     terminated = truncated = False
     while not (terminated or truncated):
         action = _checked(choose(obs), env.action_space, len(actions))
-        obs, reward, terminated, truncated, _ = env.step(action)
+        obs, reward, terminated, truncated, info = env.step(action)
         seen.append(obs)
+        infos.append(numbers_of(info))
         actions.append(action)
         rewards.append(float(reward))
         truncated = truncated or len(actions) >= ENDLESS
@@ -89,6 +91,7 @@ def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> 
         terminated=bool(terminated),
         truncated=bool(truncated and not terminated),
         start=start,
+        info=by_name(infos),
     )
 
 

@@ -2,12 +2,14 @@
 
 The seal is the archive's comment: a SHA-256 over every byte before it, so that any damage is noticed.
 Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions per episode),
-`terminated`, `truncated`, `starts`, and `header`, a JSON text with names, spaces and provenance.
+`terminated`, `truncated`, `starts`, `info/NAME` (a number of `info` for every visited state, where all episodes have
+it), and `header`, a JSON text with names, spaces and provenance.
 """
 
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unsealed, write
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
+INFO = "info/"
 # What `scopil demos check` says of other formats.
 UNSEALED = "no checksum: damage may go unnoticed; scopil demos import makes a sealed file"
 LIBRARY = Path(__file__).parent / "library"
@@ -155,6 +158,8 @@ def to_bytes(demos: Demonstrations) -> bytes:
         arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
     if demos.starts is not None:
         arrays["starts"] = demos.starts
+    for name in sorted(set.intersection(*(_numbers_in(e) for e in episodes))):
+        arrays[INFO + name] = np.concatenate([e.info[name] for e in episodes])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -167,6 +172,11 @@ def to_bytes(demos: Demonstrations) -> bytes:
         archive.comment = seal()  # its length is in the archive; the right digits follow below
     body = buffer.getvalue()[:-SEAL_BYTES]
     return body + seal(body)
+
+
+def _numbers_in(episode: Episode) -> set[str]:
+    """The entries of `info` that are one number for every visited state."""
+    return {name for name, values in episode.info.items() if values.shape == (len(episode) + 1,)}
 
 
 def read(path: str | Path) -> Demonstrations:
@@ -184,7 +194,7 @@ def read(path: str | Path) -> Demonstrations:
             f"{path}: checksum does not match: the file was damaged or changed after it was written."
         ) from error
     try:
-        found = read_npz(data, lambda name: name in KNOWN or name == "header")
+        found = read_npz(data, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
         raise DatasetError(
             f"{path}: not a readable .npz, probably truncated or damaged ({error})."
@@ -233,7 +243,20 @@ def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
             f"actions (one more observation than actions in each)."
         )
     raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
-    return tuple(to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
+    episodes = (to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
+    return tuple(replace(e, info=info) for e, info in zip(episodes, _cut_info(arrays, lengths, path)))
+
+
+def _cut_info(arrays: dict[str, np.ndarray], lengths: np.ndarray, path: Path) -> list[dict[str, np.ndarray]]:
+    found = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
+    states = int(lengths.sum()) + len(lengths)
+    for name, array in found.items():
+        if array.shape != (states,) or array.dtype.kind not in "biuf":
+            raise DatasetError(
+                f"{path}: {INFO}{name} is {array.dtype}{array.shape}; want a number for each of {states} states."
+            )
+    ends = np.cumsum(lengths + 1)
+    return [{name: array[b - n - 1 : b] for name, array in found.items()} for n, b in zip(lengths, ends)]
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:

@@ -276,6 +276,12 @@ def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in info.items() if isinstance(key, str) and _is_number(value)}
 
 
+def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """What was reported of one state after the other, as arrays; 0 where a state lacks a name that others have."""
+    names = dict.fromkeys(name for info in infos for name in info)
+    return {name: np.array([info.get(name, 0.0) for info in infos]) for name in names}
+
+
 def _finite_reward(reward: Any) -> float:
     number = float(reward)
     if not np.isfinite(number):

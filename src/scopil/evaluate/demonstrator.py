@@ -17,7 +17,7 @@ def demonstrated(
     demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
 ) -> list[Episode]:
     """The demonstrated episodes, judged by `rules`, or else by the environment's own: replayed where that is possible,
-    and elsewhere as they were recorded. There a rule that counts a key of `info` needs it to be recorded too."""
+    and elsewhere as they were recorded. There a rule by a key of `info` that was not recorded is left out."""
     if env is not None and can_replay(demos, env):
         played = replay(env, demos)
         return played if rules is None else with_rules(played, rules, env)

@@ -14,7 +14,7 @@ from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv
-from scopil.envs.host_vector import HostVector
+from scopil.envs.host_vector import HostVector, by_name
 from scopil.errors import EnvError
 from scopil.evaluate.rules import by_own_rules
 from scopil.evaluate.starts import Seeds, states_at
@@ -156,14 +156,13 @@ class Record:
         self.terminated = terminated
 
     def episode(self) -> Episode:
-        names = dict.fromkeys(name for info in self.infos for name in info)
         return Episode(
             observations=np.stack(self.observations),
             actions=np.stack(self.actions),
             rewards=np.array(self.rewards, np.float32),
             terminated=self.terminated,
             truncated=not self.terminated,  # by its own time limit, or by ours
-            info={name: np.array([info.get(name, 0.0) for info in self.infos]) for name in names},
+            info=by_name(self.infos),
         )
 
 
