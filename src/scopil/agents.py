@@ -113,7 +113,7 @@ class Agent:
         return self._new_learner()
 
     def _new_learner(self) -> Any:
-        spaces = spaces_of(self.env.observation_space, self.env.action_space)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
@@ -417,7 +417,7 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
 
 
 def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
-    spaces = spaces_of(env.observation_space, env.action_space)
+    spaces = spaces_of(env.observation_space, env.action_space, env.image)
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:
         raise CheckpointError(

@@ -18,7 +18,18 @@ from scopil.core.contrast import Monitor
 from scopil.core.distributions import Categorical
 from scopil.core.gaussian import SquashedGaussian
 from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.core.nets import MLP, Activation, GaussianNet, Network
+from scopil.core.nets import (
+    MLP,
+    Activation,
+    GaussianNet,
+    Image,
+    Network,
+    convolves,
+    image_of,
+    network,
+    top,
+    width_of,
+)
 from scopil.core.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
 from scopil.errors import CheckpointError
 from scopil.treefile import as_tree, branch, read_arrays, save_tree
@@ -82,13 +93,15 @@ class Policy(eqx.Module):
 
     def form(self) -> dict[str, Any]:
         """What a file has to say beside the arrays so that the policy can be built again."""
-        mlp = self.network.mlp if isinstance(self.network, GaussianNet) else self.network
+        mlp, image = top(self.network), image_of(self.network)
         made: dict[str, Any] = {
-            "sizes": [mlp.weights[0].shape[1], *(len(b) for b in mlp.biases)],
+            "sizes": [width_of(self.network), *(len(b) for b in mlp.biases)],
             "activation": mlp.activation,
             "fixed_std": isinstance(self.network, GaussianNet),
             "normalises": self.normaliser is not None,
         }
+        if image is not None:
+            made["image"] = list(image)
         if isinstance(self.head, DiscreteHead):
             made["start"] = self.head.start
         return made
@@ -127,12 +140,21 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
         raise ValueError(f"a network of sizes {sizes}")
     if form["activation"] not in get_args(Activation):
         raise ValueError(f"activation {form['activation']!r}")
-    mlp = MLP(sizes, key, form["activation"])
+    mean = network(sizes, key, _image(form, sizes), partial(MLP, activation=form["activation"]))
     head: Head
     if "start" in form and not form["fixed_std"]:
         head = DiscreteHead(sizes[-1], int(form["start"]))
     else:
         width = sizes[-1] if form["fixed_std"] else sizes[-1] // 2
         head = BoxHead(*jax.numpy.zeros((2, width), jax.numpy.float32))
-    network = GaussianNet(mlp, jax.numpy.zeros(sizes[-1])) if form["fixed_std"] else mlp
-    return Policy(new_stats((sizes[0],)) if form["normalises"] else None, network, head)
+    net = GaussianNet(mean, jax.numpy.zeros(sizes[-1])) if form["fixed_std"] else mean
+    return Policy(new_stats((sizes[0],)) if form["normalises"] else None, net, head)
+
+
+def _image(form: dict[str, Any], sizes: tuple[int, ...]) -> Image | None:
+    if "image" not in form:
+        return None
+    a, b, c = (int(n) for n in form["image"])
+    if min(a, b, c) < 1 or a * b * c != sizes[0] or not convolves((a, b, c)):
+        raise ValueError(f"an image of {form['image']} in rows of {sizes[0]}")
+    return a, b, c

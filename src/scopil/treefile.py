@@ -111,7 +111,7 @@ def as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
             f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])})."
         )
     nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, Replay))
-    rings = {id(node.rows) for node in nodes if isinstance(node, Replay)}
+    rings = {id(ring) for node in nodes if isinstance(node, Replay) for ring in (node.rows, node.pixels)}
     leaves = [
         _from_numpy(arrays[name], leaf, f"{path}: {name}", ring=id(leaf) in rings) for name, leaf in wanted
     ]
@@ -128,8 +128,11 @@ def _is_key(leaf: Any) -> bool:
 
 def _trim(tree: Any) -> Any:
     def used(node: Any) -> Any:
-        return (
-            node._replace(rows=np.asarray(node.rows)[: int(node.size)]) if isinstance(node, Replay) else node
+        if not isinstance(node, Replay):
+            return node
+        rings = {"rows": node.rows, "pixels": node.pixels}
+        return node._replace(
+            **{k: np.asarray(v)[: int(node.size)] for k, v in rings.items() if v is not None}
         )
 
     return jax.tree.map(used, tree, is_leaf=lambda node: isinstance(node, Replay))

@@ -8,7 +8,7 @@ import pytest
 
 from reference.ppo_numpy import forward as tanh_forward
 from reference.soft_numpy import forward
-from scopil.core.nets import MLP, GaussianNet, affine, columns, orthogonal_mlp
+from scopil.core.nets import MLP, ConvNet, GaussianNet, affine, columns, network, orthogonal_mlp
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), (9,)), ((5, 6), (2, 3))])
@@ -28,6 +28,50 @@ def test_rows_and_columns_are_one_function(getkey):
     net = MLP((4, 5, 3), getkey())
     x = jax.random.normal(getkey(), (7, 4))
     np.testing.assert_allclose(net(x), net.columns(columns(x)).T, rtol=1e-6)
+
+
+def convolved(h: np.ndarray, kernel: np.ndarray, offset: np.ndarray, stride: int) -> np.ndarray:
+    """One image, (height, width, channels), pixel by pixel."""
+    side = len(kernel)
+    rows, cols = ((n - side) // stride + 1 for n in h.shape[:2])
+    out = np.zeros((rows, cols, len(offset)))
+    for i in range(rows):
+        for j in range(cols):
+            window = h[i * stride : i * stride + side, j * stride : j * stride + side]
+            out[i, j] = (window[..., None] * kernel).sum((0, 1, 2)) + offset
+    return np.maximum(out, 0)
+
+
+@pytest.mark.parametrize("image", [(9, 11, 2), (2, 9, 11), (37, 36, 3)])
+def test_convolutions_are_what_numpy_says(image, getkey):
+    """Of small and large images, colours first or last, with two more numbers in the row: a critic sees actions."""
+    pixels = int(np.prod(image))
+    net = network((pixels + 2, 5, 3), getkey(), image)
+    assert isinstance(net, ConvNet)
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.integers(256, size=(2, pixels)), rng.normal(size=(2, 2))], 1).astype(
+        np.float32
+    )
+    seen = []
+    for row in rows.astype(np.float64):
+        h = row[:pixels].reshape(image) / 255
+        h = np.moveaxis(h, 0, -1) if image[0] < image[2] else h
+        for kernel, offset, stride in zip(net.kernels, net.offsets, (4, 2, 1) if pixels > 2000 else (2, 2)):
+            h = convolved(h, np.asarray(kernel, np.float64), np.asarray(offset, np.float64), stride)
+        seen.append(np.concatenate([h.reshape(-1), row[pixels:]]))
+    layers = [(np.asarray(w, np.float64).T, np.asarray(b)) for w, b in zip(net.mlp.weights, net.mlp.biases)]
+    want, _ = forward(layers, np.stack(seen))
+    got = jax.jit(lambda net, x: (net(x), net(x[0]), net.columns(columns(x)).T))(net, jnp.asarray(rows))
+    for one, wanted in zip(got, (want, want[0], want)):
+        np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_convolutions_without_jax(getkey):
+    net = network((100, 5, 3), getkey(), (10, 10, 1))
+    rows = np.random.default_rng(0).integers(256, size=(4, 100)).astype(np.float32)
+    apply = net.in_numpy()
+    np.testing.assert_allclose(apply(rows), net(jnp.asarray(rows)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(apply(rows[0]), apply(rows)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_of_a_layer_are_those_of_the_formula():

@@ -77,6 +77,20 @@ def test_real_vector_actions_and_images_keep_their_shapes():
     same(ring.unpack(ring.add(ring.empty(4, like), whole).rows, like), whole)
 
 
+def test_bytes_stay_bytes():
+    rng = np.random.default_rng(2)
+    like = LIKE._replace(obs=jnp.zeros((3, 3), jnp.uint8), next_obs=jnp.zeros((3, 3), jnp.uint8))
+    obs = rng.integers(256, size=(2, 12, 3, 3)).astype(np.uint8)
+    whole = block(0, 12)._replace(obs=jnp.asarray(obs[0]), next_obs=jnp.asarray(obs[1]))
+    first, rest = (
+        jax.tree.map(lambda leaf, part=part: leaf[part], whole) for part in (slice(6), slice(6, 12))
+    )
+    replay = add(jax.jit(ring.begin_with)(ring.empty(12, like), first), rest)
+    same(ring.take(replay, jnp.arange(12), like), whole)
+    assert replay.pixels is not None
+    assert replay.pixels.nbytes + replay.rows.nbytes == 12 * ring.bytes_per_row(like) == 12 * (2 * 9 + 4 * 4)
+
+
 @pytest.mark.parametrize(("added", "size"), [(1, 1), (5, 5), (16, 16), (23, 16)])
 def test_samples_are_whole_uniform_and_never_from_beyond_the_end(added, size, getkey):
     replay = ring.empty(16, LIKE)

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float
 
 from scopil.core.contrast import Monitor
 from scopil.core.heads import BoxHead, DiscreteHead, Head
+from scopil.core.nets import Image, convolves
+from scopil.core.normalise import RunningStats, new_stats
 from scopil.demos.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
@@ -66,6 +68,7 @@ class Spaces(NamedTuple):
 
     obs_dim: int
     head: Head  # how many actions there are, or between which bounds
+    image: Image | None = None  # where observations are the pixels of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +122,16 @@ class Algorithm:
         return not self.wants.isdisjoint({"replay", "rollout"})
 
 
-def spaces_of(observation_space: gym.Space, action_space: gym.Space) -> Spaces:
+def spaces_of(observation_space: gym.Space, action_space: gym.Space, image: Image | None = None) -> Spaces:
     """For any environment we can learn in."""
     if not isinstance(observation_space, gym.spaces.Box) or len(observation_space.shape) != 1:
         raise EnvError(f"observation space {observation_space}; want a Box with one axis.")
-    return Spaces(observation_space.shape[0], head_for(action_space))
+    return Spaces(observation_space.shape[0], head_for(action_space), image if convolves(image) else None)
+
+
+def new_obs_stats(spaces: Spaces, cfg: Any) -> RunningStats | None:
+    """Statistics to normalise observations by, where the config asks for it. Pixels have a scale of their own."""
+    return new_stats((spaces.obs_dim,)) if cfg.normalise_obs and spaces.image is None else None
 
 
 def head_for(action_space: gym.Space) -> Head:

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from scopil.algos import sac
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
 from scopil.algos.scopil import resolution_setting
 from scopil.config import config, setting
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
-from scopil.core.normalise import RunningStats, new_stats, normalise, update_stats
+from scopil.core.nets import network
+from scopil.core.normalise import RunningStats, normalise, update_stats
 from scopil.core.soft import operator
 from scopil.types import PRNGKey
 
@@ -49,8 +49,8 @@ class State(NamedTuple):
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(
-        trainable(MLP((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), key)),
-        new_stats((spaces.obs_dim,)) if cfg.normalise_obs else None,
+        trainable(network((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), key, spaces.image)),
+        new_obs_stats(spaces, cfg),
         spaces.head,
     )
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
+from scopil.core.nets import Net, top
 from scopil.core.normalise import RunningStats, normalise
 from scopil.core.soft import operator
 from scopil.demos.dataset import DemoTransitions
@@ -41,7 +41,7 @@ def lesson(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: 
     )
 
 
-def nll(actor: MLP, shown: Lesson, index: Int[Array, " B"]) -> Float[Array, " B"]:
+def nll(actor: Net, shown: Lesson, index: Int[Array, " B"]) -> Float[Array, " B"]:
     """−log π(a|s) of some of the pairs."""
     op = operator(shown.head)
     noise = op.noise(
@@ -91,11 +91,11 @@ def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Train
     return trainable(_wider(actor.params, 0.5 * (low + high), shown.head))
 
 
-def _wider(actor: MLP, t: Array, head: Head) -> MLP:
+def _wider(actor: Net, t: Array, head: Head) -> Net:
     """Logits over eᵗ; of continuous actions log σ plus t."""
-    w, b, shrink = actor.weights[-1], actor.biases[-1], jnp.exp(-t)
+    w, b, shrink = top(actor).weights[-1], top(actor).biases[-1], jnp.exp(-t)
     last = (w, b.at[head.num_actions :].add(t)) if head.continuous else (w * shrink, b * shrink)
-    return eqx.tree_at(lambda m: (m.weights[-1], m.biases[-1]), actor, last)
+    return eqx.tree_at(lambda m: (top(m).weights[-1], top(m).biases[-1]), actor, last)
 
 
 def _descend(net: Trainable, shown: Lesson, key: PRNGKey, steps: int) -> Trainable:

@@ -77,7 +77,7 @@ COUNTS = ("episode_steps", "phases", "all_steps")
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_agent, k_constraint = jax.random.split(key)
     net = constraint_net.constraint_net(
-        spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint
+        spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint, spaces.image
     )
     last = {f"constraint/{name}": jnp.float32(0) for name in (*LAST, *COUNTS)}
     return State(*ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, ADAM), jnp.int32(0), last)

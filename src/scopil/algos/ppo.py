@@ -10,6 +10,7 @@ change between rollouts and not within one, and continuous actions are squashed 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +18,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
 from scopil.config import config, setting
 from scopil.core import normalise, surrogate
 from scopil.core.gaussian import Sampled, SquashedGaussian
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
 from scopil.core.minibatches import passes
-from scopil.core.nets import MLP, GaussianNet, Network, orthogonal_mlp
+from scopil.core.nets import GaussianNet, Net, Network, network, orthogonal_mlp
 from scopil.core.returns import gae
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
@@ -81,7 +82,7 @@ class Config:
 
 class Nets(NamedTuple):
     actor: Network
-    critic: MLP
+    critic: Net
 
 
 class State(NamedTuple):
@@ -140,12 +141,15 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 def actor_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Network:
     """Logits of discrete actions; or means of continuous ones, beside one learned deviation for all states."""
-    mlp = orthogonal_mlp((spaces.obs_dim, *cfg.hidden, spaces.head.num_actions), key, 0.01)
-    return GaussianNet(mlp, jnp.zeros(spaces.head.num_actions)) if spaces.head.continuous else mlp
+    sizes = (spaces.obs_dim, *cfg.hidden, spaces.head.num_actions)
+    net = network(sizes, key, spaces.image, partial(orthogonal_mlp, head_gain=0.01))
+    return GaussianNet(net, jnp.zeros(spaces.head.num_actions)) if spaces.head.continuous else net
 
 
-def critic_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> MLP:
-    return orthogonal_mlp((spaces.obs_dim, *cfg.hidden, 1), key, 1.0)
+def critic_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Net:
+    return network(
+        (spaces.obs_dim, *cfg.hidden, 1), key, spaces.image, partial(orthogonal_mlp, head_gain=1.0)
+    )
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
@@ -156,7 +160,7 @@ def statistics(
     spaces: Spaces, cfg: Config
 ) -> tuple[normalise.RunningStats | None, Head, normalise.ReturnScale | None]:
     return (
-        normalise.new_stats((spaces.obs_dim,)) if cfg.normalise_obs else None,
+        new_obs_stats(spaces, cfg),
         spaces.head,
         normalise.new_scale(cfg.num_envs) if cfg.normalise_reward else None,
     )
@@ -186,7 +190,7 @@ def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise
 
 
 def advantages(
-    critic: MLP, rollout: Rollout, signal: Float[Array, "T N"], discount: Scalar, trace: Scalar
+    critic: Net, rollout: Rollout, signal: Float[Array, "T N"], discount: Scalar, trace: Scalar
 ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
     """A_t and y_t = A_t + V(s_t) of a reward-like signal."""
     value, next_value = critic(rollout.obs)[..., 0], critic(rollout.next_obs)[..., 0]
@@ -208,7 +212,7 @@ def loss(nets: Any, head: Head, mini: Batch, cfg: Config, key: PRNGKey) -> tuple
     return value, metrics | {"critic/loss": value_loss}
 
 
-def squared_error(critic: MLP, obs: Float[Array, "B D"], target: Float[Array, " B"]) -> Float[Array, ""]:
+def squared_error(critic: Net, obs: Float[Array, "B D"], target: Float[Array, " B"]) -> Float[Array, ""]:
     return ((critic(obs)[..., 0] - target) ** 2).mean()
 
 

@@ -21,7 +21,7 @@ from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
+from scopil.core.nets import image_of, network
 from scopil.types import PRNGKey
 
 
@@ -62,7 +62,8 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
     k_net, k_clone = jax.random.split(key)
     sizes = (demos.obs.shape[1], *cfg.hidden, state.head.num_outputs)
-    clone = cloning.clone(trainable(MLP(sizes, k_net)), shown, k_clone)
+    image = image_of(state.nets.params.actor)
+    clone = cloning.clone(trainable(network(sizes, k_net, image)), shown, k_clone)
     return state._replace(demo_nll=clone.left_open)
 
 

@@ -21,7 +21,7 @@ from scopil.config import config, setting
 from scopil.core import normalise, surrogate
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP, Network
+from scopil.core.nets import Net, Network
 from scopil.types import PRNGKey
 
 CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (observation, action) → cost
@@ -45,8 +45,8 @@ class Config(ppo.Config):
 
 class Nets(NamedTuple):
     actor: Network
-    critic: MLP
-    cost_critic: MLP
+    critic: Net
+    cost_critic: Net
 
 
 class State(NamedTuple):

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
 from scopil.config import config, setting
 from scopil.core import soft
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
-from scopil.core.normalise import RunningStats, new_stats, normalise, update_stats
+from scopil.core.nets import Net, network
+from scopil.core.normalise import RunningStats, normalise, update_stats
 from scopil.core.soft import Noise, operator, soft_value
 from scopil.policy import Policy
 from scopil.types import PRNGKey
@@ -84,7 +84,7 @@ class Config:
 class State(NamedTuple):
     actor: Trainable  # θ
     critics: Trainable  # (φ1, φ2)
-    targets: tuple[MLP, MLP]  # (ψ1, ψ2)
+    targets: tuple[Net, Net]  # (ψ1, ψ2)
     log_alpha: Trainable
     obs_stats: RunningStats | None
     head: Head
@@ -93,13 +93,13 @@ class State(NamedTuple):
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_actor, k_1, k_2 = jax.random.split(key, 3)
     sizes = operator(spaces.head).critic_sizes(spaces.obs_dim, cfg.hidden, spaces.head)
-    critics = (MLP(sizes, k_1), MLP(sizes, k_2))
+    critics = (network(sizes, k_1, spaces.image), network(sizes, k_2, spaces.image))
     return State(
-        trainable(MLP((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), k_actor)),
+        trainable(network((spaces.obs_dim, *cfg.hidden, spaces.head.num_outputs), k_actor, spaces.image)),
         trainable(critics),
         critics,
         trainable(jnp.asarray(cfg.log_alpha_init, jnp.float32)),
-        new_stats((spaces.obs_dim,)) if cfg.normalise_obs else None,
+        new_obs_stats(spaces, cfg),
         spaces.head,
     )
 
@@ -193,13 +193,13 @@ def fit_critics(
     return critics, {f"{name}/loss": j_q, f"{name}/q": q_mean}
 
 
-def policy_objective(actor: MLP, critics: Any, seen: Seen, alpha: Float[Array, ""]) -> Float[Array, ""]:
+def policy_objective(actor: Net, critics: Any, seen: Seen, alpha: Float[Array, ""]) -> Float[Array, ""]:
     """J_π(θ) = E_B V_φ(s)"""
     pi = seen.op.distribution(actor, seen.s, seen.noise.now)
     return soft_value(seen.op, critics, pi, seen.s, alpha).mean()
 
 
-def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any) -> tuple[Trainable, Metrics]:
+def temperature_step(state: Any, actor: Net, seen: Seen, cfg: Any) -> tuple[Trainable, Metrics]:
     """α: minimise α (E_B H(π) − H̄); entropy below its target makes α rise."""
     entropy = seen.op.distribution(actor, seen.s, seen.noise.now).entropy().mean()
     gap = entropy - target_entropy(cfg, state.head)
@@ -207,7 +207,7 @@ def temperature_step(state: Any, actor: MLP, seen: Seen, cfg: Any) -> tuple[Trai
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
 
 
-def track(targets: tuple[MLP, MLP], critics: Trainable, cfg: Any) -> tuple[MLP, MLP]:
+def track(targets: tuple[Net, Net], critics: Trainable, cfg: Any) -> tuple[Net, Net]:
     """ψx ← ε φx + (1 − ε) ψx"""
     moved: Any = optax.incremental_update(critics.params, targets, cfg.polyak)  # pyright: ignore[reportArgumentType]
     return moved

@@ -22,7 +22,7 @@ from scopil.config import config, setting
 from scopil.core import duals, soft
 from scopil.core.gradient import Trainable, gradient_step, trainable
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
+from scopil.core.nets import Net, network
 from scopil.core.normalise import RunningStats
 from scopil.core.soft import operator
 from scopil.types import PRNGKey
@@ -39,19 +39,19 @@ class Config(sac.Config):
 class State(NamedTuple):
     actor: Trainable  # θ
     critics: Trainable  # (φ1, φ2)
-    targets: tuple[MLP, MLP]  # (ψ1, ψ2)
+    targets: tuple[Net, Net]  # (ψ1, ψ2)
     log_alpha: Trainable
     obs_stats: RunningStats | None
     head: Head
     cost_critics: Trainable  # (φ^c_1, φ^c_2)
-    cost_targets: tuple[MLP, MLP]  # (ψ^c_1, ψ^c_2)
+    cost_targets: tuple[Net, Net]  # (ψ^c_1, ψ^c_2)
     multiplier: Float[Array, ""]  # ν
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_sac, k_1, k_2 = jax.random.split(key, 3)
     sizes = operator(spaces.head).critic_sizes(spaces.obs_dim, cfg.hidden, spaces.head)
-    critics = (MLP(sizes, k_1), MLP(sizes, k_2))
+    critics = (network(sizes, k_1, spaces.image), network(sizes, k_2, spaces.image))
     nu = jnp.asarray(cfg.multiplier_init, jnp.float32)
     return State(*sac.init(k_sac, spaces, cfg), trainable(critics), critics, nu)
 

@@ -25,7 +25,7 @@ from scopil.config import config, setting
 from scopil.core import duals, imitation
 from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
-from scopil.core.nets import MLP
+from scopil.core.nets import Net
 from scopil.core.normalise import RunningStats, update_stats
 from scopil.types import PRNGKey
 
@@ -88,7 +88,7 @@ class Config(sac.Config):
 class State(NamedTuple):
     actor: Trainable  # θ
     critics: Trainable  # (φ1, φ2)
-    targets: tuple[MLP, MLP]  # (ψ1, ψ2)
+    targets: tuple[Net, Net]  # (ψ1, ψ2)
     log_alpha: Trainable
     obs_stats: RunningStats | None
     head: Head
@@ -137,7 +137,7 @@ def update(
     demo_action: Any = seen.demo_action
     delta = slack(cfg, state.head)
 
-    def imitator(actor: MLP) -> imitation.Distribution:
+    def imitator(actor: Net) -> imitation.Distribution:
         return seen.op.imitator(actor, seen.s_demo, seen.noise.demo, cfg.action_resolution)
 
     def g(pi: imitation.Distribution, alpha: Float[Array, ""]) -> Float[Array, ""]:

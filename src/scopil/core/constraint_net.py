@@ -10,24 +10,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from scopil.core.nets import MLP
+from scopil.core.nets import Image, Net, image_of, network, width_of
 from scopil.types import PRNGKey
 
 OBS_LIMIT = 20.0
 LOG_EPS = math.log(1e-5)
 
 
-def constraint_net(obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey) -> MLP:
+def constraint_net(
+    obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey, image: Image | None = None
+) -> Net:
     """For `num_actions` discrete actions, or actions of so many components."""
-    return MLP((obs_dim + num_actions, *hidden, 1), key)
+    return network((obs_dim + num_actions, *hidden, 1), key, image)
 
 
-def logit(net: MLP, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
-    """z(s, a) from the raw observation, clipped to ±20, and the action: one-hot where actions are numbers, in
-    [−1, 1] where they are vectors."""
+def logit(net: Net, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
+    """z(s, a) from the raw observation, clipped to ±20 unless it is an image, and the action: one-hot where actions are
+    numbers, in [−1, 1] where they are vectors."""
     if jnp.issubdtype(action.dtype, jnp.integer):
-        action = jax.nn.one_hot(action, net.weights[0].shape[1] - obs.shape[-1], dtype=obs.dtype)
-    return net(jnp.concatenate([jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT), action], -1))[..., 0]
+        action = jax.nn.one_hot(action, width_of(net) - obs.shape[-1], dtype=obs.dtype)
+    obs = obs if image_of(net) else jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT)
+    return net(jnp.concatenate([obs, action], -1))[..., 0]
 
 
 def cost(z: Float[Array, "*B"]) -> Float[Array, "*B"]:

@@ -1,10 +1,13 @@
-"""A ring of transitions, one packed float32 row each: one write and one gather a step."""
+"""A ring of transitions, one packed float32 row each: one write and one gather a step.
+
+Bytes, the pixels of images, stay bytes: they have a ring beside it.
+"""
 
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
 Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 
@@ -12,6 +15,7 @@ Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 class Replay(NamedTuple):
     rows: Float[Array, "capacity row"]
     added: Int[Array, ""]  # transitions ever added; the ring holds the newest `capacity` of them
+    pixels: UInt8[Array, "capacity bytes"] | None = None  # None where transitions have no bytes
 
     @property
     def size(self) -> Int[Array, ""]:
@@ -20,40 +24,64 @@ class Replay(NamedTuple):
 
 def empty(capacity: int, example: Any) -> Replay:
     """A ring for transitions like `example` (one of them, without a batch axis)."""
-    width = sum(jnp.size(leaf) for leaf in jax.tree.leaves(example))
-    return Replay(jnp.zeros((capacity, width), jnp.float32), jnp.int32(0))
+    numbers, pixels = _widths(example)
+    return Replay(
+        jnp.zeros((capacity, numbers), jnp.float32),
+        jnp.int32(0),
+        jnp.zeros((capacity, pixels), jnp.uint8) if pixels else None,
+    )
+
+
+def bytes_per_row(example: Any) -> int:
+    """What one transition takes."""
+    numbers, pixels = _widths(example)
+    return 4 * numbers + pixels
 
 
 def add(replay: Replay, batch: Any) -> Replay:
     """Append N transitions, N dividing the capacity: a block never straddles the ring's end."""
-    block = _packed(batch)
-    n, capacity = len(block), replay.rows.shape[0]
+    n, capacity = len(jax.tree.leaves(batch)[0]), replay.rows.shape[0]
     assert capacity % n == 0, (capacity, n)
-    rows = jax.lax.dynamic_update_slice(replay.rows, block, (replay.added % capacity, jnp.int32(0)))
-    return Replay(rows, replay.added + n)
+    return _write(replay, batch, replay.added % capacity, replay.added + n)
 
 
 def begin_with(replay: Replay, batch: Any) -> Replay:
     """An empty ring's first transitions."""
     # The barrier keeps XLA from computing the whole ring while it compiles, where the batch is a constant.
-    rows, ring = jax.lax.optimization_barrier((_packed(batch), replay.rows))
-    return Replay(jax.lax.dynamic_update_slice(ring, rows, (0, 0)), jnp.int32(len(rows)))
+    batch, replay = jax.lax.optimization_barrier((batch, replay))
+    return _write(replay, batch, jnp.int32(0), jnp.int32(len(jax.tree.leaves(batch)[0])))
 
 
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
     """The transitions at some places, in the shapes and types of `like` (one transition)."""
-    return unpack(replay.rows[index], like)
+    return unpack(replay.rows[index], like, None if replay.pixels is None else replay.pixels[index])
 
 
-def _packed(batch: Any) -> Float[Array, "N row"]:
-    leaves = jax.tree.leaves(batch)
-    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=1)
+def _write(replay: Replay, batch: Any, at: Int[Array, ""], added: Int[Array, ""]) -> Replay:
+    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(batch)]
+    numbers = [leaf.astype(jnp.float32) for leaf in leaves if leaf.dtype != jnp.uint8]
+    rows = jax.lax.dynamic_update_slice(replay.rows, jnp.concatenate(numbers, axis=1), (at, jnp.int32(0)))
+    if replay.pixels is None:
+        return Replay(rows, added)
+    pixels = jnp.concatenate([leaf for leaf in leaves if leaf.dtype == jnp.uint8], axis=1)
+    return Replay(rows, added, jax.lax.dynamic_update_slice(replay.pixels, pixels, (at, jnp.int32(0))))
 
 
-def unpack(rows: Float[Array, "B row"], like: Row) -> Row:
-    leaves, at = [], 0
+def unpack(rows: Float[Array, "B row"], like: Row, pixels: UInt8[Array, "B bytes"] | None = None) -> Row:
+    leaves, at, pixel = [], 0, 0
     for leaf in jax.tree.leaves(like):
         width = jnp.size(leaf)
-        leaves.append(rows[:, at : at + width].reshape((-1, *jnp.shape(leaf))).astype(leaf.dtype))
-        at += width
+        if leaf.dtype == jnp.uint8:
+            assert pixels is not None
+            part, pixel = pixels[:, pixel : pixel + width], pixel + width
+        else:
+            part, at = rows[:, at : at + width].astype(leaf.dtype), at + width
+        leaves.append(part.reshape((-1, *jnp.shape(leaf))))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _widths(example: Any) -> tuple[int, int]:
+    """Numbers and bytes."""
+    leaves = jax.tree.leaves(example)
+    pixels = sum(leaf.size for leaf in leaves if leaf.dtype == jnp.uint8)
+    return sum(leaf.size for leaf in leaves) - pixels, pixels

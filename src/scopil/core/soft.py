@@ -16,11 +16,11 @@ from jaxtyping import Array, Bool, Float, Int
 from scopil.core.distributions import Categorical, pick
 from scopil.core.gaussian import Resolved, Sampled, SquashedGaussian
 from scopil.core.heads import BoxHead, Head
-from scopil.core.nets import MLP, columns
+from scopil.core.nets import Net, columns
 from scopil.types import PRNGKey
 
 Scalar = float | Float[Array, ""]
-Critics = tuple[MLP, MLP]
+Critics = tuple[Net, Net]
 
 
 class Noise(NamedTuple):
@@ -44,14 +44,14 @@ class ExactSum:
     def states(self, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
         return columns(obs)
 
-    def distribution(self, actor: MLP, s: Float[Array, "D B"], noise: None) -> Categorical:
+    def distribution(self, actor: Net, s: Float[Array, "D B"], noise: None) -> Categorical:
         return Categorical(actor.columns(s), axis=0)
 
-    def imitator(self, actor: MLP, s: Float[Array, "D B"], noise: None, resolution: Scalar) -> Categorical:
+    def imitator(self, actor: Net, s: Float[Array, "D B"], noise: None, resolution: Scalar) -> Categorical:
         """The distribution that is asked about demonstrated actions."""
         return Categorical(actor.columns(s), axis=0)
 
-    def q(self, critic: MLP, s: Float[Array, "D B"], action: Int[Array, " B"]) -> Float[Array, " B"]:
+    def q(self, critic: Net, s: Float[Array, "D B"], action: Int[Array, " B"]) -> Float[Array, " B"]:
         """Q(s, a)"""
         return pick(critic.columns(s), action, axis=0)
 
@@ -79,15 +79,15 @@ class Reparametrised:
     def states(self, obs: Float[Array, "B D"]) -> Float[Array, "B D"]:
         return obs
 
-    def distribution(self, actor: MLP, s: Float[Array, "B D"], noise: Float[Array, "B A"]) -> Sampled:
+    def distribution(self, actor: Net, s: Float[Array, "B D"], noise: Float[Array, "B A"]) -> Sampled:
         return Sampled(SquashedGaussian(actor(s)), noise)
 
     def imitator(
-        self, actor: MLP, s: Float[Array, "B D"], noise: Float[Array, "B A"], resolution: Scalar
+        self, actor: Net, s: Float[Array, "B D"], noise: Float[Array, "B A"], resolution: Scalar
     ) -> Resolved:
         return Resolved(SquashedGaussian(actor(s)), noise, resolution)
 
-    def q(self, critic: MLP, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
+    def q(self, critic: Net, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
         """Samples as columns save a twentieth of an update."""
         return critic.columns(jnp.concatenate([s.T, action.T]))[0]
 

@@ -46,6 +46,11 @@ class BatchEnv(ABC):
         - `rules`: what `scopil.Rules.of` takes.
         """
 
+    @property
+    def image(self) -> tuple[int, int, int] | None:
+        """The axes of observations that are images of bytes, flat rows of which learners see; else None."""
+        return None
+
     @abstractmethod
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
 

@@ -100,6 +100,10 @@ class HostEnv(BatchEnv):
         """How many environments there are to step together; None when it can be any number."""
         return self._size if self._vector or self._make_another is None else None
 
+    @property
+    def image(self) -> tuple[int, int, int] | None:
+        return self.flat.image
+
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:

@@ -40,6 +40,7 @@ class FlatSpaces:
         low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
         self.observation = gym.spaces.Box(low, high, dtype=np.float32)
         self.size = len(low)
+        self.image = _image(observation)
 
     def row(self, obs: Any) -> np.ndarray:
         """One observation as a new row."""
@@ -87,6 +88,14 @@ class FlatSpaces:
             at = np.argwhere(~np.isfinite(rows))[0]
             raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
         return rows
+
+
+def _image(space: gym.Space) -> tuple[int, int, int] | None:
+    """The axes of an image of bytes."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return None
+    height, width, channels = space.shape
+    return height, width, channels
 
 
 class StepResult(NamedTuple):

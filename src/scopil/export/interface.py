@@ -6,7 +6,6 @@ from typing import Any
 from scopil._version import __version__
 from scopil.core.contrast import Monitor
 from scopil.core.heads import Head
-from scopil.core.nets import GaussianNet, Network
 from scopil.errors import ConfigError
 from scopil.policy import Policy
 
@@ -14,11 +13,6 @@ from scopil.policy import Policy
 def outputs(head: Head, monitor: Monitor | None) -> tuple[str, ...]:
     policy = ("action", "sampled_action", *(("mean", "std") if head.continuous else ("logits",)))
     return policy if monitor is None else (*policy, "familiarity")
-
-
-def obs_dim(network: Network) -> int:
-    mlp = network.mlp if isinstance(network, GaussianNet) else network
-    return mlp.weights[0].shape[1]
 
 
 def description(policy: Policy, note: dict[str, str] | None) -> dict[str, str]:

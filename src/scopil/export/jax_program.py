@@ -11,7 +11,8 @@ from jax import export
 from scopil.core.contrast import Monitor, familiarity
 from scopil.core.gaussian import SquashedGaussian
 from scopil.core.heads import DiscreteHead
-from scopil.export.interface import checked_path, description, obs_dim, outputs
+from scopil.core.nets import width_of
+from scopil.export.interface import checked_path, description, outputs
 from scopil.files import write_atomically
 from scopil.policy import Policy
 
@@ -25,7 +26,7 @@ def export_jax(
     `<path>.json`, which describes it. Returns the path. See docs/deploy.md."""
     path = checked_path(path, ".jaxexport")
     (batch,) = export.symbolic_shape("batch")
-    widths = (obs_dim(policy.network), policy.head.num_actions)
+    widths = (width_of(policy.network), policy.head.num_actions)
     inputs = [jax.ShapeDtypeStruct((batch, n), jnp.float32) for n in widths]
     exported = export.export(jax.jit(_program(policy, monitor)), platforms=PLATFORMS)(*inputs)
     about: dict[str, Any] = dict(description(policy, note))

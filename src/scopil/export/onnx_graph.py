@@ -10,9 +10,9 @@ from scopil.core import normalise
 from scopil.core.contrast import Monitor
 from scopil.core.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
 from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.core.nets import GaussianNet
+from scopil.core.nets import ConvNet, GaussianNet, top, width_of
 from scopil.errors import ScopilError
-from scopil.export.interface import checked_path, description, obs_dim, outputs
+from scopil.export.interface import checked_path, description, outputs
 from scopil.files import write_atomically
 from scopil.policy import Policy
 
@@ -71,7 +71,7 @@ class _Graph:
         rows["familiarity"] = ["batch"]
         given = [helper.make_tensor_value_info(key, kind[key], rows[key]) for key in names]
         inputs = [
-            helper.make_tensor_value_info("obs", types.FLOAT, ["batch", obs_dim(policy.network)]),
+            helper.make_tensor_value_info("obs", types.FLOAT, ["batch", width_of(policy.network)]),
             helper.make_tensor_value_info("noise", types.FLOAT, ["noise_batch", width]),
         ]
         text = ABOUT.format(noise=about["noise"], outputs=", ".join(names))
@@ -95,7 +95,9 @@ def _network(graph: _Graph, policy: Policy) -> str:
         x = graph.node("Sub", x, graph.constant("obs_mean", stats.mean))
         x = graph.node("Mul", x, graph.constant("obs_scale", scale))
         x = _clip(graph, x, "obs_limit", -normalise.LIMIT, normalise.LIMIT)
-    mlp = network.mlp if isinstance(network, GaussianNet) else network
+    below, mlp = network.mlp if isinstance(network, GaussianNet) else network, top(network)
+    if isinstance(below, ConvNet):
+        x = _convolutions(graph, below, x)
     layers = list(zip(mlp.weights, mlp.biases))
     for i, (weight, bias) in enumerate(layers):
         names = graph.constant(f"weight_{i}", weight), graph.constant(f"bias_{i}", bias)
@@ -108,6 +110,21 @@ def _network(graph: _Graph, policy: Policy) -> str:
     zeros = graph.node("Mul", x, graph.constant("zero", 0.0))
     rows = graph.node("Add", zeros, graph.constant("free_log_std", network.log_std))
     return graph.node("Concat", x, rows, axis=-1)
+
+
+def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
+    """From pixels to what the MLP sees. ONNX has channels before height and width."""
+    x = graph.node("Mul", x, graph.constant("pixel_scale", 1 / 255))
+    x = graph.node("Reshape", x, graph.constant("image", [-1, *net.image], np.int64))
+    if not net.channels_first:
+        x = graph.node("Transpose", x, perm=[0, 3, 1, 2])
+    for i, (kernel, offset, stride) in enumerate(zip(net.kernels, net.offsets, net.strides)):
+        names = (
+            graph.constant(f"kernel_{i}", kernel.transpose(3, 2, 0, 1)),
+            graph.constant(f"offset_{i}", offset),
+        )
+        x = graph.node("Relu", graph.node("Conv", x, *names, strides=[stride, stride]))
+    return graph.node("Flatten", graph.node("Transpose", x, perm=[0, 2, 3, 1]))
 
 
 def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:

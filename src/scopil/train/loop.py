@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
 from scopil.core import replay as ring
 from scopil.core.indices import uniform_indices
-from scopil.core.nets import MLP, GaussianNet
+from scopil.core.nets import Network
 from scopil.core.replay import Replay
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError
@@ -87,13 +87,14 @@ class Loop:
                 raise ConfigError(
                     f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}."
                 )
-        spaces = spaces_of(self.env.observation_space, self.env.action_space)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
-        row = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._kept_shape)))
         if self._wants("replay"):
+            row = ring.bytes_per_row(jax.eval_shape(self._stored_shape))
             refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
         if self._wants("rollout"):
+            row = ring.bytes_per_row(jax.eval_shape(self._kept_shape))
             refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
         try:
             policy = jax.eval_shape(
@@ -103,9 +104,9 @@ class Loop:
             raise ConfigError(
                 f"{self.algorithm.name}: networks larger than any machine; lower hidden."
             ) from error
-        if not isinstance(policy, Policy) or not isinstance(policy.network, MLP | GaussianNet):
+        if not isinstance(policy, Policy) or not isinstance(policy.network, Network):
             raise ConfigError(
-                f"{self.algorithm.name}: policy(state) is not a Policy whose network is an MLP or a GaussianNet; "
+                f"{self.algorithm.name}: policy(state) is not a Policy with an MLP, a ConvNet or a GaussianNet; "
                 f"saving and export need one of these."
             )
 
@@ -133,8 +134,7 @@ class Loop:
 
     def _first_replay(self, cfg: Any) -> Replay:
         """Empty, or with the demonstrated steps in it. The ring holds whole steps of all environments."""
-        kept = self._kept_shape()
-        replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, kept)
+        replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, self._stored_shape())
         asked = self.algorithm.replay_demos
         demos = None if self.demos is None else self.demos.transitions
         if asked is None or not asked(cfg) or demos is None or demos.reward is None:
@@ -142,10 +142,10 @@ class Loop:
         rows = min(len(demos.obs), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
-        return ring.begin_with(replay, jax.tree.map(lambda leaf: leaf[:rows], steps))
+        return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[:rows], steps)))
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
-        spaces = spaces_of(self.env.observation_space, self.env.action_space)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
         return self.algorithm.init(key, spaces, cfg)
 
     def warm_up(self, state: TrainState, blocks: Int[Array, ""] | int) -> TrainState:
@@ -237,7 +237,7 @@ class Loop:
         env, so_far, kept, sums = self._step(policy, state.env, state.episode_return, key)
         state = state._replace(
             env=env,
-            replay=ring.add(state.replay, kept),
+            replay=ring.add(state.replay, self._stored(kept)),
             env_steps=state.env_steps + len(so_far),
             episode_return=so_far,
         )
@@ -285,7 +285,8 @@ class Loop:
             wanted.append((cfg.demo_batch_size, len(self.demos.transitions.obs)))
         index = list(uniform_indices(key, *wanted)) if wanted else []
         if state.replay is not None:
-            batch = ring.take(state.replay, index.pop(0), self._kept_shape())
+            batch = ring.take(state.replay, index.pop(0), self._stored_shape())
+            batch = _with_observations(batch, jnp.float32)
             data = _with_steps(data, "replay", batch, collected)
         if self._wants("newest"):
             newest = collected.step if isinstance(collected, Costed) else collected
@@ -330,6 +331,13 @@ class Loop:
         action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32)
         step = Transition(obs, action, jnp.float32(0), obs, flag, flag)
         return Costed(step, jnp.float32(0)) if self._wants("true_cost") else step
+
+    def _stored(self, kept: Any) -> Any:
+        """As the replay holds it: of images the bytes."""
+        return _with_observations(kept, jnp.float32 if self.env.image is None else jnp.uint8)
+
+    def _stored_shape(self) -> Any:
+        return self._stored(self._kept_shape())
 
     # --- what the trainer calls: the same functions, compiled -----------------------------------------------------
 
@@ -390,6 +398,13 @@ def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:
     if not isinstance(steps, Costed):
         return data._replace(**{part: steps})
     return data._replace(**{part: steps.step, "true_cost": TrueCost(steps.cost, newest.cost)})
+
+
+def _with_observations(kept: Any, dtype: Any) -> Any:
+    """The same steps with observations of another type."""
+    if isinstance(kept, Costed):
+        return kept._replace(step=_with_observations(kept.step, dtype))
+    return kept._replace(obs=kept.obs.astype(dtype), next_obs=kept.next_obs.astype(dtype))
 
 
 def _tally(

@@ -22,11 +22,11 @@ def machine_memory() -> int | None:
 
 
 def refuse_too_large(setting: str, steps: int, row: int, observation: int) -> None:
-    """Refuse to keep `steps` steps of `row` numbers each where they would not fit."""
-    memory, wanted = machine_memory(), 4 * steps * row
+    """Refuse to keep `steps` steps of `row` bytes each where they would not fit."""
+    memory, wanted = machine_memory(), steps * row
     if memory is None or wanted <= SHARE * memory:
         return
-    fits = int(SHARE * memory / (4 * row))
+    fits = int(SHARE * memory / row)
     raise ConfigError(
         f"{setting} = {steps:,} steps with observations of {observation:,} numbers need {wanted / 1e9:,.1f} GB, and "
         f"this machine has {memory / 1e9:,.1f} GB; lower {setting} to {fits:,} or less, or make the observations "
