@@ -45,7 +45,8 @@ class Current:
 @pytest.fixture(scope="module")
 def walk_id():
     """The id of a walk, opened once: calls back to Python are in no compilation cache, so runs share their programs."""
-    with registered(lambda: Walk(Current.fault), max_episode_steps=LIMIT) as name:
+    # Asked at every step: the first walk is made here, before a test says what goes wrong.
+    with registered(lambda: Walk(lambda walk: Current.fault(walk)), max_episode_steps=LIMIT) as name:
         env = open_env(name)
         loops: dict[str, Any] = {}
 
