@@ -1,7 +1,7 @@
 """The whole attack, with a table: `make attack`. It can be stopped at any time and goes on where it was.
 
-    python -m attack.campaign --mutations 10000 --kills 1000      hours on one core
-    python -m attack.campaign --mutations 300 --kills 70          about two minutes of one core: what CI runs
+    python -m attack.campaign --mutations 10000 --kills 1000      half an hour of one core
+    python -m attack.campaign --mutations 300 --kills 70          a few minutes: what CI runs
 
 Mutations and kills are drawn from fixed seeds. What was found so far is in the JSON file that --out names; without one
 it begins anew.
@@ -9,18 +9,22 @@ it begins anew.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from attack import kills, process_kills
 from attack.fuzz import GIGABYTES, SECONDS, attack
-from attack.kills import WRITERS, campaign
 from attack.targets import TARGETS
 from scopil.files import write_atomically
 
+VICTIMS, WRITERS = process_kills.VICTIMS, kills.WRITERS
 ROUND = 250  # mutations of one kind between two notes
+# How many of a hundred kills hit whole commands of each kind; the others hit writers, which cost milliseconds.
+WHOLE = {"training": 9, "evaluation": 5, "study": 3, "recording": 5}
 COUNTS = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
 
 
@@ -29,7 +33,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
-    parser.add_argument("--kills", type=int, default=1_000, help="in all, over every kind of writer")
+    parser.add_argument("--kills", type=int, default=1_000, help="in all, of whole commands and of writers")
     parser.add_argument("--out", type=Path, help="JSON file to go on from and to write to")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # one kind of kills, in a process of its own
     options = parser.parse_args()
@@ -38,15 +42,18 @@ def main() -> int:
     found: dict[str, Any] = {"files": {}, "kills": {}}
     if options.out is not None and options.out.exists():
         found = json.loads(options.out.read_text())
-    each = -(-options.kills // len(WRITERS))
-    for name in WRITERS:
-        if found["kills"].get(name, {}).get("kills", 0) < each:
-            found["kills"][name] = _kills_of(name, each)
-            _note(found, options.out)
+    with tempfile.TemporaryDirectory() as cache:
+        for name, wanted in _shares(options.kills).items():
+            if found["kills"].get(name, {}).get("kills", 0) < wanted:
+                print(f"{name}: {wanted} kills …", file=sys.stderr, flush=True)
+                found["kills"][name] = _kills_of(name, wanted, Path(cache))
+                _note(found, options.out)
     while any(found["files"].get(name, {}).get("mutations", 0) < options.mutations for name in TARGETS):
         for name in TARGETS:
             _round(found["files"], name, options.mutations)
             _note(found, options.out)
+        done = min(row["mutations"] for row in found["files"].values())
+        print(f"{done} of {options.mutations} mutations of each kind of file", file=sys.stderr, flush=True)
     return _report(found)
 
 
@@ -65,15 +72,28 @@ def _round(files: dict[str, Any], name: str, wanted: int) -> None:
     }
 
 
-def _kills_of(name: str, kills: int) -> dict[str, Any]:
+def _shares(kills: int) -> dict[str, int]:
+    """How many kills each kind gets."""
+    whole = {name: -(-kills * part // 100) for name, part in WHOLE.items()}
+    each = -(-(kills - sum(whole.values())) // len(WRITERS))
+    return whole | dict.fromkeys(WRITERS, each)
+
+
+def _kills_of(name: str, count: int, cache: Path) -> dict[str, Any]:
     """In a process that has no threads yet: it forks."""
-    command = [sys.executable, "-m", "attack.campaign", "--only", name, "--kills", str(kills)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-m", "attack.campaign", "--only", name, "--kills", str(count)]
+    env = os.environ | process_kills.environment(cache)
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
-def _kill(name: str, kills: int) -> int:
+def _kill(name: str, count: int) -> int:
     with tempfile.TemporaryDirectory() as place:
-        score = campaign(WRITERS[name](Path(place) / "w"), Path(place) / "w", kills)
+        score: Any
+        if name in VICTIMS:
+            score = process_kills.campaign(VICTIMS[name](), Path(place), count)
+        else:
+            score = kills.campaign(WRITERS[name](Path(place) / "w"), Path(place) / "w", count)
     print(json.dumps(score.row() | {"faults": score.faults}))
     return 0
 
@@ -92,13 +112,13 @@ def _report(found: dict[str, Any]) -> int:
         print("| " + " | ".join(map(str, cells)) + " |")
         bad += row["raw error"] + row["hang"] + row["silent change"]
         bad += row["slowest_seconds"] > SECONDS or row["peak_gigabytes"] > GIGABYTES
-    print(
-        "\n| killed while writing | kills | amid a write | versions written | lost or damaged |\n|---|---|---|---|---|"
-    )
-    for name, row in found["kills"].items():
-        keys = ("kills", "amid a write", "versions written", "lost or damaged")
-        print(f"| {name} | " + " | ".join(str(row[key]) for key in keys) + " |")
-        bad += row["lost or damaged"]
+    for title, kinds in (("command killed and gone on with", VICTIMS), ("writer killed", WRITERS)):
+        rows = {name: row for name, row in found["kills"].items() if name in kinds}
+        keys = [key for key in next(iter(rows.values()), {}) if key != "faults"]
+        print(f"\n| {title} | " + " | ".join(keys) + " |\n|---" + "|---" * len(keys) + "|")
+        for name, row in rows.items():
+            print(f"| {name} | " + " | ".join(str(row[key]) for key in keys) + " |")
+            bad += row["lost or damaged"]
     for row in (*found["files"].values(), *found["kills"].values()):
         print("\n".join(row["faults"]), end="\n" if row["faults"] else "")
     return int(bad > 0)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import scopil
+from runs import untrained_run
 from samples import small_set
 from scopil.cli import main
 from scopil.demos import store
@@ -25,6 +26,8 @@ from scopil.experiments import cluster
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.sinks import JsonLines
 from scopil.treefile import read_arrays, save_tree
+
+EVALUATED = {"env_steps": 1, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
 
 
 @contextmanager
@@ -40,26 +43,113 @@ def room_for(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_full_disk_leaves_every_file_as_it_was(tmp_path):
-    demos, lines = tmp_path / "demos.npz", JsonLines(tmp_path / "metrics.jsonl")
-    found = {"env_steps": 1, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
-    store.write(small_set(), demos)
-    save_tree(tmp_path / "p", {"a": np.zeros(10)}, {})
+@pytest.fixture(scope="module")
+def own_mounts() -> Callable[..., subprocess.CompletedProcess]:
+    """Runs Python code in a process with file systems of its own, which `mounts`, a shell command, puts in place."""
+
+    def run(mounts: str, code: str, *argv: object, **env: str) -> subprocess.CompletedProcess:
+        paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+        command = [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            f'{mounts} && exec "$@"',
+            "-",
+        ]
+        return subprocess.run(
+            [*command, sys.executable, "-c", code, *map(str, argv)],
+            env=os.environ | {"PYTHONPATH": paths} | env,
+            capture_output=True,
+            text=True,
+        )
+
+    try:
+        possible = run("mount -t tmpfs none /mnt", "").returncode == 0
+    except OSError:
+        possible = False
+    if not possible:
+        pytest.skip("needs unshare and a kernel that lets users mount")
+    return run
+
+
+def test_a_file_size_limit_leaves_every_file_as_it_was(tmp_path):
+    with written_whole(tmp_path), room_for(100):
+        write_more(tmp_path)
+
+
+def test_a_full_disk_leaves_every_file_as_it_was(own_mounts, tmp_path):
+    """A file system of 200 kilobytes, filled to its last byte."""
+    mount = f"mount -t tmpfs -o size=200k none {tmp_path}"
+    done = own_mounts(mount, "from attack.test_bad_times import *; on_a_full_disk(sys.argv[1])", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "No space left on device\n"), done.stderr
+
+
+def on_a_full_disk(place: str) -> None:
+    with written_whole(Path(place)), (Path(place) / "filler").open("wb", buffering=0) as filler:
+        try:
+            while filler.write(b"x" * 100):
+                pass
+        except OSError as error:
+            print(error.strerror)
+        write_more(Path(place))
+
+
+@contextmanager
+def written_whole(folder: Path) -> Iterator[None]:
+    """A file of each kind, before and after."""
+    store.write(small_set(), folder / "demos.npz")
+    save_tree(folder / "p", {"a": np.zeros(10)}, {})
+    write_evaluation(folder, {"policy": "x"}, EVALUATED, {})
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    yield
+    assert {p: p.read_bytes() for p in folder.iterdir() if p.name != "filler"} == before
+    assert read_evaluation(folder, {"policy": "x"}) is not None
+
+
+def write_more(folder: Path) -> None:
+    with pytest.raises(DatasetError, match=r"cannot write .*Nothing was changed"):
+        store.write(small_set((3000,)), folder / "demos.npz")
+    with pytest.raises(CheckpointError, match=r"cannot write .*make room"):
+        save_tree(folder / "p", {"a": np.ones(30_000)}, {})
+    with pytest.raises(OSError, match=r"File too large|No space left"):
+        write_evaluation(folder, {"policy": "y"}, EVALUATED | {"extra": {"a" * 20_000: {}}}, {})
+
+
+def test_a_read_only_folder_is_said_in_one_line(own_mounts, tmp_path):
+    folder = untrained_run(tmp_path / "run").folder
+    (folder / "policy.safetensors").unlink()
+    before = sorted(p.name for p in folder.iterdir())
+    mount = f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}"
+    code = "import sys; from scopil.cli import main; print([main(a.split()) for a in sys.argv[1:]])"
+    importing = f"demos import marble-maze/simple-v1 --out {folder}/a.npz"
+    done = own_mounts(mount, code, f"resume {folder}", f"resume {folder} --steps 2000", importing)
+    assert done.stdout == "[2, 2, 2]\n", done.stderr
+    assert done.stderr.count("\n") == done.stderr.count("error: ") == 3, done.stderr
+    assert done.stderr.count("Read-only file system") == 3, done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_run_without_a_home_and_without_shared_memory(own_mounts, tmp_path):
+    code = "import sys; from scopil.cli import main; print([main(a.split()) for a in sys.argv[1:]])"
+    tiny = "--hidden 8 --batch-size 32 --replay-size 2000 --steps 600 --verbosity quiet"
+    run = tmp_path / "run"
+    done = own_mounts(
+        "mount -t tmpfs -o ro none /dev/shm", code, f"train sac --out {run} {tiny}", f"evaluate {run}",
+        HOME="/proc/none", XDG_CACHE_HOME="",
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[0, 0]", done.stderr
+
+
+def test_half_a_line_is_none(tmp_path):
+    lines = JsonLines(tmp_path / "metrics.jsonl")
     lines.append({"env_steps": 1})
-    write_evaluation(tmp_path, {"policy": "x"}, found, {})
-    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
-    with room_for(100):
-        with pytest.raises(DatasetError, match=r"cannot write .*Nothing was changed"):
-            store.write(small_set((30,)), demos)
-        with pytest.raises(CheckpointError, match=r"cannot write .*make room"):
-            save_tree(tmp_path / "p", {"a": np.ones(1000)}, {})
-        with pytest.raises(OSError, match="File too large"):
-            write_evaluation(tmp_path, {"policy": "y"}, found | {"extra": {"a" * 200: {}}}, {})
-    assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
-    with room_for(len(before[lines.path]) + 5), pytest.raises(CheckpointError, match="cannot write"):
+    with room_for(lines.path.stat().st_size + 5), pytest.raises(CheckpointError, match="cannot write"):
         lines.append({"env_steps": 2})
-    assert lines.rows() == [{"env_steps": 1}]  # half a line is none
-    assert read_evaluation(tmp_path, {"policy": "x"}) is not None
+    assert lines.rows() == [{"env_steps": 1}]
 
 
 def test_a_line_after_half_a_line_is_no_part_of_it(tmp_path):

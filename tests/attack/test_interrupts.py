@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ from scopil.train import run
 write = run.write_atomically
 run.write_atomically = lambda path, *pieces: (path.name == "run.json" and interrupted(), write(path, *pieces))
 """
+FIRST_OF_ALL = """
+import os, signal, sys, time
+import scopil_command
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gymnasium":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except BaseException:
+                pass
+sys.meta_path.insert(0, Finder())
+sys.exit(scopil_command.main())
+"""
 TINY = ["--steps", "2000", "--hidden", "8", "--batch-size", "32", "--replay-size", "2000"]
 
 
@@ -54,6 +69,14 @@ def test_an_interrupt_that_somebody_swallows_still_counts(before, tmp_path):
     assert done.returncode == 130, done.stderr
     assert done.stderr == "interrupted\n"
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_an_interrupt_counts_before_the_package_is_imported():
+    """`import scopil` imports Gymnasium; what is installed as `scopil` calls scopil_command first."""
+    done = subprocess.run([sys.executable, "-c", FIRST_OF_ALL], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"scopil": "scopil_command:main"}
 
 
 def test_what_waits_for_children_gets_an_exception_even_if_it_was_lost():

@@ -3,6 +3,7 @@
 The children inherit the compilation cache of this test run (conftest.py), so that going on costs seconds.
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -39,20 +40,18 @@ class Lab:
         store.write(marble_episodes(steps=12, episodes=3), folder / "demos.npz")
 
     def start(
-        self, name: str, algorithm: str = "scopil", steps: int = STEPS, limit_bytes: int | None = None
+        self, name: str, algorithm: str = "scopil", steps: int = STEPS, before: str = "", **env: str
     ) -> subprocess.Popen:
-        """Begin a run, or go on with it when its folder has got that far."""
+        """Begin a run, or go on with it when its folder has got that far. The child runs the code `before` first."""
         run = self.folder / name
         argv = ["--resume", str(run)]
         if not (run / "run.json").exists():
             argv = [algorithm, "--out", str(run), "--demos", str(self.folder / "demos.npz")]
             argv += ["--steps", str(steps), *TINY[algorithm].split(), *EVERY]
-        child = "import sys; from scopil.cli import main; sys.exit(main(sys.argv[1:]))"
-        if limit_bytes is not None:
-            limits = (limit_bytes, limit_bytes)
-            child = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, {limits}); {child}"
+        child = f"import sys\n{before}\nfrom scopil.cli import main\nsys.exit(main(sys.argv[1:]))"
         return subprocess.Popen(
             [sys.executable, "-c", child, "train", *argv],
+            env=os.environ | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -165,7 +164,8 @@ def test_one_process_per_folder_and_a_second_interrupt_stops_it_at_once(lab, und
 
 def test_a_full_disk_is_named_and_costs_nothing(lab, undisturbed):
     """5 000 transitions fit under the limit, 10 000 do not."""
-    child = lab.start("full", limit_bytes=600_000)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
+    child = lab.start("full", before=limit)
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 2, out + err
     assert err.startswith("error: cannot write ")
@@ -208,3 +208,27 @@ def test_killed_around_every_checkpoint(lab, undisturbed):
             break
         kill(child)
     assert_same_end(lab.finish("edges"), undisturbed)
+
+
+NO_MORE_MEMORY = """
+import resource
+from scopil.train.checkpoint import Checkpoints
+save = Checkpoints.save
+def last(self, *args):
+    save(self, *args)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+Checkpoints.save = last
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much a process has")
+def test_out_of_memory_in_the_middle_of_an_update_costs_nothing(lab, undisturbed):
+    """From the first checkpoint on the process gets no more; nothing larger than a page comes from what it has."""
+    child = lab.start("starved", before=NO_MORE_MEMORY, MALLOC_MMAP_THRESHOLD_="4096")
+    out, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 2, out + err
+    assert err.splitlines()[-1].startswith("error: out of memory; what was saved before is whole")
+    assert lab.checkpoints("starved") == ["000000005000.ckpt"]
+    assert_same_end(lab.finish("starved"), undisturbed)

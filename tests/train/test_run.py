@@ -1,7 +1,13 @@
 """A run folder, interrupted in every way short of a kill (test_kill.py does those), ends as if it had not been."""
 
+import itertools
 import json
+import os
 import shutil
+import tempfile
+import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -389,3 +395,56 @@ def test_a_policy_is_looked_for_where_it_should_be(undisturbed, interrupted, tmp
     shutil.rmtree(interrupted.folder / "checkpoints")
     with pytest.raises(CheckpointError, match="no policy and no checkpoint yet"):
         interrupted.newest_policy()
+
+
+# --- bad times --------------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_goes_back_or_stands_still_changes_nothing(undisturbed, tmp_path, monkeypatch):
+    backwards = itertools.count(2_000_000_000, -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(backwards)))
+    monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+    run = Run.create(tmp_path / "run", undisturbed.spec)
+    assert not run.train(lambda status: status.env_steps >= 1000)
+    assert Run.open(run.folder).train()
+    assert_same_end(run, undisturbed)
+    assert [row["seconds"] for row in run.timing.rows()] == [0.0] * 5
+
+
+def test_a_run_that_moved_to_another_file_system_ends_as_it_would_have(undisturbed, tmp_path):
+    if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip("needs a second file system")
+    run = Run.create(tmp_path / "run", undisturbed.spec)
+    run.train(lambda status: status.env_steps >= 1000)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        moved = Run.open(shutil.move(run.folder, place))
+        assert moved.folder != run.folder
+        assert moved.train()
+        assert_same_end(moved, undisturbed)
+        assert not list(moved.folder.rglob("*.tmp"))
+
+
+def test_a_folder_copied_while_it_trains_goes_on_to_the_same_policy(undisturbed, tmp_path):
+    """The rows between the copy of the log and that of the checkpoint are in neither."""
+    run, stop, copies = Run.create(tmp_path / "run", undisturbed.spec), threading.Event(), []
+
+    def copy() -> None:
+        while not stop.is_set():
+            copies.append(tmp_path / f"copy-{len(copies)}")
+            with suppress(shutil.Error):  # a checkpoint was replaced meanwhile
+                shutil.copytree(run.folder, copies[-1])
+
+    copier = threading.Thread(target=copy)
+    copier.start()
+    try:
+        run.train(lambda status: time.sleep(0.02))
+    finally:
+        stop.set()
+        copier.join()
+    begun = [Run.open(folder) for folder in copies if (folder / "run.json").exists()]
+    assert [found for found in begun if not found.finished]
+    for found in begun[:: max(1, len(begun) // 4)]:
+        assert found.train()
+        assert_same_end(found, undisturbed, ("policy.safetensors", "checkpoints/000000002300.ckpt"))
+        rows = undisturbed.metrics.rows()
+        assert [row for row in rows if row in found.metrics.rows()] == found.metrics.rows()

@@ -336,7 +336,7 @@ class Run:
             self.metrics.append(row)
             board(step, row)
             seconds = time.monotonic() - begun
-            rate = (step - at) / seconds
+            rate = (step - at) / max(seconds, 1e-6)  # a coarse clock may stand still
             self.timing.append({"env_steps": step, "steps_per_second": rate, "seconds": before + seconds})
             stop = observe(status._replace(metrics=row))
             if stop or due(self.spec.checkpoint_every, step):
