@@ -24,7 +24,7 @@ from scopil.files import write_atomically
 VICTIMS, WRITERS = process_kills.VICTIMS, kills.WRITERS
 ROUND = 250  # mutations of one kind between two notes
 # How many of a hundred kills hit whole commands of each kind; the others hit writers, which cost milliseconds.
-WHOLE = {"training": 9, "evaluation": 5, "study": 3, "recording": 5}
+WHOLE = {"training": 9, "evaluation": 5, "study": 2, "recording": 5}
 COUNTS = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
 
 

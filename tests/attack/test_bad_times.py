@@ -1,5 +1,6 @@
 """Full disks, folders nobody may write to, no home, a clock that goes back, copies at the wrong moment, no memory."""
 
+import errno
 import os
 import resource
 import shutil
@@ -24,7 +25,7 @@ from scopil.errors import CheckpointError, DatasetError, ScopilError
 from scopil.evaluate.stored import read_evaluation, write_evaluation
 from scopil.experiments import cluster
 from scopil.train.checkpoint import Checkpoints
-from scopil.train.sinks import JsonLines
+from scopil.train.sinks import JsonLines, tensorboard
 from scopil.treefile import read_arrays, save_tree
 
 EVALUATED = {"env_steps": 1, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
@@ -142,6 +143,7 @@ def test_a_run_without_a_home_and_without_shared_memory(own_mounts, tmp_path):
         HOME="/proc/none", XDG_CACHE_HOME="",
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "[0, 0]", done.stderr
+    assert "no log for TensorBoard: Read-only file system" in " ".join(done.stdout.split())
 
 
 def test_half_a_line_is_none(tmp_path):
@@ -181,6 +183,17 @@ def test_no_home_is_needed(monkeypatch):
     command = [sys.executable, "-m", "scopil", "demos", "list"]
     done = subprocess.run(command, env=bare | {"HOME": "/proc/none"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_queue_without_semaphores_costs_the_tensorboard_log_alone(tmp_path, monkeypatch):
+    """TensorBoard's writer has one, and semaphores live in /dev/shm."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tensorboardX.SummaryWriter", refuse)
+    with pytest.warns(UserWarning, match="no log for TensorBoard"), tensorboard(tmp_path, 0) as write:
+        write(1, {"a": 1.0})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux lists what a process has mapped")
@@ -244,7 +257,14 @@ def test_a_folder_copied_while_it_is_written_can_be_opened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")]
+    "error",
+    [
+        MemoryError(),
+        *(
+            kind("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
+            for kind in (RuntimeError, ValueError)
+        ),
+    ],
 )
 def test_out_of_memory_is_one_line(error, monkeypatch, tmp_path, capsys):
     def fail(*_: object) -> None:

@@ -225,10 +225,13 @@ Checkpoints.save = last
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much a process has")
 def test_out_of_memory_in_the_middle_of_an_update_costs_nothing(lab, undisturbed):
-    """From the first checkpoint on the process gets no more; nothing larger than a page comes from what it has."""
+    """From the first checkpoint on the process gets no more; nothing larger than a page comes from what it has. Where
+    the refusal hits native code that does not expect it, that ends the process: a death like any other."""
     child = lab.start("starved", before=NO_MORE_MEMORY, MALLOC_MMAP_THRESHOLD_="4096")
     out, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 2, out + err
-    assert err.splitlines()[-1].startswith("error: out of memory; what was saved before is whole")
+    assert child.returncode in (2, -signal.SIGSEGV, -signal.SIGABRT), out + err
+    assert "Traceback" not in err
+    if child.returncode == 2:
+        assert err.splitlines()[-1].startswith("error: out of memory; what was saved before is whole")
     assert lab.checkpoints("starved") == ["000000005000.ckpt"]
     assert_same_end(lab.finish("starved"), undisturbed)

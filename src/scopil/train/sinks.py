@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -93,7 +94,12 @@ def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[st
         yield lambda step, row: None
         return
     # TensorBoard hides what an interrupted run wrote from `purge_step` on: it is about to come again.
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
+    try:
+        writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
+    except OSError as error:  # its queue wants semaphores, which live in /dev/shm; some containers have none
+        warnings.warn(f"no log for TensorBoard: {error.strerror}. Everything else is written.", stacklevel=3)
+        yield lambda step, row: None
+        return
 
     def write(step: int, row: dict[str, Any]) -> None:
         for name, value in row.items():
