@@ -104,9 +104,10 @@ def campaign(victim: Victim, place: Path, kills: int, seed: int = 0) -> Deaths:
         while True:
             last = score.kills >= kills
             moment = None if last else _moment(rng, undisturbed)
+            earlier = set(here.rglob("*.tmp"))
             life = _live(victim, here, moment, rng.choice(victim.whom))
             score.kills += life.killed
-            score.amid += life.killed and any(here.rglob("*.tmp"))
+            score.amid += life.killed and not earlier.issuperset(here.rglob("*.tmp"))
             score.faults += [
                 f"kill {score.kills}: {fault}" for fault in _damage(here, known, wanted, victim.retold)
             ]
