@@ -1,10 +1,12 @@
 """Memory, descriptors, threads and temporary files of one process that goes on for long.
 
-    python benchmarks/leaks.py            100 agents, 1 000 evaluations, 2 000 stretches of training
+    python benchmarks/leaks.py            a day of stretches, 1 000 evaluations, 100 agents: about half an hour
     python benchmarks/leaks.py 0.1        a tenth of it
 
-Each kind of work is warmed up first: programs are compiled once and kept. Then usage is noted ten times on the way. The
-result goes to results/leaks.json; `grows` is the slope of memory over the second half, in megabytes per hundred rounds.
+A stretch of 5 000 steps takes 1.3 seconds, so that a day has 67 000. Here they have one step each, with everything that
+a run does around a stretch: rows, TensorBoard, checkpoints, evaluations. Each kind of work is warmed up first: programs
+are compiled once and kept. Then usage is noted ten times on the way. The result goes to results/leaks.json; `grows` is
+the slope of memory over the second half, in megabytes per hundred rounds.
 """
 
 import gc
@@ -16,14 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rich.progress import track
+from rich.progress import Progress, track
 
 import scopil
-from scopil.train.sinks import JsonLines
+from scopil.algos.sac import ALGORITHM as SAC
+from scopil.train.run import Run, RunSpec
+from scopil.train.trainer import TrainStatus
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 OUT = Path(__file__).parent / "results" / "leaks.json"
 NOTES = 10
+DAY = 67_000  # stretches
+TINY = {"hidden": (8,), "batch_size": 32, "replay_size": 1000}
 
 
 def usage() -> dict[str, float]:
@@ -37,46 +43,73 @@ def usage() -> dict[str, float]:
     }
 
 
-def watched(what: str, rounds: int, work: Callable[[], object], warm_up: int = 3) -> dict:
+def summary(rounds: int, notes: list[dict[str, float]]) -> dict:
+    late = [note["megabytes"] for note in notes[len(notes) // 2 :]]
+    slope = np.polyfit(np.arange(len(late)), late, 1)[0] if len(late) > 1 else 0.0
+    return {"rounds": rounds, "grows": round(float(slope) * NOTES / rounds * 100, 3), "notes": notes}
+
+
+def watched(what: str, rounds: int, work: Callable[[], object], warm_up: int = 10) -> dict:
     for _ in range(warm_up):
         work()
     notes = [usage()]
     for i in track(range(rounds), what):
         work()
-        if (i + 1) % max(rounds // NOTES, 1) == 0:
+        if (i + 1) % (rounds // NOTES) == 0:
             notes.append(usage())
-    late = [note["megabytes"] for note in notes[len(notes) // 2 :]]
-    slope = np.polyfit(np.arange(len(late)), late, 1)[0] if len(late) > 1 else 0.0
-    return {"rounds": rounds, "grows": round(float(slope) * NOTES / rounds * 100, 2), "notes": notes}
+    return summary(rounds, notes)
+
+
+def stretches(folder: Path, rounds: int, warm_up: int = 500) -> dict:
+    """One run whose stretches have one step each."""
+    steps, notes = warm_up + rounds, []
+    often = max(rounds // 20, 1)
+    spec = RunSpec(
+        algorithm=SAC,
+        env=ENV,
+        steps=steps,
+        log_every=1,
+        eval_every=often,
+        checkpoint_every=often,
+        config=TINY,
+    )
+    with Progress() as bar:
+        task = bar.add_task("stretches", total=steps)
+
+        def observe(status: TrainStatus) -> None:
+            bar.update(task, completed=status.env_steps)
+            since = status.env_steps - warm_up
+            if since >= 0 and since % (rounds // NOTES) == 0:
+                notes.append(usage())
+
+        assert Run.create(folder, spec).train(observe)
+    return summary(rounds, notes)
 
 
 def main(part: float) -> None:
     def count(whole: int) -> int:
         return max(int(whole * part), NOTES)
 
-    agent = scopil.SAC(ENV, hidden=(8,), batch_size=32, replay_size=1000)
     with tempfile.TemporaryDirectory() as place:
-        lines = JsonLines(Path(place) / "metrics.jsonl")
+        agent = scopil.SAC(ENV, **TINY)
 
         def make_and_drop() -> None:
-            made = scopil.SAC(ENV, hidden=(8,), batch_size=32, replay_size=1000)
+            made = scopil.SAC(ENV, **TINY)
             made.predict(np.zeros(8, np.float32))
             made.save(Path(place) / "agent.safetensors")
             scopil.load(Path(place) / "agent.safetensors")
 
-        def stretch() -> None:
-            agent.learn(64)
-            lines.append({"env_steps": agent.num_timesteps})
-
-        found = {
-            "stretches of training": watched("stretches", count(2_000), stretch),
-            "evaluations": watched("evaluations", count(1_000), lambda: agent.evaluate(episodes=2)),
-            "agents made, saved, loaded and dropped": watched("agents", count(100), make_and_drop),
+        work: dict[str, Callable[[], dict]] = {
+            "agents made, saved, loaded and dropped": lambda: watched("agents", count(100), make_and_drop),
+            "evaluations": lambda: watched("evaluations", count(1_000), lambda: agent.evaluate(episodes=2)),
+            "stretches of training": lambda: stretches(Path(place) / "run", count(DAY)),
         }
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
-    for name, row in found.items():
-        first, last = row["notes"][0], row["notes"][-1]
-        print(f"{name}: {row['rounds']} rounds, {first} → {last}, {row['grows']:+.2f} MB per 100 rounds")
+        found = {}
+        for name, measured in work.items():
+            found[name] = row = measured()
+            OUT.write_text(json.dumps(found, indent=1) + "\n")
+            first, last = row["notes"][0], row["notes"][-1]
+            print(f"{name}: {row['rounds']} rounds, {first} → {last}, {row['grows']:+.3f} MB per 100 rounds")
 
 
 if __name__ == "__main__":

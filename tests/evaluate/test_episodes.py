@@ -90,6 +90,16 @@ def test_the_player_is_compiled_once_for_an_environment(env):
     assert player(env, "greedy") is not player(env, "sampled")
 
 
+def test_unseen_starts_are_compiled_once_for_an_environment(env, caplog):
+    """Marble Maze draws its starts in a loop, which every call used to compile again and keep."""
+    first = unseen_starts(env, 3)
+    with jax.log_compiles():
+        again, other = unseen_starts(env, 3), unseen_starts(env, 3, seed=1)
+    assert "Compiling" not in "".join(line for line in caplog.text.splitlines() if "reset" in line or "while" in line)
+    np.testing.assert_array_equal(first.obs, again.obs)  # type: ignore[union-attr]
+    assert not np.array_equal(first.obs, other.obs)  # type: ignore[union-attr]
+
+
 def test_a_replayed_demonstration_is_the_demonstration(env):
     demos = marble_episodes(steps=9, episodes=3)
     for played, shown in zip(replay(env, demos), demos):

@@ -1,5 +1,6 @@
 """Where episodes start: at the demonstrated initial states, at unseen ones, or at those of a file."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import PARALLEL_EPISODES, HostEnv
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.offers import offer
+from scopil.types import PRNGKey
 
 UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed alone: no run trains from it
 WATCH_SEED = (
@@ -58,7 +60,13 @@ def unseen_starts(env: BatchEnv, episodes: int = EPISODES, seed: int = 0) -> Sta
     key = jax.random.key(UNSEEN_SEED)
     for part in (seed % 2**32, seed >> 32):  # as many bits as a key takes in at a time
         key = jax.random.fold_in(key, np.uint32(part)) if part else key
-    return env.reset_batch(key, episodes)
+    return _compiled_reset(env)(key, episodes)
+
+
+@lru_cache(maxsize=16)
+def _compiled_reset(env: BatchEnv) -> Callable[[PRNGKey, int], EnvState]:
+    """Outside of a program, a loop in an environment's `initial` would be compiled, and kept, at every call."""
+    return jax.jit(env.reset_batch, static_argnums=1)
 
 
 def starts_from(
