@@ -27,7 +27,7 @@ types: $(STAMP)  ## pyright over src, tests and examples; a warning counts as an
 unit: $(STAMP)  ## the fast tests alone; a few of them: make unit TESTS="tests/envs -k gym"
 	$(BIN)/pytest -q -n 2 $(TESTS)
 
-attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (hours; MUTATIONS=300 KILLS=70 takes minutes)
+attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (half an hour; MUTATIONS=300 KILLS=20: minutes)
 	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations $(or $(MUTATIONS),10000) \
 		--kills $(or $(KILLS),1000) $(if $(OUT),--out $(OUT))
 	$(BIN)/pytest -q -m slow tests/attack
