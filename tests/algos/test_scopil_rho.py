@@ -135,6 +135,58 @@ def test_a_fixed_mu_stays(update):
     assert float(update(begun(cfg), data(), cfg, jax.random.key(7))[0].occupancy) == 3.0
 
 
+def test_the_policy_is_the_mean_of_the_last_actors_and_the_newest_one_acts(update):
+    cfg = config(average_over=3)
+    state, actors = begun(cfg), []
+    for number in range(5):
+        state, _ = update(state, data(number), cfg, jax.random.key(number))
+        actors.append(np.asarray(state.scopil.actor.params.weights[0], np.float64))
+    mean = np.mean(actors[:3], axis=0)
+    for actor in actors[3:]:
+        mean = mean + (actor - mean) / 3
+    np.testing.assert_allclose(scopil_rho.policy(state).network.weights[0], mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scopil_rho.behaviour(state).network.weights[0], actors[-1], rtol=1e-6)
+    newest = begun(config(average_over=0))
+    assert scopil_rho.policy(newest).network is newest.scopil.actor.params
+
+
+def test_an_end_that_nobody_has_shown_costs_as_much_as_the_steps_it_saves(update):
+    cfg = config(occupancy_init=2.0)
+    state, given = begun(cfg)._replace(end_cost=jnp.float32(99.0)), data()
+    over = given.replay._replace(terminated=jnp.arange(16) < 3)
+    new, _ = update(state, given._replace(replay=over), cfg, jax.random.key(7))
+    strange = contrast.cost(new.contrast, over.next_obs) + 99.0 * over.terminated
+    charged = given._replace(replay=over._replace(reward=over.reward - 2.0 * strange))
+    k_scopil = jax.random.split(jax.random.key(7), 4)[3]
+    want, _ = jax.jit(scopil.update)(state.scopil, charged, cfg, k_scopil)
+    np.testing.assert_allclose(
+        new.scopil.critics.params[0].biases[-1], want.critics.params[0].biases[-1], rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(("ends", "wanted"), [(False, 99.0), (True, 0.0)])
+def test_an_end_is_charged_where_no_demonstration_ends(ends, wanted):
+    cfg, demos = config(), walk()
+    demos = demos._replace(terminated=jnp.zeros(400, bool).at[399].set(ends))
+    made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0))
+    assert float(made.end_cost) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_lambda_is_counted_in_what_demonstrated_episodes_earn():
+    cfg, demos = config(), walk()
+    rng = np.random.default_rng(0)
+    reward, episode = rng.normal(size=400) + 3.0, np.sort(rng.integers(7, size=400))
+    demos = demos._replace(reward=jnp.asarray(reward, jnp.float32), episode=jnp.asarray(episode))
+    made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0))
+    runs = [reward[episode == e] for e in np.unique(episode)]
+    unit = np.mean([abs(sum(r * 0.99**t for t, r in enumerate(run))) for run in runs]) / scopil_rho.EARNED
+    assert float(made.unit) == pytest.approx(unit, rel=1e-4)
+    assert float(made.scopil.multiplier) == pytest.approx(1.05 * unit, rel=1e-4)
+    for silent in (None, jnp.zeros(400)):  # not recorded, or nothing to earn
+        made = scopil_rho.prepare(begun(cfg), given(demos._replace(reward=silent)), cfg, jax.random.key(0))
+        assert float(made.unit) == 1.0
+
+
 def walk(rows: int = 400) -> Any:
     """Component 0 drifts, component 1 is drawn anew at every step."""
     rng = np.random.default_rng(0)
@@ -225,7 +277,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
 
     def step(number: Any, state: Any) -> Any:
         k_act, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(1), number))
-        newest = world(scopil_rho.policy(state).act(jnp.zeros((8, 2)), k_act))
+        newest = world(scopil_rho.behaviour(state).act(jnp.zeros((8, 2)), k_act))
         given = Data(replay=world(rows % 2), newest=newest, demo_batch=demos, demo_starts=STARTS)
         return scopil_rho.update(state, given, cfg, k_learn)[0]
 
@@ -233,7 +285,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     state = state._replace(own=comparable.begin_with(state.own, demos.next_obs, jnp.float32(jnp.inf)))
     run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
     state = run(state)
-    pi: Any = scopil_rho.policy(state).distribution(jnp.zeros((1, 2)))
+    pi: Any = scopil_rho.behaviour(state).distribution(jnp.zeros((1, 2)))
     taken = pi.probs[0, 0]
     assert float(taken) == pytest.approx(share, abs=0.04)
     assert float(state.occupancy) == pytest.approx(1 - alpha * np.log(share / (1 - share)), abs=0.15)

@@ -88,6 +88,8 @@ class Algorithm:
     # (state, data, cfg, key) → state, once before the first step: what can be learned from `data.demos` and
     # `data.demo_starts` alone.
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
+    # state → what acts while it learns, where that is not `policy`.
+    behaviour: Callable[[Any], Policy] | None = None
     # Whether the replay begins with the demonstrated steps, from the config; None: never.
     replay_demos: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.

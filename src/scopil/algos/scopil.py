@@ -27,6 +27,7 @@ from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
 from scopil.core.nets import Net
 from scopil.core.normalise import RunningStats, update_stats
+from scopil.policy import Policy
 from scopil.types import PRNGKey
 
 
@@ -81,6 +82,12 @@ class Config(sac.Config):
         about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
     )
 
+    average_over: int = setting(
+        default=0,
+        about="The policy is the mean of the actors of so many gradient steps; 0: the newest actor (the paper's).",
+        low=0,
+    )
+
     def problem(self) -> str | None:
         return two_slacks(self) or super().problem()
 
@@ -94,6 +101,7 @@ class State(NamedTuple):
     head: Head
     multiplier: Float[Array, ""]  # λ
     demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
+    average: MLP | None  # θ̄, the mean of the last actors; None where the newest one is the policy
 
 
 class Parts(NamedTuple):
@@ -108,7 +116,9 @@ CRITICS_FIRST = 2_000  # gradient steps that a clone is kept for
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(*sac.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
+    learner = sac.init(key, spaces, cfg)
+    multiplier = jnp.asarray(cfg.multiplier_init, jnp.float32)
+    return State(*learner, multiplier, jnp.float32(0.0), learner.actor.params if cfg.average_over else None)
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
@@ -180,9 +190,19 @@ def update(
             (actor, log_alpha, lam),
             (state.actor, state.log_alpha, state.multiplier),
         )
-    targets = sac.track(state.targets, critics, cfg)
-    new = State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam, state.demo_nll)
+    targets, average = sac.track(state.targets, critics, cfg), state.average
+    if average is not None:  # θ̄ ← θ̄ + (θ − θ̄)/N
+        steps = optax.tree_utils.tree_get(critics.opt, "count")
+        share = 1.0 / jnp.minimum(steps, cfg.average_over)
+        average = jax.tree.map(lambda mean, new: mean + share * (new - mean), average, actor.params)
+    new = State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam, state.demo_nll, average)
     return new, metrics
+
+
+def policy(state: State) -> Policy:
+    """The mean of the last actors, where it is kept: single actors come and go with the critics' errors."""
+    newest = sac.policy(state)
+    return newest if state.average is None else Policy(newest.normaliser, state.average, newest.head)
 
 
 def slack(cfg: Any, head: Head) -> Any:
@@ -200,7 +220,8 @@ def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
         config=Config,
         init=init,
         update=partial(update, parts=parts),
-        policy=sac.policy,
+        policy=policy,
+        behaviour=sac.policy,
         wants=frozenset({"replay", "demo_batch"}),
         prepare=prepare,
         replay_demos=lambda cfg: cfg.from_cloning,

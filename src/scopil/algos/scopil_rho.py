@@ -9,7 +9,8 @@ The constraint on actions says how, this one says where (docs/algorithms/scopil_
 the policy (core/contrast.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
 """
 
-from typing import ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,11 @@ class Config(scopil.Config):
     from_cloning: bool = setting(
         default=True, about="Whether the actor begins as a clone and the replay with the demonstrated steps."
     )
+    average_over: int = setting(
+        default=20_000,
+        about="The policy is the mean of the actors of so many gradient steps; 0: the newest actor.",
+        low=0,
+    )
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
     occupancy_lr: float = setting(default=1e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
@@ -85,6 +91,8 @@ class State(NamedTuple):
     contrast: Contrast
     own: Comparable  # the learner's states that the demonstrations are compared with
     occupancy: Float[Array, ""]  # μ
+    end_cost: Float[Array, ""]  # of termination, where no demonstrated episode terminates; 0 elsewhere
+    unit: Float[Array, ""]  # of λ: what a demonstrated episode earns, over EARNED
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
@@ -99,10 +107,13 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         contrast.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
         comparable.empty(spaces.obs_dim, cfg.num_envs),
         jnp.asarray(cfg.occupancy_init, jnp.float32),
+        jnp.float32(0.0),
+        jnp.float32(1.0),
     )
 
 
 SLOW = 1.5  # components that change at most so many times as fast as the slowest one are compared
+EARNED = 13.0  # of an episode, discounted, where λ₀ and its rate are right as they are: Marble Maze
 LEARN_EVERY = 4  # gradient steps; the classifiers are small and learn from the same states for long
 
 
@@ -128,7 +139,32 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     )
     reach = comparable.reach_of(contrast.features(settled, starts.obs).T, starts.group)
     own = comparable.begin_with(state.own, demos.next_obs, reach)
-    return State(scopil.prepare(state.scopil, data, cfg, key), settled, own, state.occupancy)
+    inner = scopil.prepare(state.scopil, data, cfg, key)
+    unit = jnp.float32(1.0)
+    if demos.reward is not None:
+        worth = earned(demos, cfg.discount)
+        unit = jnp.where(worth > 0, worth / EARNED, 1.0)
+    # The demonstrator never comes to an end: then an end is as strange as can be, for all steps that it saves.
+    saved = cfg.discount / (1.0 - jnp.minimum(cfg.discount, 0.999))
+    return State(
+        inner._replace(multiplier=inner.multiplier * unit),
+        settled,
+        own,
+        state.occupancy,
+        jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32),
+        unit,
+    )
+
+
+def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
+    """|Σ γᵗ r| of a demonstrated episode, on average."""
+    steps = len(demos.reward)  # at least as many as episodes
+    rows = jnp.arange(steps)
+    first = jax.ops.segment_min(rows, demos.episode, steps)
+    worth = jax.ops.segment_sum(
+        demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps
+    )
+    return jnp.abs(worth).sum() / (rows == first[demos.episode]).sum()
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
@@ -158,8 +194,10 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # everything else: SCOPIL on r − μ c(s')
     mu, strange = state.occupancy, contrast.cost(learned, batch.next_obs)
-    charged = data._replace(replay=batch._replace(reward=batch.reward - mu * strange))
-    inner, metrics = scopil.update(state.scopil, charged, cfg, k_scopil)
+    price = mu * (strange + jnp.where(batch.terminated, state.end_cost, 0.0))
+    charged = data._replace(replay=batch._replace(reward=batch.reward - price))
+    scaled = replace(cfg, multiplier_lr=cfg.multiplier_lr * state.unit)
+    inner, metrics = scopil.update(state.scopil, charged, scaled, k_scopil)
 
     # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in comparable episodes
     own_cost = contrast.cost(learned, newest.next_obs)
@@ -174,10 +212,14 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "occupancy/loss": learned.loss,
         "occupancy/threshold": learned.threshold.mean(),
     }
-    return State(inner, learned, own, mu), metrics
+    return State(inner, learned, own, mu, state.end_cost, state.unit), metrics
 
 
 def policy(state: State) -> Policy:
+    return scopil.policy(state.scopil)
+
+
+def behaviour(state: State) -> Policy:
     return sac.policy(state.scopil)
 
 
@@ -199,6 +241,7 @@ ALGORITHM = Algorithm(
     init=init,
     update=update,
     policy=policy,
+    behaviour=behaviour,
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,

@@ -233,7 +233,7 @@ class Loop:
         """One step of every environment, into the replay."""
         assert state.env is not None
         assert state.replay is not None
-        policy = self.algorithm.policy(state.learner)
+        policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
         env, so_far, kept, sums = self._step(policy, state.env, state.episode_return, key)
         state = state._replace(
             env=env,
@@ -245,7 +245,7 @@ class Loop:
 
     def _rollout(self, state: TrainState, cfg: Any, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
         """`rollout_steps` of every environment under one policy."""
-        policy = self.algorithm.policy(state.learner)
+        policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
 
         def step(carry, key):
             env, so_far = carry
