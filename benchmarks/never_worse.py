@@ -14,6 +14,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,13 @@ from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "never_worse.json"
 STEPS = (10_000, 20_000, 50_000)
-METHODS = {"SCOPIL-ρ": scopil.SCOPILRho, "SCOPIL": scopil.SCOPIL, "SAC": scopil.SAC, "BC": scopil.BC}
+FROM_A_CLONE = {"from_cloning": True, "slack_from_demos": True, "normalise_obs": True, "average_over": 20_000}
+METHODS = {
+    "BC": scopil.BC,
+    "SCOPIL-ρ": scopil.SCOPILRho,
+    "SCOPIL from a clone": partial(scopil.SCOPIL, log_alpha_init=-2.3, **FROM_A_CLONE),
+    "SCOPIL as printed": scopil.SCOPIL,
+}
 EPISODES = 100
 
 
@@ -144,7 +151,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
                 key = f"{title}, seed {seed}"
                 if key in rows:
                     continue
-                agent = method(env, demos, seed=seed) if title != "SAC" else method(env, seed=seed)
+                agent = method(env, demos, seed=seed)
                 at = {}
                 for steps in STEPS:
                     agent.learn(steps - agent.num_timesteps)

@@ -2,7 +2,7 @@
 
     c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 how strange a state is beside the demonstrations
     E_π[c] ≤ κ E_D[c]                                       the occupancy constraint
-    r'    = r − μ c(s')                                     what the critics learn
+    r'    = r − μ c(s')                                     what the critics learn; an end costs, where none was shown
     μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
 
 The constraint on actions says how, this one says where (docs/algorithms/scopil_rho.md). f_k and τ_k are learned beside
@@ -53,6 +53,12 @@ class Config(scopil.Config):
     average_over: int = setting(
         default=20_000,
         about="The policy is the mean of the actors of so many gradient steps; 0: the newest actor.",
+        low=0,
+    )
+    multiplier_init: float = setting(default=1.05, about="λ₀, times what demonstrations earn.", low=0)
+    multiplier_lr: float = setting(
+        default=3e-4,
+        about="η of the multiplier, plain ascent, times what demonstrations earn: |Σ γᵗ r| of an episode over 13.",
         low=0,
     )
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
