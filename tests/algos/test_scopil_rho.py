@@ -144,8 +144,11 @@ def test_the_policy_is_the_mean_of_the_last_actors_and_the_newest_one_acts(updat
     mean = np.mean(actors[:3], axis=0)
     for actor in actors[3:]:
         mean = mean + (actor - mean) / 3
-    np.testing.assert_allclose(scopil_rho.policy(state).network.weights[0], mean, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(scopil_rho.behaviour(state).network.weights[0], actors[-1], rtol=1e-6)
+    policy: Any
+    acting: Any
+    policy, acting = (of(state).network for of in (scopil_rho.policy, scopil_rho.behaviour))
+    np.testing.assert_allclose(policy.weights[0], mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(acting.weights[0], actors[-1], rtol=1e-6)
     newest = begun(config(average_over=0))
     assert scopil_rho.policy(newest).network is newest.scopil.actor.params
 

@@ -101,7 +101,7 @@ class State(NamedTuple):
     head: Head
     multiplier: Float[Array, ""]  # λ
     demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
-    average: MLP | None  # θ̄, the mean of the last actors; None where the newest one is the policy
+    average: Net | None  # θ̄, the mean of the last actors; None where the newest one is the policy
 
 
 class Parts(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.algos import bc, sac, scopil
+from scopil.algos import bc, sac, scopil, scopil_rho
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.errors import DatasetError
 from scopil.evaluate.measures import Measures
@@ -80,6 +80,7 @@ def study(data: Path | None = None, steps: int = 100_000) -> Study:
     """`data` is the file with the experts' episodes; by default the one that SCOPIL_HALF_CHEETAH_DATA names."""
     replay = {"replay_size": min(steps, 1_000_000)}
     methods = {
+        "scopil-rho": Method(algorithm=scopil_rho.ALGORITHM, title="SCOPIL-ρ", config=replay),
         "scopil": Method(algorithm=scopil.ALGORITHM, title="SCOPIL", config=replay | {"slack": SLACK}),
         "sac": Method(algorithm=sac.ALGORITHM, title="SAC", config=replay),
         "bc": Method(algorithm=bc.ALGORITHM, title="BC"),
@@ -99,7 +100,12 @@ def study(data: Path | None = None, steps: int = 100_000) -> Study:
             )
         },
         tables={
-            "wall": Table("Half-cheetah with a wall", "wall", ("scopil", "sac", "bc"), ("scopil", "sac"))
+            "wall": Table(
+                "Half-cheetah with a wall",
+                "wall",
+                ("scopil-rho", "scopil", "sac", "bc"),
+                ("scopil-rho", "scopil", "sac"),
+            )
         },
         budgets={
             "full": Budget(seeds=3, steps=steps, eval_every=25_000),

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.algos import bc, sac, scopil
+from scopil.algos import bc, sac, scopil, scopil_rho
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.host import open_env
 from scopil.errors import EnvError
@@ -105,12 +105,17 @@ STUDY = Study(
         "is given these rules."
     ),
     settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, rules=rules)},
-    tables={"lander": Table("LunarLander", "controller", ("scopil", "sac", "bc"), ("scopil", "sac"))},
+    tables={
+        "lander": Table(
+            "LunarLander", "controller", ("scopil-rho", "scopil", "sac", "bc"), ("scopil-rho", "scopil")
+        )
+    },
     budgets={
         "full": Budget(seeds=3, steps=300_000),
         "short": Budget(seeds=1, steps=10_000, eval_every=5_000, checkpoint_every=5_000),
     },
     methods={
+        "scopil-rho": Method(algorithm=scopil_rho.ALGORITHM, config={"replay_size": 300_000}),
         "scopil": Method(algorithm=scopil.ALGORITHM, config=SCOPIL_CONFIG),
         "sac": Method(algorithm=sac.ALGORITHM, config=CONFIG),
         "bc": Method(algorithm=bc.ALGORITHM, config={"hidden": [64, 64]}),
