@@ -32,6 +32,7 @@ class ScopilSettings(SacSettings, total=False):
     action_resolution: float
     slack_from_demos: bool
     from_cloning: bool
+    average_over: int
 
 
 class ScopilRhoSettings(ScopilSettings, total=False):
