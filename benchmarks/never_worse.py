@@ -164,6 +164,27 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
                 rows[key] = at
                 write_atomically(result, json.dumps(body, indent=1).encode() + b"\n")
                 print(name, key, {s: a["greedy"] for s, a in at.items()}, flush=True)
+    print("\n".join(table(body)))
+
+
+def table(body: dict[str, Any], mode: str = "greedy") -> list[str]:
+    """Return and violations per episode, means over seeds, after so many steps."""
+    lines = ["| | seeds |" + "".join(f" {steps:,} |" for steps in STEPS), "|---" * (2 + len(STEPS)) + "|"]
+    for name, rows in body.items():
+        shown = rows["demonstrator"]
+        lines += [f"| **{name}**, demonstrator {shown['return']:.4g}, {shown['violations']:.3g} |" + " |" * 4]
+        for title in METHODS:
+            mine = [at for key, at in rows.items() if key.startswith(f"{title}, seed")]
+            if mine:
+                cells = [
+                    ", ".join(
+                        f"{np.mean([at[str(n)][mode][what] for at in mine]):.4g}"
+                        for what in ("return", "violations")
+                    )
+                    for n in STEPS
+                ]
+                lines += [f"| {title} | {len(mine)} | {' | '.join(cells)} |"]
+    return lines
 
 
 if __name__ == "__main__":
