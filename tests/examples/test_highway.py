@@ -57,7 +57,7 @@ def test_the_study_names_what_is_there(here):
     study = tomllib.loads((here / "study.toml").read_text())
     assert (here / study["rules"]).exists()
     assert (here / study["env"].partition(":")[0]).exists()
-    assert all(find(name) for name in study["methods"])
+    assert all(find(method["algorithm"]) for method in study["methods"].values())
 
 
 def test_lanes_are_seen_as_the_road_has_them(here, tmp_path, capsys):
