@@ -16,7 +16,7 @@ from scopil.core.soft import operator
 from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
-CLONE_STEPS, REGULAR_STEPS = 20_000, 5_000
+CLONE_STEPS, REGULAR_STEPS = 20_000, 10_000
 SCORED = 4_096  # at most so many pairs: enough for the second digit
 RATE = 1e-3
 

@@ -112,7 +112,7 @@ class Parts(NamedTuple):
 
 
 WHOLE = Parts()
-CRITICS_FIRST = 2_000  # gradient steps that a clone is kept for
+CRITICS_FIRST = 5_000  # gradient steps that a clone is kept for
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:

@@ -36,6 +36,9 @@ class Config(scopil.Config):
 
     ENTROPY_SHARE: ClassVar[float] = 0.07
 
+    learning_rate: float = setting(
+        default=1e-3, about="η of policy and critics (Adam).", low=0, continuous=3e-4
+    )
     target_entropy: float | None = setting(
         default=None,
         about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions, −1 for each component of a "
@@ -62,7 +65,7 @@ class Config(scopil.Config):
         low=0,
     )
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
-    occupancy_lr: float = setting(default=1e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
+    occupancy_lr: float = setting(default=3e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
         default=0.5,
         about="κ: how strange the policy's states may be, beside held-out demonstrated ones.",
@@ -77,7 +80,7 @@ class Config(scopil.Config):
         default=1.0, about="σ of every component, in its typical changes from step to step.", low=0
     )
     quantile: float = setting(
-        default=0.9, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
+        default=0.7, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
     )
     contrast_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
     contrast_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)

@@ -8,7 +8,7 @@ from scopil.evaluate.summaries import Table
 from scopil.studies.base import Budget, Setting, Study
 from scopil.studies.marble_maze.modes import modes_of
 
-METHODS = ("scopil-rho", "scopil", "bc")
+METHODS = ("scopil-rho", "scopil", "sac", "bc")
 _TITLES = {
     "simple": "Simple, planner",
     "simple-people": "Simple, people",
@@ -38,6 +38,7 @@ STUDY = Study(
     method_notes=(
         "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
         "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations.",
+        "SAC: the reward alone.",
         "BC: cloning the demonstrations, no reward.",
     ),
 )
