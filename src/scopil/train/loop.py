@@ -26,6 +26,10 @@ from scopil.train.memory import refuse_too_large
 from scopil.types import PRNGKey, Transition
 
 
+# A program of some thousand steps is compiled for longer than it runs.
+COLD = {"xla_backend_optimization_level": 0}
+
+
 class TrainState(NamedTuple):
     """Everything a run is: save it, load it, and the run goes on as if nothing had happened."""
 
@@ -379,7 +383,7 @@ class Loop:
     def _init(self, key: PRNGKey, cfg: Any) -> TrainState:
         return self.init(key, cfg)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    @partial(jax.jit, static_argnums=0, donate_argnums=1, compiler_options=COLD)
     def _warm_up(self, state: TrainState, blocks: Any) -> TrainState:
         return self.warm_up(state, blocks)
 

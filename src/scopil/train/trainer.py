@@ -135,11 +135,11 @@ class Trainer:
         seen = (state.env and state.env.obs, state.replay)
         if not np.isfinite(metrics.get("env/reward", 0.0)):
             what = "the environment returned a reward that is not finite"
-        elif not all(_finite(leaf) for leaf in jax.tree.leaves(seen)):
+        elif not all(_finite(jax.tree.leaves(seen))):
             what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif bad := [name for name, leaf in named_leaves(state.learner) if not _finite(leaf)]:
+        elif bad := [name for name, fine in zip(*_learned(state.learner)) if not fine]:
             what = f"the learner's {bad[0]} became NaN or infinite"
         else:
             return
@@ -149,5 +149,12 @@ class Trainer:
         )
 
 
-def _finite(leaf: Any) -> bool:
-    return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(jnp.isfinite(leaf).all())
+def _learned(learner: Any) -> tuple[tuple[str, ...], list[Any]]:
+    names, leaves = zip(*named_leaves(learner))
+    return names, _finite(list(leaves))
+
+
+@jax.jit
+def _finite(leaves: list[Any]) -> list[Any]:
+    """Of every array whether it is finite; one program for all of them, since compiling takes longer than looking."""
+    return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]
