@@ -50,7 +50,10 @@ def draw(body: dict[str, Any]) -> bytes:
         states = np.sort(np.concatenate(list(rows["familiarity"].values())))
         axes.plot(states, (np.arange(len(states)) + 1) / len(states), lw=1.6, label=name)
     axes.set(
-        xlabel="familiarity p", ylabel="share of held-out demonstrated states below p", xlim=(0, 1), ylim=(0, 1)
+        xlabel="familiarity p",
+        ylabel="share of held-out demonstrated states below p",
+        xlim=(0, 1),
+        ylim=(0, 1),
     )
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
