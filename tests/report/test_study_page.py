@@ -10,7 +10,8 @@ from scopil.evaluate.summaries import Cell
 from scopil.report.page import Grid, Items, Picture, to_html, to_markdown
 from scopil.report.study_page import write
 from scopil.report.study_tables import glance_grid, starts_grid, statistics_grid
-from scopil.studies.marble_maze.answers import answers
+from scopil.studies.marble_maze.answers import answers, most_lawful
+from scopil.studies.marble_maze.unseen import questions
 from scopil.studies.marble_maze.study import STUDY
 from scopil.studies.running import layout_of
 
@@ -29,6 +30,34 @@ def test_answers_follow_the_numbers():
     bad = cell_of("scopil", [0.5] * 5) | cell_of("sac", [2.0] * 5) | cell_of("icrl", [9.0] * 5)
     assert texts(bad)[0].startswith("No. The criterion, that on Simple")
     assert texts(cell_of("sac", [2.0]))[0].startswith("Not answered")
+
+
+FEW = [0.01, 0.02, 0.0, 0.03, 0.01, 0.02, 0.04]
+MANY = [1.0, 1.1, 0.9, 1.2, 1.3, 1.0, 0.8]
+
+
+def test_the_most_lawful_is_ahead_of_everybody_everywhere():
+    simple = cell_of("scopil-rho", FEW) | cell_of("sac", MANY) | cell_of("bc", [30.0, *MANY[1:]])
+    assert most_lawful(simple, "scopil-rho")[0].startswith("Yes")
+    close = cell_of("scopil-rho", FEW, setting="multiple") | cell_of("scopil", FEW[::-1], setting="multiple")
+    verdict, details = most_lawful(simple | close, "scopil-rho")
+    assert verdict == "Not everywhere: SCOPIL-ρ is not significantly ahead of SCOPIL on multiple."
+    assert len(details) == 3
+    assert all("corrected for 3 comparisons" in line for line in details)
+    # few seeds cannot show it, worse is not ahead, and a yardstick is no rival
+    two = cell_of("scopil-rho", FEW[:2]) | cell_of("sac", MANY[:2])
+    assert most_lawful(two, "scopil-rho")[0].startswith("Not everywhere")
+    assert most_lawful(simple, "sac")[0].startswith("Not everywhere")
+    with_oracle = simple | cell_of("oracle-sac-lagrangian", [0.0] * 7)
+    assert most_lawful(with_oracle, "scopil-rho", ["oracle-sac-lagrangian"])[0].startswith("Yes")
+    assert most_lawful(cell_of("sac", MANY), "scopil-rho")[0].startswith("Not answered")
+
+
+def test_people_stand_for_the_papers_simple_in_the_study_of_unseen_starts():
+    shown = {"setting": "simple-people"}
+    results = cell_of("scopil", [0.025] * 5, **shown) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2], **shown)
+    assert questions(results)[1].verdict.startswith("Yes: on Simple")
+    assert answers(results)[0].verdict.startswith("Not answered")
 
 
 def test_both_modes_must_be_lawful():

@@ -25,7 +25,6 @@ from scopil.train.demo_data import DemoData, demo_data
 from scopil.train.memory import refuse_too_large
 from scopil.types import PRNGKey, Transition
 
-
 # A program of some thousand steps is compiled for longer than it runs.
 COLD = {"xla_backend_optimization_level": 0}
 

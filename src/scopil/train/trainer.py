@@ -157,4 +157,6 @@ def _learned(learner: Any) -> tuple[tuple[str, ...], list[Any]]:
 @jax.jit
 def _finite(leaves: list[Any]) -> list[Any]:
     """Of every array whether it is finite; one program for all of them, since compiling takes longer than looking."""
-    return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]
+    return [
+        jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves
+    ]

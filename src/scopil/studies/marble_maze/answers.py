@@ -20,12 +20,43 @@ BOTH = 0.9  # share of paired starts passed on both sides, and of lawful episode
 SIGNIFICANT = 0.05
 
 
-def answers(results: Results) -> list[Answer]:
+def answers(results: Results, simple: str = "simple") -> list[Answer]:
+    """`simple` is the setting that stands for the paper's Simple."""
     return [
-        Answer("Does it keep constraints that nobody models?", *_keeps(results)),
+        Answer("Does it keep constraints that nobody models?", *_keeps(results, simple)),
         Answer("Does it keep both modes of the demonstrations?", *_modes(results)),
-        Answer("What does the entropy inside the constraint do?", *_entropy(results)),
+        Answer("What does the entropy inside the constraint do?", *_entropy(results, simple)),
     ]
+
+
+def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """Whether a method has significantly fewer violations from unseen starts than every other, in every setting. One
+    correction for all comparisons."""
+    pairs = [
+        (where, results[Cell(where.setting, ours)], runs)
+        for where, runs in results.items()
+        if Cell(where.setting, ours) in results and where.method not in (ours, *yardsticks)
+    ]
+    if not pairs:
+        return f"Not answered: this needs finished runs of {find(ours).title} and of other methods.", []
+    key = "greedy/unseen"
+    tests = holm([permutation_test(_each(mine, key), _each(theirs, key)) for _, mine, theirs in pairs])
+    lines, missed = [], []
+    for p, (where, mine, theirs) in zip(tests, pairs):
+        fewer = np.mean(_each(mine, key)) < np.mean(_each(theirs, key))
+        if not fewer or p >= SIGNIFICANT:
+            missed.append(f"{find(where.method).title} on {where.setting}")
+        lines.append(
+            f"{where.setting}, {in_words(key)}: {_figure(mine, key=key)} against {_figure(theirs, key=key)} of "
+            f"{find(where.method).title} ({len(mine)} and {len(theirs)} seeds, p = {p:.2g}{_by_holm(len(tests))})."
+        )
+    name = find(ours).title
+    if missed:
+        return f"Not everywhere: {name} is not significantly ahead of {'; '.join(missed)}.", lines
+    return (
+        f"Yes: {name} has significantly fewer violations per episode than every other method in every setting.",
+        lines,
+    )
 
 
 def mode_tables(setting: str, results: Results) -> list[Block]:
@@ -46,20 +77,20 @@ def _figure(runs: Sequence[Result], measure: str = "violations", key: str = KEY)
     return cell(measure, values[0] if len(runs) == 1 else values)
 
 
-def _keeps(results: Results) -> tuple[str, list[str]]:
+def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
     lines = []
     for where, runs in results.items():
         if where.method == "scopil":
             found = summarise(runs, KEY)
-            printed = PRINTED[where.setting]["scopil"]["violations"]
+            printed = PRINTED[where.setting.removesuffix("-people")]["scopil"]["violations"]
             lines.append(
                 f"{where.setting}, {in_words(KEY)}: {_figure(runs)} violations per episode (paper: {printed}; "
                 f"unavoidable, because an episode starts in one: {unavoidable(found):.3g}). With 95 % confidence at "
                 f"most {found.p_avoidable:.2%} of episodes contain an avoidable one; {found.unsafe:.0%} of seeds have "
                 f"any."
             )
-    ours = results.get(Cell("simple", "scopil"))
-    rivals = {a: results[Cell("simple", a)] for a in ("sac", "icrl", "bc") if Cell("simple", a) in results}
+    ours = results.get(Cell(simple, "scopil"))
+    rivals = {a: results[Cell(simple, a)] for a in ("sac", "icrl", "bc") if Cell(simple, a) in results}
     judged = [a for a in rivals if a != "bc"]
     if ours is None or not judged:
         return "Not answered: this needs finished runs of SCOPIL and of SAC or ICRL on Simple.", lines
@@ -71,12 +102,12 @@ def _keeps(results: Results) -> tuple[str, list[str]]:
         ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
         fewer &= method not in judged or base * FEWER <= theirs
         lines.append(
-            f"simple, {in_words(KEY)}, {find(method).title}: {_figure(runs)}, {ratio} "
+            f"{simple}, {in_words(KEY)}, {find(method).title}: {_figure(runs)}, {ratio} "
             f"(permutation test over seeds, p = {p:.2g}{_by_holm(len(rivals))})."
         )
     for key in EVALUATIONS[1:]:
         others = ", ".join(f"{_figure(runs, key=key)} ({find(a).title})" for a, runs in rivals.items())
-        lines.append(f"simple, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
+        lines.append(f"{simple}, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
     names = " and ".join(find(a).title for a in judged)
     claim = (
         f"on Simple, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from the "
@@ -108,12 +139,12 @@ def _modes(results: Results) -> tuple[str, list[str]]:
     return f"{verdict}: {found} (the criterion is {BOTH:.0%} for each).", lines
 
 
-def _entropy(results: Results) -> tuple[str, list[str]]:
+def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
     pairs = [("scopil", "s-eic"), ("s-dgd", "s-dgd-eic")]
     found = [
         (p, a, b)
         for p in pairs
-        if (a := results.get(Cell("simple", p[0]))) and (b := results.get(Cell("simple", p[1])))
+        if (a := results.get(Cell(simple, p[0]))) and (b := results.get(Cell(simple, p[1])))
     ]
     tests = [permutation_test(_each(a, key), _each(b, key)) for _, a, b in found for key in EVALUATIONS]
     corrected = iter(holm(tests))

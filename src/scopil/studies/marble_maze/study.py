@@ -49,8 +49,8 @@ _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
-_SHORT = dict.fromkeys(
-    ("scopil", "sac", "s-dgd", "s-eic", "s-dgd-eic", "oracle-sac-lagrangian"), _SMALL_REPLAY
+SHORT = dict.fromkeys(
+    ("scopil", "scopil-rho", "sac", "s-dgd", "s-eic", "s-dgd-eic", "oracle-sac-lagrangian"), _SMALL_REPLAY
 ) | {
     "ppo-dgd": _SMALL_ROLLOUT,
     "oracle-ppo-lagrangian": _SMALL_ROLLOUT,
@@ -90,7 +90,7 @@ STUDY = Study(
     },
     budgets={
         "paper": Budget(seeds=10),
-        "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=_SHORT),
+        "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
     },
     extra=modes_of,
     references=references,

@@ -1,14 +1,26 @@
-"""The study "unseen": lawful from starts that nobody has shown, with a planner and with people as demonstrators.
+"""The study "unseen": every method on every tray, from starts that nobody has shown and from those that were, with a
+planner and with people as demonstrators.
 
 Cloning stands beside every method. Evaluations play 1 000 unseen starts; the demonstrated ones are repeated as often.
+All methods learn from people's demonstrations on Simple, where the paper has its tables; elsewhere those that matter.
 """
 
+from scopil.algos import registered
+from scopil.demos.store import load_demos
+from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
-from scopil.evaluate.summaries import Table
-from scopil.studies.base import Budget, Setting, Study
+from scopil.evaluate.episodes import replay
+from scopil.evaluate.summaries import Results, Table
+from scopil.report.study_page import Answer
+from scopil.studies.base import Budget, Published, Setting, Study
+from scopil.studies.marble_maze.answers import answers, most_lawful
 from scopil.studies.marble_maze.modes import modes_of
+from scopil.studies.marble_maze.paper_tables import PRINTED, heading
+from scopil.studies.marble_maze.study import SHORT
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
+YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the true cost
+EVERY = (*METHODS, "ppo-dgd", "icrl", "s-dgd", "s-eic", "s-dgd-eic", *YARDSTICKS)
 _TITLES = {
     "simple": "Simple, planner",
     "simple-people": "Simple, people",
@@ -17,6 +29,26 @@ _TITLES = {
     "two-modes": "Two-modes, planner",
     "two-modes-people": "Two-modes, people",
 }
+
+
+def _table(setting: str, title: str) -> Table:
+    methods = tuple(m for m in (EVERY if setting == "simple-people" else METHODS) if m in registered())
+    return Table(title, setting, methods, methods)
+
+
+def references(setting: str, episodes: int) -> dict[str, list]:
+    """The demonstrations, measured as a policy's episodes are."""
+    env = compile_env(IDS[setting.removesuffix("-people")])
+    return {"Demonstrations": list(replay(env, load_demos(f"marble-maze/{setting}-v1")))}
+
+
+def questions(results: Results) -> list[Answer]:
+    lawful = most_lawful(results, "scopil-rho", YARDSTICKS)
+    return [
+        Answer("Is SCOPIL-ρ the most lawful from unseen starts?", *lawful),
+        *answers(results, simple="simple-people"),
+    ]
+
 
 STUDY = Study(
     name="unseen",
@@ -28,17 +60,25 @@ STUDY = Study(
         name: Setting(title=title, env=IDS[name.removesuffix("-people")], demos=f"marble-maze/{name}-v1")
         for name, title in _TITLES.items()
     },
-    tables={name: Table(title, name, METHODS, METHODS) for name, title in _TITLES.items()},
+    tables={name: _table(name, title) for name, title in _TITLES.items()},
     budgets={
-        "full": Budget(seeds=5, steps=300_000, eval_every=50_000, checkpoint_every=100_000),
-        "short": Budget(seeds=1, steps=5_000, eval_every=5_000, checkpoint_every=5_000),
+        "paper": Budget(seeds=10, eval_every=50_000, checkpoint_every=100_000),
+        "medium": Budget(seeds=5, steps=300_000, eval_every=50_000, checkpoint_every=100_000),
+        "short": Budget(seeds=1, steps=5_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
     },
     episodes=1_000,
     extra=modes_of,
+    references=references,
     method_notes=(
         "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
         "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations.",
-        "SAC: the reward alone.",
-        "BC: cloning the demonstrations, no reward.",
+        "SAC: the reward alone. BC: cloning the demonstrations, no reward.",
+        "S-DGD: SCOPIL with a fixed multiplier. S-EiC: without entropy in the constraint. S-DGD-EiC: both.",
+        "PPO+DGD: the same constraint on PPO. ICRL: learns a cost from the demonstrations, then avoids it.",
+        "Oracles are given the true cost. They show what can be attained and are not competitors.",
     ),
+    published=Published(
+        "paper", PRINTED | {f"{name}-people": table for name, table in PRINTED.items()}, heading
+    ),
+    answers=questions,
 )
