@@ -64,7 +64,8 @@ def table(runs: dict[str, Any]) -> list[str]:
     heads = ["greedy, unseen", "sampled, unseen", "greedy, demonstrated", "sampled, demonstrated"]
     keys = ["/".join(head.split(", ")) for head in heads]
     lines = [
-        f"| violations per episode (episodes with any) | {' | '.join(heads)} | reward, greedy: unseen, demonstrated |"
+        f"| violations per episode (episodes with any) | {' | '.join(heads)} | reward: greedy, sampled, unseen; "
+        f"greedy, sampled, demonstrated |"
     ]
     lines += ["|---" * (len(heads) + 2) + "|"]
     for setting, rows in runs.items():
@@ -76,7 +77,11 @@ def table(runs: dict[str, Any]) -> list[str]:
                 return float(np.mean([row[key][what] for row in mine]))
 
             cells = [f"{mean(k, 'violations'):.3g} ({mean(k, 'episodes with any'):.1%})" for k in keys]
-            rewards = ", ".join(f"{mean(k, 'reward'):.2f}".replace("-", "−") for k in (keys[0], keys[2]))
+            unseen, shown = (
+                ", ".join(f"{mean(k, 'reward'):.2f}".replace("-", "−") for k in pair)
+                for pair in (keys[:2], keys[2:])
+            )
+            rewards = f"{unseen}; {shown}"
             title = f"{STUDY.title_of(method)}, {len(mine)} × {mine[0]['steps']:,}"
             lines += [f"| {title} | {' | '.join(cells)} | {rewards} |"]
     return lines
