@@ -108,7 +108,7 @@ def test_signatures_show_every_setting_with_its_default(cls):
     assert list(shown)[:3] == ["env", "demos", "seed"]
     wanted = {s.name: s.default for s in settings(cls._algorithm.config)}
     assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed")} == wanted
-    assert shown["learning_rate"].default == 3e-4
+    assert shown["learning_rate"].default == (1e-3 if cls is scopil.SCOPILRho else 3e-4)
     assert shown["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
     (typed,) = typing.get_args(inspect.get_annotations(cls.__init__)["config"])  # what type checkers see
     assert typing.get_type_hints(typed).keys() == wanted.keys()
