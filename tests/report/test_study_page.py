@@ -11,8 +11,8 @@ from scopil.report.page import Grid, Items, Picture, to_html, to_markdown
 from scopil.report.study_page import write
 from scopil.report.study_tables import glance_grid, starts_grid, statistics_grid
 from scopil.studies.marble_maze.answers import answers, most_lawful
-from scopil.studies.marble_maze.unseen import questions
 from scopil.studies.marble_maze.study import STUDY
+from scopil.studies.marble_maze.unseen import questions
 from scopil.studies.running import layout_of
 
 MODES = {"both": 1.0, "divergence": 0.1, "lawful": 0.99}
