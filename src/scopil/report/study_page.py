@@ -36,6 +36,7 @@ from scopil.report.views import Views
 
 FORMAT = 1  # of report.json
 SHORT = "These are short runs to try the machinery, of at most {steps:,} steps. They are no evidence about the methods."
+LESS = "Runs of at most {steps:,} steps, the budget {budget!r}; the study's own is {full!r}."
 QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
 IN_HERO = 4  # trays of the first picture
 
@@ -117,7 +118,9 @@ def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
     compared = glance.compare(layout, results)
     blocks: list[Block] = [Text(report.question or QUESTION, lead=True)]
     if report.budget != report.full_budget and results:
-        blocks.append(Text(SHORT.format(steps=max(r.steps for runs in results.values() for r in runs))))
+        steps = max(r.steps for runs in results.values() for r in runs)
+        said_first = SHORT if report.budget == "short" else LESS
+        blocks.append(Text(said_first.format(steps=steps, budget=report.budget, full=report.full_budget)))
     verdicts = [f"{a.question} {a.verdict}" for a in report.answers]
     verdicts += glance.verdicts(layout, results, compared)
     said: list[Block] = [Items(verdicts)] if verdicts else []
