@@ -3,7 +3,7 @@ p of their states.
 
 taskset -c 0 .venv/bin/python benchmarks/calibration.py [--sets simple simple-people] [--steps 300000]
 
-Each quarter of the forty games is held out of one run and asked by it. Draws results/calibration.png.
+Each quarter of the forty games is held out of one run and asked by it. Draws docs/images/calibration.png.
 """
 
 import os
@@ -24,6 +24,7 @@ from scopil.envs.registration import IDS
 from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "calibration.json"
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "calibration.png"
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 PARTS = 4
 
@@ -74,7 +75,7 @@ def main(sets: list[str], steps: int) -> None:
         rows["below"] = {f"{p:g}": float((states < p).mean()) for p in SHARES}
         print(name, {p: round(share, 3) for p, share in rows["below"].items()}, flush=True)
     write_atomically(RESULT, json.dumps(body).encode() + b"\n")
-    write_atomically(RESULT.with_suffix(".png"), draw(body))
+    write_atomically(PICTURE, draw(body))
 
 
 if __name__ == "__main__":
