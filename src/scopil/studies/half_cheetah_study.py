@@ -99,14 +99,7 @@ def study(data: Path | None = None, steps: int = 100_000) -> Study:
                 demos=_from_variable if data is None else partial(demonstrations, data),
             )
         },
-        tables={
-            "wall": Table(
-                "Half-cheetah with a wall",
-                "wall",
-                ("scopil-rho", "scopil", "sac", "bc"),
-                ("scopil-rho", "scopil", "sac"),
-            )
-        },
+        tables={"wall": Table("Half-cheetah with a wall", "wall", tuple(methods), tuple(methods))},
         budgets={
             "full": Budget(seeds=3, steps=steps, eval_every=25_000),
             "short": Budget(seeds=1, steps=5_000, eval_every=2_500, checkpoint_every=2_500),

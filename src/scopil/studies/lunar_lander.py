@@ -96,6 +96,8 @@ def _controlled(env: gym.Env, seed: int) -> Episode:
     )
 
 
+METHODS = ("scopil-rho", "scopil", "sac", "bc")
+
 STUDY = Study(
     name="lunar-lander",
     title="LunarLander with two unwritten rules",
@@ -105,11 +107,7 @@ STUDY = Study(
         "is given these rules."
     ),
     settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, rules=rules)},
-    tables={
-        "lander": Table(
-            "LunarLander", "controller", ("scopil-rho", "scopil", "sac", "bc"), ("scopil-rho", "scopil")
-        )
-    },
+    tables={"lander": Table("LunarLander", "controller", METHODS, METHODS)},
     budgets={
         "full": Budget(seeds=3, steps=300_000),
         "short": Budget(seeds=1, steps=10_000, eval_every=5_000, checkpoint_every=5_000),

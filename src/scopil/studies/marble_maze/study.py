@@ -64,8 +64,8 @@ def _table(title: str, setting: str, shown: tuple[str, ...], trained: tuple[str,
 
 def references(setting: str, episodes: int) -> dict[str, list]:
     """The demonstrations, measured as a policy's episodes are."""
-    demos = load_demos(f"marble-maze/{setting}-v1")
-    return {"Demonstrations": list(replay(compile_env(IDS[setting]), demos))}
+    env = compile_env(IDS[setting.removesuffix("-people")])
+    return {"Demonstrations": list(replay(env, load_demos(f"marble-maze/{setting}-v1")))}
 
 
 STUDY = Study(

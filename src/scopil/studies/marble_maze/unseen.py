@@ -6,17 +6,14 @@ All methods learn from people's demonstrations on Simple, where the paper has it
 """
 
 from scopil.algos import registered
-from scopil.demos.store import load_demos
-from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
-from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import Results, Table
 from scopil.report.study_page import Answer
 from scopil.studies.base import Budget, Published, Setting, Study
 from scopil.studies.marble_maze.answers import answers, most_lawful
 from scopil.studies.marble_maze.modes import modes_of
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading
-from scopil.studies.marble_maze.study import SHORT
+from scopil.studies.marble_maze.study import SHORT, references
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
 YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the true cost
@@ -34,12 +31,6 @@ _TITLES = {
 def _table(setting: str, title: str) -> Table:
     methods = tuple(m for m in (EVERY if setting == "simple-people" else METHODS) if m in registered())
     return Table(title, setting, methods, methods)
-
-
-def references(setting: str, episodes: int) -> dict[str, list]:
-    """The demonstrations, measured as a policy's episodes are."""
-    env = compile_env(IDS[setting.removesuffix("-people")])
-    return {"Demonstrations": list(replay(env, load_demos(f"marble-maze/{setting}-v1")))}
 
 
 def questions(results: Results) -> list[Answer]:
