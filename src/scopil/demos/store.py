@@ -193,6 +193,10 @@ def read(path: str | Path) -> Demonstrations:
         raise DatasetError(
             f"{path}: checksum does not match: the file was damaged or changed after it was written."
         ) from error
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
+        raise DatasetError(
+            f"{path}: not a readable .npz, probably truncated or damaged (it is no zip archive)."
+        )
     try:
         found = read_npz(data, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
