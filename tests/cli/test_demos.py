@@ -240,7 +240,7 @@ def text(path: str) -> None:
     [
         (damaged, "checksum does not match"),
         (truncated, "truncated or damaged"),
-        (text, "not a readable .npz"),
+        (text, "it is no zip archive"),  # and no advice to unpickle it
     ],
 )
 def test_check_names_the_failed_check(harm, message, capsys):
