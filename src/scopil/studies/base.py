@@ -47,6 +47,7 @@ class Budget:
 
     seeds: int
     steps: int | None = None  # None: what each algorithm has as its budget
+    whole: tuple[str, ...] = ()  # methods whose steps are cheap: they have their algorithms' budgets all the same
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, over the method's own
@@ -125,13 +126,14 @@ class Study:
     def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
         """One run. Methods that want no demonstrations get them too: their evaluation starts where these do."""
         chosen, method = self.budgets[budget], self.method(cell.method)
+        steps = None if cell.method in chosen.whole else chosen.steps
         return RunSpec(
             algorithm=method.algorithm,
             env=self.settings[cell.setting].env,
             demos=demos,
             rules=name_of_rules(self.settings[cell.setting].rules),
             seed=seed,
-            steps=chosen.steps or method.algorithm.budget,
+            steps=steps or method.algorithm.budget,
             eval_every=chosen.eval_every,
             checkpoint_every=chosen.checkpoint_every,
             config={**method.config, **chosen.config.get(cell.method, {})},
