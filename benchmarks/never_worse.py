@@ -29,12 +29,11 @@ from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "never_worse.json"
 STEPS = (10_000, 20_000, 50_000)
-FROM_A_CLONE = {"from_cloning": True, "slack_from_demos": True, "normalise_obs": True, "average_over": 20_000}
 METHODS = {
     "BC": scopil.BC,
     "SCOPIL-ρ": scopil.SCOPILRho,
-    "SCOPIL from a clone": partial(scopil.SCOPIL, log_alpha_init=-2.3, **FROM_A_CLONE),
-    "SCOPIL as printed": scopil.SCOPIL,
+    "SCOPIL": scopil.SCOPIL,
+    "SCOPIL as printed": partial(scopil.SCOPIL, as_printed=True),
 }
 EPISODES = 100
 

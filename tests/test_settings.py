@@ -12,6 +12,7 @@ from scopil.config import settings
 
 PAIRS = {
     "SacSettings": sac.Config,
+    "SharedSettings": scopil.Shared,
     "ScopilSettings": scopil.Config,
     "ScopilRhoSettings": scopil_rho.Config,
     "SacLagrangianSettings": sac_lagrangian.Config,

@@ -23,7 +23,7 @@ class SacSettings(TypedDict, total=False):
     normalise_obs: bool
 
 
-class ScopilSettings(SacSettings, total=False):
+class SharedSettings(SacSettings, total=False):
     demo_batch_size: int
     multiplier_init: float
     multiplier_lr: float
@@ -35,7 +35,11 @@ class ScopilSettings(SacSettings, total=False):
     average_over: int
 
 
-class ScopilRhoSettings(ScopilSettings, total=False):
+class ScopilSettings(SharedSettings, total=False):
+    as_printed: bool
+
+
+class ScopilRhoSettings(SharedSettings, total=False):
     occupancy_init: float
     occupancy_lr: float
     occupancy_share: float

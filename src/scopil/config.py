@@ -18,7 +18,8 @@ from scopil.errors import ConfigError
 T = TypeVar("T")
 TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None)
 _TUPLES = (tuple[int, ...], tuple[int, ...] | None)
-_SAME = object()  # the default for continuous actions is the common one
+_SAME = object()  # no default but the common one
+PRINTED = "as_printed"  # the setting that turns the paper's defaults on, in configs that have it
 
 
 def setting(
@@ -28,13 +29,15 @@ def setting(
     low: float | int = -math.inf,
     high: float | int = math.inf,
     continuous: Any = _SAME,
+    printed: Any = _SAME,
 ) -> Any:
     """A field of a config: its default, what it means, and the range of its values (of each value of a tuple).
 
-    `continuous` is the default for environments with continuous actions where that differs.
+    `continuous` is the default for environments with continuous actions where that differs, and `printed` the one
+    under `as_printed`.
     """
-    limits = {"low": float(low), "high": float(high)}
-    return field(default=default, metadata={"about": about, "continuous": continuous} | limits)
+    others = {"continuous": continuous, "printed": printed}
+    return field(default=default, metadata={"about": about, "low": float(low), "high": float(high)} | others)
 
 
 # `setting` is not named as a field specifier: type checkers would then look for defaults among its keywords alone.
@@ -79,13 +82,13 @@ class Setting(NamedTuple):
         return f"≤ {self.high:g}" if math.isinf(self.low) else f"[{self.low:g}, {self.high:g}]"
 
 
-def settings(cls: type, continuous: bool = False) -> list[Setting]:
-    """Every field of a config, with the defaults for numbered or for continuous actions."""
+def settings(cls: type, continuous: bool = False, printed: bool = False) -> list[Setting]:
+    """Every field of a config, with the defaults for numbered or for continuous actions, ours or the paper's."""
     return [
         Setting(
             f.name,
             f.type,
-            _default(f, continuous),
+            _default(f, continuous, printed),
             f.metadata["about"],
             f.metadata["low"],
             f.metadata["high"],
@@ -94,14 +97,17 @@ def settings(cls: type, continuous: bool = False) -> list[Setting]:
     ]
 
 
-def _default(f: Field, continuous: bool) -> Any:
-    other = f.metadata["continuous"]
-    return f.default if other is _SAME or not continuous else other
+def _default(f: Field, continuous: bool, printed: bool) -> Any:
+    """The paper has no continuous actions: what is right for these comes first."""
+    for asked, other in ((continuous, f.metadata["continuous"]), (printed, f.metadata["printed"])):
+        if asked and other is not _SAME:
+            return other
+    return f.default
 
 
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
     """A checked config: the given values over the defaults for the kind of actions."""
-    known = {s.name: s.default for s in settings(cls, continuous)}
+    known = {s.name: s.default for s in settings(cls, continuous, printed=values.get(PRINTED) is True)}
     for name in values:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -179,10 +185,13 @@ def _wanted(low: float, high: float) -> str:
 def markdown_table(cls: type) -> str:
     """The settings as a table for the docs."""
     rows = ["| setting | default | range | meaning |", "|---|---|---|---|"]
-    for one, other in zip(settings(cls), settings(cls, continuous=True)):
+    kinds = settings(cls), settings(cls, continuous=True), settings(cls, printed=True)
+    for one, continuous, printed in zip(*kinds):
         default = f"`{one.default}`"
-        if other.default != one.default:
-            default += f", continuous actions `{other.default}`"
+        if continuous.default != one.default:
+            default += f", continuous actions `{continuous.default}`"
+        if printed.default != one.default:
+            default += f", as printed `{printed.default}`"
         about = one.about.replace("|", "\\|")  # a bar would end the cell
         rows.append(f"| `{one.name}` | {default} | {one.range} | {about} |")
     return "\n".join(rows) + "\n"

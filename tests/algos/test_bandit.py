@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+from printed import printed
 from probes import demo_steps
 from scopil.algos import find
 from scopil.algos.base import Data, Spaces
@@ -111,7 +112,7 @@ def solve() -> Callable[..., Solution]:
     def run(name: str, **changes: Any) -> Solution:
         programs.setdefault(name, program(name))
         values = {k: v for k, v in sharp(**changes).items() if hasattr(find(name).config, k)}
-        cfg = find(name).config(**values)
+        cfg = printed(find(name), **values)
         p, lam, q = programs[name](begin(find(name).init, cfg), cfg)
         np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics know the bandit
         return Solution(float(p), float(lam))

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from compiling import OPTIMISED
 from scopil.algos import cloning
 from scopil.core import imitation
 from scopil.core.distributions import Categorical
+from scopil.core.gaussian import SquashedGaussian
 from scopil.core.gradient import trainable
 from scopil.core.heads import BoxHead, DiscreteHead, Head
 from scopil.core.nets import MLP
@@ -76,7 +78,9 @@ def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target
         obs = jnp.asarray(rng.normal(size=(300, STATES)), jnp.float32)
         shown = cloning.Lesson(obs, jnp.zeros((300, 2)), head, 0.05, 128)
     before = actor(head)
-    after = jax.jit(lambda k: cloning.soften(before, shown, target, k))(jax.random.key(0)).params
+    soft = jax.jit(lambda k: cloning.soften(before, shown, target, k))(jax.random.key(0))
+    after = soft.actor.params
+    assert float(soft.entropy) == pytest.approx(target)
     op = operator(head)
     noise = op.noise(jax.random.key(9), len(shown.obs), 0, head).now
     entropy = op.distribution(after, op.states(shown.obs), noise).entropy().mean()
@@ -85,6 +89,22 @@ def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target
     )  # a sampled estimate
     modes = [head(net(shown.obs)).mode() for net in (before.params, after)]
     np.testing.assert_allclose(modes[0], modes[1], atol=1e-6)
+
+
+def test_a_clone_at_the_bounds_stays_as_it_is_and_less_entropy_is_asked_of_it():
+    """Its entropy has a greatest value, below what is asked for: bisection would end at the widest policy of all."""
+    obs = jnp.asarray(np.random.default_rng(0).normal(size=(300, STATES)), jnp.float32)
+    shown = cloning.Lesson(obs, jnp.ones((300, 2)), BOX, 0.05, 128)
+    before = actor(BOX)
+    at_bounds = eqx.tree_at(lambda net: net.biases[-1], before.params, jnp.array([6.0, 6.0, -1.0, -1.0]))
+    soft = jax.jit(lambda k: cloning.soften(trainable(at_bounds), shown, -2.0, k))(jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, soft.actor.params, at_bounds)
+    pi = SquashedGaussian(at_bounds(obs))
+    u = np.asarray(pi.mean) + np.exp(np.asarray(pi.log_std)) * np.random.default_rng(1).normal(size=(300, 2))
+    normal = 0.5 * np.log(2 * np.pi * np.e) + np.asarray(pi.log_std)
+    entropy = (normal + np.log1p(-(np.tanh(u) ** 2))).sum(1).mean()  # of the action: E log |da/du| added
+    assert entropy < -10
+    assert float(soft.entropy) == pytest.approx(entropy, abs=0.3)
 
 
 def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint_s():

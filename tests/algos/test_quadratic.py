@@ -15,6 +15,7 @@ import pytest
 from scipy.optimize import brentq, minimize
 
 from compiling import OPTIMISED
+from printed import printed
 from probes import demo_steps
 from scopil.algos import find
 from scopil.algos.base import Data, Spaces
@@ -79,7 +80,7 @@ def solve():
         }
         known = find(name).config.__dataclass_fields__
         values = {"hidden": (32,), "action_resolution": EPS, "normalise_obs": False} | rates | changes
-        cfg = find(name).config(**{k: v for k, v in values.items() if k in known})
+        cfg = printed(find(name), **{k: v for k, v in values.items() if k in known})
         programs.setdefault(name, program(name))
         mode, m = programs[name](cfg, jnp.float32(played(shown)))
         nothing = jnp.float32(0.0)

@@ -203,6 +203,37 @@ def given(demos: Any) -> Data:
     return Data(demos=demos, demo_starts=DemoStarts(demos.obs[::20], demos.group[::20]))
 
 
+def way(episodes: int = 10, length: int = 40) -> Any:
+    """Component 0 leads one way, each episode somewhat faster than the one before; component 1 comes and goes."""
+    rows, rng = np.arange(length + 1), np.random.default_rng(0)
+    paths = [
+        np.stack([-(10 + e) * rows / length, rng.normal(size=length + 1)], axis=1) for e in range(episodes)
+    ]
+    obs, after = (np.concatenate([p[part] for p in paths]) for part in (slice(0, -1), slice(1, None)))
+    number = jnp.repeat(jnp.arange(episodes), length)
+    made = demo_steps(jnp.asarray(obs, jnp.float32), jnp.zeros(len(obs), jnp.int32))
+    return made._replace(next_obs=jnp.asarray(after, jnp.float32), episode=number, group=number)
+
+
+def test_nothing_is_said_of_what_lies_beyond_where_the_clock_cut_demonstrations_off():
+    cfg, demos = config(), way()
+    made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0)).contrast
+    assert made.way.tolist() == [-1.0, 0.0]
+    ends = -np.quantile([10 + e for e in range(10)], 0.1)  # nine of ten went on beyond it
+    x = jnp.array([[ends + 0.1, 0.0], [ends - 0.1, 0.0], [30.0, 0.0]])  # before, beyond, and the other way
+    assert contrast.known(made, contrast.features(made, x)).tolist() == [True, False, True]
+    strange = made._replace(threshold=jnp.full(FOLDS, -100.0))
+    assert contrast.cost(strange, x).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_who_arrives_leaves_no_way_beyond():
+    cfg, demos = config(), way()
+    ended = demos._replace(terminated=demos.episode != jnp.append(demos.episode[1:], -1))
+    made = scopil_rho.prepare(begun(cfg), given(ended), cfg, jax.random.key(0)).contrast
+    assert made.way.tolist() == [0.0, 0.0]
+    assert bool(contrast.known(made, jnp.array([[-50.0, 50.0], [0.0, 0.0]])).all())
+
+
 def test_the_slow_component_is_compared_and_blurred_by_one_step():
     cfg, demos = config(), walk()
     made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0)).contrast

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from printed import printed
 from probes import demo_steps
 from reference import soft_numpy as ref
 from scopil.algos import find
@@ -39,7 +40,7 @@ CHANGES: dict[str, dict[str, bool]] = {
 
 def config(name: str, **changes: Any) -> Any:
     values = COMMON | (OURS if find(name).needs_demos else {}) | changes
-    return find(name).config(**values)
+    return printed(find(name), **values)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:

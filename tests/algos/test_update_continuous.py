@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from printed import printed
 from probes import demo_steps
 from reference import soft_numpy
 from reference import squashed_numpy as ref
@@ -47,7 +48,7 @@ CHANGES: dict[str, dict[str, bool]] = {
 
 
 def config(name: str, **changes: Any) -> Any:
-    return find(name).config(**COMMON | (OURS if name != "sac" else {}) | changes)
+    return printed(find(name), **COMMON | (OURS if name != "sac" else {}) | changes)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:

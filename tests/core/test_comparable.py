@@ -28,14 +28,15 @@ def test_with_one_start_every_episode_is_comparable():
     assert 1e30 < float(reach) < np.inf
 
 
-def play(own: Any, begun: list[float], ended: list[bool], value: float, seed: int = 0) -> Any:
+def play(own: Any, begun: list[float], ended: list[bool], value: float, known: Any = True) -> Any:
     """One step of every environment, from these places, to states that hold `value`."""
     rows, over = jnp.full((len(begun), 1), value), jnp.asarray(ended)
     step = Transition(
         rows, jnp.zeros(len(begun), int), jnp.zeros(len(begun)), rows, over, jnp.zeros_like(over)
     )
     starts = jnp.array([[0.0], [1.0]])
-    return comparable.offer(own, step, jnp.asarray(begun)[:, None], starts, jax.random.key(seed))
+    told = jnp.broadcast_to(jnp.asarray(known), over.shape)
+    return comparable.offer(own, step, jnp.asarray(begun)[:, None], told, starts, jax.random.key(0))
 
 
 def test_the_start_of_an_episode_decides_for_all_its_steps():
@@ -52,6 +53,14 @@ def test_the_start_of_an_episode_decides_for_all_its_steps():
     assert own.states[:4, 0].tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
+def test_states_that_demonstrations_cannot_tell_of_are_not_kept():
+    own = comparable.empty(1, 2)._replace(reach=jnp.float32(0.2))
+    own = play(own, [0.0, 1.0], [False, False], 1.0, known=[True, False])
+    own = play(own, [9.0, 9.0], [False, False], 2.0, known=[False, True])
+    assert own.playing.tolist() == [True, True]  # the episodes stay comparable
+    assert own.states[:3, 0].tolist() == [1.0, 2.0, 0.0]
+
+
 def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
     monkeypatch.setattr(comparable, "CAPACITY", 50)
     own = comparable.empty(1, 1)._replace(reach=jnp.float32(1.0))
@@ -61,7 +70,7 @@ def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
             rows = jnp.full((1, 1), number, jnp.float32)
             never, key = jnp.zeros(1, bool), jax.random.fold_in(jax.random.key(seed), number)
             made = Transition(rows, jnp.zeros(1, int), jnp.zeros(1), rows, never, never)
-            return comparable.offer(own, made, jnp.zeros((1, 1)), jnp.zeros((1, 1)), key)
+            return comparable.offer(own, made, jnp.zeros((1, 1)), ~never, jnp.zeros((1, 1)), key)
 
         return jax.lax.fori_loop(0, 1_000, body, own).states[:, 0]
 

@@ -22,6 +22,8 @@ def made(real: Any = jnp.float32) -> contrast.Contrast:
         mean=jnp.array([0.5, -1.0, 0.0]),
         scale=jnp.array([2.0, 0.0, 0.7]),  # the second component is left out
         blur=jnp.array([0.3, 0.0, 0.1]),
+        way=jnp.array([0.0, 0.0, -1.0]),  # the third leads downwards, and demonstrations were cut off at −0.5
+        cut=jnp.array([0.0, 0.0, 0.5]),
     )
     return jax.tree.map(lambda x: x.astype(real) if jnp.issubdtype(x.dtype, jnp.floating) else x, fresh)
 
@@ -33,10 +35,9 @@ def nets(of: contrast.Contrast) -> list[ref.Net]:
 
 
 def twin(of: contrast.Contrast) -> ref.Contrast:
-    mean, scale, blur, threshold = (
-        np.array(x, np.float64) for x in (of.mean, of.scale, of.blur, of.threshold)
-    )
-    return ref.Contrast(nets(of), threshold, mean, scale, blur)
+    names = "threshold", "mean", "scale", "blur", "way", "cut"
+    parts: dict[str, Any] = {name: np.array(getattr(of, name), np.float64) for name in names}
+    return ref.Contrast(nets(of), **parts)
 
 
 def follow(real: Any, tolerance: float) -> None:

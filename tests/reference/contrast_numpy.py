@@ -41,6 +41,8 @@ class Contrast:
     mean: np.ndarray
     scale: np.ndarray
     blur: np.ndarray
+    way: np.ndarray
+    cut: np.ndarray
     moments: list[tuple[Net, Net]] = field(default_factory=list)
     steps: int = 0
 
@@ -50,8 +52,14 @@ class Contrast:
     def logits(self, obs: np.ndarray) -> np.ndarray:
         return np.stack([forward(net, self.features(obs))[0] for net in self.nets])
 
+    def known(self, obs: np.ndarray) -> np.ndarray:
+        def tells(row: np.ndarray) -> bool:
+            return not any(w != 0 and x * w > c for x, w, c in zip(row, self.way, self.cut))
+
+        return np.array([tells(row) for row in self.features(obs)])
+
     def cost(self, obs: np.ndarray) -> np.ndarray:
-        return np.clip(self.logits(obs) - self.threshold[:, None], 0.0, 1.0).mean(0)
+        return self.known(obs) * np.clip(self.logits(obs) - self.threshold[:, None], 0.0, 1.0).mean(0)
 
     def step(
         self,
@@ -72,9 +80,10 @@ class Contrast:
             zero = [[np.zeros_like(p) for p in net] for net in self.nets]
             self.moments = list(zip(zero, zero))
         self.steps += 1
-        losses = []
+        losses, known = [], self.known(demo)
         for k, net in enumerate(self.nets):
-            shown = (fold != k) / max((fold != k).sum(), 1)
+            seen = (fold != k) & known
+            shown = seen / max(seen.sum(), 1)
             weight = np.concatenate([shown, np.full(n, 1 / n), np.full(2 * a, 0.1 / a)])
             loss, gradient = loss_and_gradient(net, x, weight, is_own)
             losses.append(loss)
@@ -89,7 +98,7 @@ class Contrast:
             ]
         f, costs = self.logits(demo), []
         for k in range(len(self.nets)):
-            held = fold == k
+            held = (fold == k) & known
             if held.any():
                 self.threshold[k] += 0.01 * ((f[k, held] > self.threshold[k]).mean() - (1 - quantile))
             costs.append(np.clip(f[k, held] - self.threshold[k], 0, 1).mean() if held.any() else 0.0)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from printed import printed
 from probes import SMALL, Endless, mostly_one
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
@@ -39,7 +40,7 @@ def loop():
 
 @pytest.fixture
 def trainer(loop):
-    return Trainer(loop, SCOPIL.config(demo_batch_size=4, **SMALL), seed=0)
+    return Trainer(loop, printed(SCOPIL, demo_batch_size=4, **SMALL), seed=0)
 
 
 def stops(trainer: Trainer, match: str, until: int = 2_000) -> None:

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from printed import printed
 from probes import SMALL, Probe, mostly_one
 from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.envs.functional import CompiledEnv
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop
 
-CONFIG = SCOPIL.config(demo_batch_size=4, **SMALL)
+CONFIG = printed(SCOPIL, demo_batch_size=4, **SMALL)
 BLOCKS = 30
 
 

@@ -70,25 +70,41 @@ def clone(actor: Trainable, shown: Lesson, key: PRNGKey) -> Clone:
     return Clone(trainable(actor.params), left_open)  # Adam anew: its pace was set by another loss
 
 
-def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Trainable:
+class Soft(NamedTuple):
+    """A clone that is as uncertain as the policy shall be."""
+
+    actor: Trainable
+    entropy: Float[Array, ""]  # H̄ that can be asked for
+
+
+def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Soft:
     """The same likeliest actions, with so many nats of entropy on the demonstrated states. Without this the temperature
-    would first have to break a clone that is certain of everything."""
+    would first have to break a clone that is certain of everything.
+
+    A continuous clone whose actions lie at their bounds has less entropy than SAC's usual −1 per component, however
+    wide it is: it stays as it is, and so does what is asked of it.
+    """
     k_pick, k_noise = jax.random.split(key)
     op = operator(shown.head)
     index = jax.random.permutation(k_pick, len(shown.obs))[:SCORED]
     s, noise = op.states(shown.obs[index]), op.noise(k_noise, len(index), 0, shown.head).now
 
-    def too_little(t: Array) -> Array:
-        return op.distribution(_wider(actor.params, t, shown.head), s, noise).entropy().mean() < entropy
+    def entropy_of(net: Net) -> Array:
+        return op.distribution(net, s, noise).entropy().mean()
 
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = 0.5 * (low + high)
-        more = too_little(middle)
+        more = entropy_of(_wider(actor.params, middle, shown.head)) < entropy
         return jnp.where(more, middle, low), jnp.where(more, high, middle)
 
     low, high = jax.lax.fori_loop(0, 25, halve, (jnp.float32(-6.0), jnp.float32(6.0)))
-    return trainable(_wider(actor.params, 0.5 * (low + high), shown.head))
+    soft = _wider(actor.params, 0.5 * (low + high), shown.head)
+    if shown.head.continuous:
+        now = entropy_of(actor.params)
+        soft = jax.tree.map(lambda a, b: jnp.where(now < entropy, a, b), actor.params, soft)
+        entropy = jnp.minimum(now, entropy)
+    return Soft(trainable(soft), jnp.asarray(entropy, jnp.float32))
 
 
 def _wider(actor: Net, t: Array, head: Head) -> Net:

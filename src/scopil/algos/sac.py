@@ -12,7 +12,7 @@ density of the action in [−1, 1]^A (core/soft.py has both operators).
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +34,6 @@ from scopil.types import PRNGKey
 @config
 class Config:
     """The paper's defaults; what the paper leaves open is marked ours."""
-
-    ENTROPY_SHARE: ClassVar[float] = (
-        0.4  # H̄ over the largest entropy of discrete actions, where it is left open
-    )
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
@@ -66,6 +62,11 @@ class Config:
         about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
         continuous=True,
     )
+
+    @property
+    def entropy_share(self) -> float:
+        """H̄ over the largest entropy of discrete actions, where it is left open."""
+        return 0.4
 
     def problem(self) -> str | None:
         for name in ("batch_size", "num_envs"):
@@ -217,7 +218,7 @@ def target_entropy(cfg: Any, head: Head) -> Any:
     """H̄ in nats, of the whole action."""
     if cfg.target_entropy is not None:
         return cfg.target_entropy
-    return -1.0 * head.num_actions if head.continuous else cfg.ENTROPY_SHARE * math.log(head.num_actions)
+    return -1.0 * head.num_actions if head.continuous else cfg.entropy_share * math.log(head.num_actions)
 
 
 ALGORITHM = Algorithm(

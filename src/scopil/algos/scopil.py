@@ -11,6 +11,7 @@ ablations plug in other parts: a constraint without entropy, a multiplier that s
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ def slack_from_demos_setting(default: bool = False) -> Any:
     return setting(
         default=default,
         about="Whether δ is what a clone leaves open of the demonstrations, in place of `slack` (not in the paper).",
+        printed=False,
     )
 
 
@@ -65,9 +67,22 @@ def two_slacks(cfg: Any) -> str | None:
 
 
 @config
-class Config(sac.Config):
+class Shared(sac.Config):
+    """SCOPIL's settings and SCOPIL-ρ's, with defaults for a policy that is shipped."""
+
+    target_entropy: float | None = setting(
+        default=None,
+        about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions (as printed 0.4 log|A|), −1 "
+        "for each component of a continuous one (a density on [−1, 1]).",
+    )
     # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
-    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).", continuous=-2.3)
+    log_alpha_init: float = setting(default=-2.3, about="log α₀ (ours).", continuous=-2.3, printed=0.0)
+    normalise_obs: bool = setting(
+        default=True,
+        about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+        continuous=True,
+        printed=False,
+    )
     demo_batch_size: int = setting(default=256, about="Demonstrated steps per gradient step.", low=1)
     multiplier_init: float = setting(default=1.05, about="λ₀.", low=0)
     multiplier_lr: float = setting(default=3e-4, about="η of the multiplier, plain ascent.", low=0)
@@ -76,20 +91,38 @@ class Config(sac.Config):
         default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1
     )
     action_resolution: float = resolution_setting()
-    slack_from_demos: bool = slack_from_demos_setting()
+    slack_from_demos: bool = slack_from_demos_setting(True)
     from_cloning: bool = setting(
-        default=False,
+        default=True,
         about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
+        printed=False,
     )
-
     average_over: int = setting(
-        default=0,
+        default=20_000,
         about="The policy is the mean of the actors of so many gradient steps; 0: the newest actor (the paper's).",
         low=0,
+        printed=0,
     )
+
+    @property
+    def entropy_share(self) -> float:
+        return 0.07
 
     def problem(self) -> str | None:
         return two_slacks(self) or super().problem()
+
+
+@config
+class Config(Shared):
+    as_printed: bool = setting(
+        default=False,
+        about="Whether settings that are not given are the paper's: no clone to begin with, δ = 0, more entropy, the "
+        "newest actor as the policy.",
+    )
+
+    @property
+    def entropy_share(self) -> float:
+        return 0.4 if self.as_printed else 0.07
 
 
 class State(NamedTuple):
@@ -100,6 +133,7 @@ class State(NamedTuple):
     obs_stats: RunningStats | None
     head: Head
     multiplier: Float[Array, ""]  # λ
+    target_entropy: Float[Array, ""]  # H̄
     demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
     average: Net | None  # θ̄, the mean of the last actors; None where the newest one is the policy
 
@@ -115,13 +149,15 @@ WHOLE = Parts()
 CRITICS_FIRST = 5_000  # gradient steps that a clone is kept for
 
 
-def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
+def init(key: PRNGKey, spaces: Spaces, cfg: Shared) -> State:
     learner = sac.init(key, spaces, cfg)
     multiplier = jnp.asarray(cfg.multiplier_init, jnp.float32)
-    return State(*learner, multiplier, jnp.float32(0.0), learner.actor.params if cfg.average_over else None)
+    entropy = jnp.asarray(sac.target_entropy(cfg, learner.head), jnp.float32)
+    average = learner.actor.params if cfg.average_over else None
+    return State(*learner, multiplier, entropy, jnp.float32(0.0), average)
 
 
-def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
+def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
     demos = data.demos
     assert demos is not None
@@ -133,13 +169,13 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     clone = cloning.clone(state.actor, shown, k_clone)
     state = state._replace(demo_nll=clone.left_open)
     if cfg.from_cloning:
-        begin = cloning.soften(clone.actor, shown, sac.target_entropy(cfg, state.head), k_soft)
-        state = state._replace(actor=begin, obs_stats=obs_stats)
+        soft = cloning.soften(clone.actor, shown, state.target_entropy, k_soft)
+        state = state._replace(actor=soft.actor, obs_stats=obs_stats, target_entropy=soft.entropy)
     return state
 
 
 def update(
-    state: State, data: Data, cfg: Config, key: PRNGKey, parts: Parts = WHOLE
+    state: State, data: Data, cfg: Shared, key: PRNGKey, parts: Parts = WHOLE
 ) -> tuple[State, Metrics]:
     seen = sac.see(state, data, key)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
@@ -167,7 +203,8 @@ def update(
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 
     # α: minimise α (E_B H(π) − H̄)
-    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
+    asked = replace(cfg, target_entropy=state.target_entropy) if cfg.from_cloning else cfg
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, asked)
 
     # λ ← [λ + η G(θ)]₊
     pi_demo = imitator(actor.params)
@@ -195,7 +232,15 @@ def update(
         steps = optax.tree_utils.tree_get(critics.opt, "count")
         share = 1.0 / jnp.minimum(steps, cfg.average_over)
         average = jax.tree.map(lambda mean, new: mean + share * (new - mean), average, actor.params)
-    new = State(actor, critics, targets, log_alpha, seen.obs_stats, state.head, lam, state.demo_nll, average)
+    new = state._replace(
+        actor=actor,
+        critics=critics,
+        targets=targets,
+        log_alpha=log_alpha,
+        obs_stats=seen.obs_stats,
+        multiplier=lam,
+        average=average,
+    )
     return new, metrics
 
 

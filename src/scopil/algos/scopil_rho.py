@@ -10,7 +10,7 @@ the policy (core/contrast.py); actor, temperature and λ are SCOPIL's. No cost o
 """
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,32 +31,11 @@ from scopil.types import PRNGKey
 
 
 @config
-class Config(scopil.Config):
-    """SCOPIL's settings, some with other defaults for a policy that is shipped, and those of the second constraint."""
-
-    ENTROPY_SHARE: ClassVar[float] = 0.07
+class Config(scopil.Shared):
+    """SCOPIL's settings, and those of the second constraint."""
 
     learning_rate: float = setting(
         default=1e-3, about="η of policy and critics (Adam).", low=0, continuous=3e-4
-    )
-    target_entropy: float | None = setting(
-        default=None,
-        about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions, −1 for each component of a "
-        "continuous one (a density on [−1, 1]).",
-    )
-    log_alpha_init: float = setting(default=-2.3, about="log α₀.")
-    normalise_obs: bool = setting(
-        default=True,
-        about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
-    )
-    slack_from_demos: bool = scopil.slack_from_demos_setting(True)
-    from_cloning: bool = setting(
-        default=True, about="Whether the actor begins as a clone and the replay with the demonstrated steps."
-    )
-    average_over: int = setting(
-        default=20_000,
-        about="The policy is the mean of the actors of so many gradient steps; 0: the newest actor.",
-        low=0,
     )
     multiplier_init: float = setting(default=1.05, about="λ₀, times what demonstrations earn.", low=0)
     multiplier_lr: float = setting(
@@ -122,6 +101,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 SLOW = 1.5  # components that change at most so many times as fast as the slowest one are compared
+ONE_WAY = 0.9  # from first to last state, of all that a component covers in an episode
 EARNED = 13.0  # of an episode, discounted, where λ₀ and its rate are right as they are: Marble Maze
 LEARN_EVERY = 4  # gradient steps; the classifiers are small and learn from the same states for long
 
@@ -146,6 +126,10 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     settled = state.contrast._replace(
         mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
     )
+    way, cut = cut_off(
+        demos, contrast.features(settled, demos.obs).T, contrast.features(settled, demos.next_obs).T
+    )
+    settled = settled._replace(way=way, cut=cut)
     reach = comparable.reach_of(contrast.features(settled, starts.obs).T, starts.group)
     own = comparable.begin_with(state.own, demos.next_obs, reach)
     inner = scopil.prepare(state.scopil, data, cfg, key)
@@ -163,6 +147,26 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32),
         unit,
     )
+
+
+def cut_off(
+    demos: DemoTransitions, before: Float[Array, "M D"], after: Float[Array, "M D"]
+) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
+    """Components that lead one way, and how far along it nine of ten demonstrations still went on.
+
+    Where the clock cuts demonstrations off, nobody knows where they would have gone next, and who is faster than the
+    demonstrator comes to such places. A demonstration that ends by itself has arrived: there is no way beyond.
+    """
+    steps = len(before)
+    rows, last = jnp.arange(steps), jax.ops.segment_max(jnp.arange(steps), demos.episode, steps)
+    ends = rows == last[demos.episode]
+    first = jax.ops.segment_min(rows, demos.episode, steps)
+    span = jax.ops.segment_max(after, demos.episode, steps) - jax.ops.segment_min(after, demos.episode, steps)
+    came = (after - before[first[demos.episode]]) / jnp.maximum(span[demos.episode], 1e-6)
+    drift = jnp.sum(jnp.where(ends[:, None], came, 0.0), axis=0) / ends.sum()
+    way = jnp.where((jnp.abs(drift) > ONE_WAY) & ~demos.terminated.any(), jnp.sign(drift), 0.0)
+    reached = jnp.where(ends[:, None], way[None] * after, jnp.nan)
+    return way, jnp.nanquantile(reached, 1.0 - comparable.WITHIN, axis=0)
 
 
 def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
@@ -186,7 +190,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # what the learner did in episodes that begin as demonstrated ones do
     begun, first = (contrast.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
-    own = comparable.offer(state.own, newest, begun, first, k_own)
+    known = contrast.known(state.contrast, contrast.features(state.contrast, newest.next_obs))
+    own = comparable.offer(state.own, newest, begun, known, first, k_own)
 
     # f_k, τ_k
     def learn(old: Contrast) -> Contrast:
@@ -210,7 +215,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in comparable episodes
     own_cost = contrast.cost(learned, newest.next_obs)
-    gap = jnp.where(own.playing, own_cost - cfg.occupancy_share * learned.demo_cost, 0.0).mean()
+    gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * learned.demo_cost, 0.0).mean()
     mu = duals.ascend(mu, gap, cfg.occupancy_lr)
     metrics |= {
         "occupancy/mu": mu,
@@ -254,6 +259,7 @@ ALGORITHM = Algorithm(
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,
+    skip_hesitation=True,
     learned_cost=learned_cost,
     monitor=monitor,
 )

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, field, make_dataclass
 from itertools import dropwhile, islice, pairwise, takewhile
@@ -22,7 +22,7 @@ from rich.markup import escape
 from scopil.algos import Algorithm, find, registered
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
-from scopil.config import settings
+from scopil.config import PRINTED, settings
 from scopil.envs.functional import make_env
 from scopil.envs.numbered import numbered
 from scopil.errors import ConfigError
@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         algorithm = find(argv[0])  # refuses an unknown name, with the nearest one as a hint
         known = [s.name for s in settings(algorithm.config)]
-    continuous = _continuous(argv)
+    kind = {"continuous": _continuous(argv), "printed": f"--{PRINTED.replace('_', '-')}" in argv}
     return call(
-        {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},
+        {name: _verb(algorithm, kind) for name, algorithm in registered().items()},
         "scopil train",
         argv,
         description="Train a policy into a run folder. An interrupted run goes on with: scopil resume RUN",
@@ -72,19 +72,19 @@ def _continuous(argv: list[str]) -> bool:
     return isinstance(numbered(env.action_space), gym.spaces.Box)
 
 
-def _options(algorithm: Algorithm, continuous: bool) -> type:
+def _options(algorithm: Algorithm, kind: Mapping[str, bool]) -> type:
     """The algorithm's settings as command-line options, with their meaning and range as help."""
     made: list[tuple[str, Any, Any]] = []
-    for s in settings(algorithm.config, continuous):
+    for s in settings(algorithm.config, **kind):
         help = f"{s.about} {s.range}".strip().replace("%", "%%")
         made.append((s.name, Annotated[s.type, tyro.conf.arg(help=help)], field(default=s.default)))
     return make_dataclass("Settings", made)
 
 
-def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
+def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
     def train(
         out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
-        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, continuous))],
+        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, kind))],
         env: Annotated[
             str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",

@@ -59,17 +59,24 @@ def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Arra
 
 
 def offer(
-    own: Comparable, newest: Transition, begun: Float[Array, "N F"], starts: Float[Array, "S F"], key: PRNGKey
+    own: Comparable,
+    newest: Transition,
+    begun: Float[Array, "N F"],
+    known: Bool[Array, " N"],
+    starts: Float[Array, "S F"],
+    key: PRNGKey,
 ) -> Comparable:
-    """Takes in one step of every environment; `begun` are the features of the states that it was made in."""
+    """Takes in one step of every environment; `begun` are the features of the states that it was made in, `known` says
+    whether demonstrations could tell of the states that it led to."""
     near = _distances(begun, starts).min(1) <= own.reach
     playing = jnp.where(own.over, near, own.playing)
-    number = own.offered + jnp.cumsum(playing) - playing  # of each comparable state, from 0
-    (drawn,) = uniform_indices(key, (len(playing), own.offered + 1))
+    taken = playing & known
+    number = own.offered + jnp.cumsum(taken) - taken  # of each comparable state, from 0
+    (drawn,) = uniform_indices(key, (len(taken), own.offered + 1))
     place = jnp.where(number < CAPACITY, number, drawn)  # a place that does not exist: not kept
-    states = own.states.at[jnp.where(playing, place, CAPACITY)].set(newest.next_obs, mode="drop")
+    states = own.states.at[jnp.where(taken, place, CAPACITY)].set(newest.next_obs, mode="drop")
     over = newest.terminated | newest.truncated
-    return Comparable(states, own.offered + playing.sum(), own.reach, playing, over)
+    return Comparable(states, own.offered + taken.sum(), own.reach, playing, over)
 
 
 def _distances(a: Float[Array, "N F"], b: Float[Array, "S F"]) -> Float[Array, "N S"]:

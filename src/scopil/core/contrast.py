@@ -8,7 +8,8 @@ Each of K classifiers f_k is trained without one quarter of the demonstrations, 
 
 so that a demonstrated state that was not shown costs something in at most a share 1 − q of cases, by construction. B
 are states that can be compared with the demonstrations (core/comparable.py), A states from anywhere: where neither the
-demonstrations nor B has been, nothing is said, and f is 0.
+demonstrations nor B has been, nothing is said, and f is 0. Nor is anything said of states further along a way than
+where demonstrations were cut off by the clock: c is 0 there.
 docs/algorithms/scopil_rho.md derives it.
 """
 
@@ -45,6 +46,10 @@ class Contrast(NamedTuple):
     mean: Float[Array, " D"]  # of demonstrated states
     scale: Float[Array, " D"]  # one over their deviation; 0 for components that are left out
     blur: Float[Array, " D"]  # deviation of the noise, in the demonstrations' deviations
+    way: Float[
+        Array, " D"
+    ]  # ±1 for components that lead one way until the clock cuts demonstrations off; else 0
+    cut: Float[Array, " D"]  # how far along that way, in deviations
     demo_cost: Float[Array, ""]  # E_D[c], each demonstrated state by the classifier that has not seen it
     loss: Float[Array, ""]  # of the last step
 
@@ -64,7 +69,15 @@ def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast
     )
     blank, nothing = jnp.zeros(obs_dim, jnp.float32), jnp.float32(0.0)
     return Contrast(
-        trainable(nets), jnp.zeros(folds, jnp.float32), blank, blank, blank, demo_cost=nothing, loss=nothing
+        trainable(nets),
+        jnp.zeros(folds, jnp.float32),
+        mean=blank,
+        scale=blank,
+        blur=blank,
+        way=blank,
+        cut=blank,
+        demo_cost=nothing,
+        loss=nothing,
     )
 
 
@@ -93,9 +106,16 @@ def excess(f: Float[Array, "K B"], threshold: Float[Array, " K"]) -> Float[Array
     return jnp.clip(f - threshold[:, None], 0.0, 1.0)
 
 
+def known(contrast: Contrast, x: Float[Array, "D B"]) -> Bool[Array, " B"]:
+    """Whether demonstrations could tell: not further along a way than where they were cut off."""
+    return ~(contrast.way[:, None] * x > contrast.cut[:, None]).any(0)
+
+
 def cost(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
     """c(s)"""
-    return excess(logits(contrast.nets.params, features(contrast, obs)), contrast.threshold).mean(0)
+    x = features(contrast, obs)
+    c = excess(logits(contrast.nets.params, x), contrast.threshold).mean(0)
+    return jnp.where(known(contrast, x), c, 0.0)
 
 
 class Monitor(NamedTuple):
@@ -141,19 +161,20 @@ def contrast_step(
     held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
     sharp = features(contrast, jnp.concatenate([demo_obs, own_obs, any_obs]))
     blurred = sharp + contrast.blur[:, None] * jax.random.normal(key, sharp.shape)
+    told = known(contrast, sharp[:, :n])[None]
 
     def loss(nets: Classifiers):
         """E_E softplus(f) + E_B softplus(−f) + ε E_A [softplus(f) + softplus(−f)]"""
         f = logits(nets, blurred)
         demo, own, anywhere = f[:, :n], f[:, n : 2 * n], f[:, 2 * n :]
-        each = _mean(jax.nn.softplus(demo), ~held_out) + jax.nn.softplus(-own).mean(1)
+        each = _mean(jax.nn.softplus(demo), ~held_out & told) + jax.nn.softplus(-own).mean(1)
         each = each + BACKGROUND * (jax.nn.softplus(anywhere) + jax.nn.softplus(-anywhere)).mean(1)
         return each.sum(), each.mean()
 
     nets, _, value = gradient_step(contrast.nets, loss, rate)
     f = logits(nets.params, sharp[:, :n])
-    threshold = pinball_step(contrast.threshold, f, held_out, quantile)
-    demo_cost = _mean(excess(f, threshold), held_out).mean()
+    threshold = pinball_step(contrast.threshold, f, held_out & told, quantile)
+    demo_cost = _mean(excess(f, threshold), held_out & told).mean()
     return contrast._replace(nets=nets, threshold=threshold, demo_cost=demo_cost, loss=value)
 
 

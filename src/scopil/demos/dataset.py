@@ -52,6 +52,22 @@ class DemoTransitions(NamedTuple):
     group: Any = None  # a number; steps of one group are held out together when something is cross-validated
 
 
+def late(steps: DemoTransitions) -> np.ndarray:
+    """Which steps were only hesitation: nothing changed, and in the same state another action followed. A policy sees
+    the state alone, and by imitating hesitation it would wait for ever.
+
+    Who waits for something, a green light, does the same until what he sees changes: that is no hesitation.
+    """
+    unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
+    goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
+    found, ended_by = np.zeros(len(goes_on), bool), None
+    for i in reversed(range(len(goes_on))):
+        if not goes_on[i]:
+            ended_by = steps.action[i]
+        found[i] = goes_on[i] and steps.action[i] != ended_by
+    return found
+
+
 class DemoStarts(NamedTuple):
     """Where demonstrated episodes begin, one row each."""
 

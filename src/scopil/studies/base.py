@@ -47,7 +47,9 @@ class Budget:
 
     seeds: int
     steps: int | None = None  # None: what each algorithm has as its budget
-    whole: tuple[str, ...] = ()  # methods whose steps are cheap: they have their algorithms' budgets all the same
+    whole: tuple[
+        str, ...
+    ] = ()  # methods whose steps are cheap: they have their algorithms' budgets all the same
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, over the method's own

@@ -26,7 +26,7 @@ DEMONSTRATIONS, EPISODES = 1000, 100
 # A lander that acts at random tips over: less entropy than the default, which is the paper's for its tray.
 CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
 # An episode earns hundreds here, on the tray some −14: the multiplier starts higher and moves faster by as much.
-SCOPIL_CONFIG = CONFIG | {"multiplier_init": 10.0, "multiplier_lr": 3e-3}
+SCOPIL_CONFIG = CONFIG | {"as_printed": True, "multiplier_init": 10.0, "multiplier_lr": 3e-3}
 
 
 def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
-from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions
+from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions, late
 from scopil.demos.fit_to_env import by_env_names
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
@@ -23,7 +23,7 @@ class DemoData(NamedTuple):
     starts: DemoStarts
 
 
-def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
+def demo_data(demos: Demonstrations | None, env: BatchEnv, skip_hesitation: bool = False) -> DemoData:
     """Demonstrations for a learner, refused before training starts when they do not fit the environment."""
     if demos is None:
         raise DatasetError(
@@ -40,7 +40,7 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
     starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
-    return DemoData(_transitions(demos, env), _padded(demos, env), starts)
+    return DemoData(_transitions(demos, env, skip_hesitation), _padded(demos, env), starts)
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
@@ -75,8 +75,11 @@ def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
     return actions.astype(np.float32)
 
 
-def _transitions(demos: Demonstrations, env: BatchEnv) -> DemoTransitions:
+def _transitions(demos: Demonstrations, env: BatchEnv, skip_hesitation: bool) -> DemoTransitions:
     steps = demos.transitions()
+    if skip_hesitation and isinstance(env.action_space, gym.spaces.Discrete):
+        keep = ~late(steps)
+        steps = DemoTransitions(*(None if rows is None else rows[keep] for rows in steps))
     return DemoTransitions(
         obs=jnp.asarray(steps.obs, jnp.float32),
         action=jnp.asarray(_actions(steps.action, env)),

@@ -393,7 +393,9 @@ class Loop:
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
-    return Loop(algorithm, env, demo_data(demos, env) if algorithm.needs_demos else None)
+    if not algorithm.needs_demos:
+        return Loop(algorithm, env)
+    return Loop(algorithm, env, demo_data(demos, env, algorithm.skip_hesitation))
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:

@@ -1,12 +1,12 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
-from scopil.algos import registered
+from scopil.algos import ablations, registered, scopil
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import SAFE, Table
-from scopil.studies.base import Budget, Published, Setting, Study
+from scopil.studies.base import Budget, Method, Published, Setting, Study
 from scopil.studies.marble_maze.answers import answers, mode_tables
 from scopil.studies.marble_maze.expected import verdicts
 from scopil.studies.marble_maze.modes import modes_of
@@ -58,6 +58,13 @@ SHORT = dict.fromkeys(
 }
 
 
+# The paper's methods with the paper's settings; the library's defaults begin as a clone.
+AS_PRINTED = {
+    algorithm.name: Method(algorithm=algorithm, config={"as_printed": True})
+    for algorithm in (scopil.ALGORITHM, *ablations.ALGORITHMS)
+}
+
+
 def _table(title: str, setting: str, shown: tuple[str, ...], trained: tuple[str, ...]) -> Table:
     return Table(title, setting, shown, tuple(m for m in trained if m in registered()))
 
@@ -92,6 +99,7 @@ STUDY = Study(
         "paper": Budget(seeds=10),
         "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
     },
+    methods=AS_PRINTED,
     extra=modes_of,
     references=references,
     glossary=GLOSSARY,
