@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +82,14 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
         (tmp_path / "b" / name).unlink()
     assert main(["report", str(tmp_path / "b")]) == 0
     assert (tmp_path / "b" / "report.html").read_bytes()[:2000] == page[:2000]
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+    shutil.rmtree(
+        tmp_path / "b" / "runs" / "multiple" / "scopil-0"
+    )  # its figures stay, and it is not trained again
+    assert reproduce(tmp_path / "b") == 0
+    assert not (tmp_path / "b" / "runs" / "multiple" / "scopil-0").exists()
     for name in STABLE:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

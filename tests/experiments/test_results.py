@@ -10,7 +10,7 @@ import scopil
 from made_results import cell_of, result
 from scopil.evaluate.stored import EVALUATION, read_episodes
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Timing, summarise
-from scopil.experiments import results
+from scopil.experiments import planning, results
 from scopil.experiments.execute import prepare
 from scopil.studies.marble_maze.study import STUDY
 from scopil.train.run import Run
@@ -138,3 +138,29 @@ def test_the_peaks_of_the_duals_are_those_of_the_second_half(tmp_path):
     for step, lam in ((1_000, 900.0), (5_000, 50.0), (6_000, 2.0), (8_000, 4.0), (10_000, 3.0)):
         run.metrics.append({"env_steps": step, "dual/lambda": lam})
     assert results.peaks(run) == {"dual/lambda": 4.0}
+
+
+def test_results_outlive_their_runs(tmp_path):
+    before = cell_of("scopil", [1.0, 2.0, 3.0]) | cell_of("sac", [9.0])
+    results.save(tmp_path, "paper", "paper", results.all_of(before), {})
+    assert results.earlier(tmp_path, "paper", "paper") == before
+    assert results.earlier(tmp_path, "paper", "short") == {}  # another budget's say nothing
+    assert results.earlier(tmp_path / "none", "paper", "paper") == {}
+    again = {Cell("simple", "scopil"): [result("scopil", 3, 4.0), result("scopil", 1, 5.0)]}
+    found = results.joined(again, before, [Cell("simple", "sac"), Cell("simple", "scopil")])
+    assert list(found) == [Cell("simple", "sac"), Cell("simple", "scopil")]
+    scopil_runs = found[Cell("simple", "scopil")]
+    assert [(r.seed, r.means[EVALUATIONS[0]]["violations"]) for r in scopil_runs] == [
+        (0, 1.0),
+        (1, 5.0),
+        (2, 3.0),
+        (3, 4.0),
+    ]
+
+
+def test_runs_whose_results_are_known_are_not_made_again(tmp_path):
+    known = {(CELL, 0), (CELL, 1)}
+    made = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known=known)
+    assert [run.spec.seed for run in made] == [2]
+    again = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known={*known, (CELL, 2)})
+    assert [run.spec.seed for run in again] == [2]  # its folder is there

@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,16 +49,25 @@ def plan(
 
 
 def create(
-    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
+    study: Study,
+    out: Path,
+    budget: str,
+    wanted: Sequence[Cell],
+    seeds: int,
+    steps: int | None = None,
+    known: Collection[tuple[Cell, int]] = (),
 ) -> list[Run]:
-    """The planned runs, opened or created; refuses a folder that holds another study or budget."""
+    """The planned runs, opened or created; refuses a folder that holds another study or budget. Runs whose results are
+    `known`, by cell and seed, and whose folders are gone are not made again."""
     note = Note(study.name, budget, steps, study.source)
     if is_study_folder(out) and (there := read_note(out)) != note:
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     write_demos(study, out, [cell.setting for cell in wanted])
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
-    return [prepare(folder, spec) for folder, spec in plan(study, out, budget, wanted, seeds, steps)]
+    gone = {folder for cell, seed in known if not (folder := run_folder(out, cell, seed)).exists()}
+    planned = plan(study, out, budget, wanted, seeds, steps)
+    return [prepare(folder, spec) for folder, spec in planned if folder not in gone]
 
 
 def write_demos(study: Study, out: Path, settings: Iterable[str]) -> None:

@@ -246,6 +246,24 @@ def load(out: Path) -> Loaded:
         return Loaded(str(body["study"]), str(body["budget"]), results, missing)
 
 
+def earlier(out: Path, study: str, budget: str) -> dict[Cell, list[Result]]:
+    """What the folder's results.json has of this study and budget: the runs themselves may be gone."""
+    if not (out / "results.json").exists():
+        return {}
+    found = load(out)
+    return found.results if (found.study, found.budget) == (study, budget) else {}
+
+
+def joined(played: Results, before: Results, order: Sequence[Cell]) -> dict[Cell, list[Result]]:
+    """Results of the runs that are there, and of those that were before."""
+    everything: dict[Cell, list[Result]] = {}
+    for cell in dict.fromkeys([*order, *played, *before]):
+        mine = {r.seed: r for r in (*before.get(cell, ()), *played.get(cell, ()))}
+        if mine:
+            everything[cell] = [mine[seed] for seed in sorted(mine)]
+    return everything
+
+
 def _refuse_malformed(result: Result) -> None:
     """Names are text, counts are whole, everything else is numbers by name."""
     if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:

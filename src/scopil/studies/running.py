@@ -17,7 +17,7 @@ from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures, label
 from scopil.evaluate.offers import Drawing, drawing
 from scopil.evaluate.rules import Rules, own_rules, with_rules
-from scopil.evaluate.summaries import Cell, Results, Timing
+from scopil.evaluate.summaries import Cell, Result, Results, Timing
 from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
 from scopil.experiments.tuning import read_trials
@@ -29,7 +29,7 @@ from scopil.report.study_page import StudyReport, hero_caption, hero_methods, me
 from scopil.report.study_tables import Layout, shown_tables
 from scopil.report.training_curves import new_figure
 from scopil.studies import find
-from scopil.studies.base import Study
+from scopil.studies.base import Study, run_folder
 from scopil.train.run import Run
 
 REFERENCES = "references.json"  # measures of reference episodes, by setting
@@ -67,7 +67,8 @@ def run_study(
             raise ConfigError(f"{what} = {value}; want at least 1.")
     wanted = study.cells(only)
     new_figure()  # refuses before hours of training when matplotlib is missing
-    todo = planning.create(study, out, budget, wanted, seeds, steps)
+    known = {(cell, r.seed) for cell, rs in results.earlier(out, study.name, budget).items() for r in rs}
+    todo = planning.create(study, out, budget, wanted, seeds, steps, known)
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
@@ -149,9 +150,11 @@ def write_report(
     runs = planning.found(study, out)
     finished = {c: done for c, rs in runs.items() if (done := [r for r in rs if r.finished])}
     missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
+    before = _without_folders(out, results.earlier(out, study.name, budget))
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
+        played = results.joined(played, before, list(runs))
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
         with _Scenes(study, finished) as scenes:
@@ -159,7 +162,7 @@ def write_report(
             pictures = _pictures(scenes, layout, out, played, finished)
     results.save(out, study.name, budget, results.all_of(played), missing)
     views.save(out, shown)
-    timings = results.timings(r for rs in finished.values() for r in rs)
+    timings = results.load_timings(out) | results.timings(r for rs in finished.values() for r in rs)
     results.save_timings(out, timings)
     report = _report(
         study,
@@ -171,7 +174,7 @@ def write_report(
         timings=timings,
         pictures=pictures,
         views=shown,
-        folders={cell: [os.path.relpath(run.folder, out) for run in mine] for cell, mine in finished.items()},
+        folders={cell: [_folder(out, cell, r.seed) for r in each] for cell, each in played.items()},
         failed=failed,
         versions=_versions([r for rs in finished.values() for r in rs]),
         tuning=_tuning(out),
@@ -180,6 +183,17 @@ def write_report(
     )
     study_page.write(out, report._replace(first_picture=_first_picture(scenes, report, out, finished)))
     return report
+
+
+def _without_folders(out: Path, before: Results) -> dict[Cell, list[Result]]:
+    """Earlier results of runs whose folders are gone; a folder that is there speaks for itself."""
+    return {cell: [r for r in each if not _folder(out, cell, r.seed)] for cell, each in before.items()}
+
+
+def _folder(out: Path, cell: Cell, seed: int) -> str:
+    """Of a run, as seen from the page; empty where it is gone."""
+    folder = run_folder(out, cell, seed)
+    return os.path.relpath(folder, out) if folder.exists() else ""
 
 
 def _report(
