@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from made_results import cell_of
-from scopil.studies.marble_maze.expected import Expectation, judge, load
+from scopil.studies.marble_maze import study as paper
+from scopil.studies.marble_maze import unseen
+from scopil.studies.marble_maze.expected import PAPER, UNSEEN, Expectation, judge, load
 from scopil.studies.marble_maze.paper_tables import PRINTED
-from scopil.studies.marble_maze.study import STUDY
 
 WANTED: dict[str, Any] = {"setting": "simple", "method": "scopil", "measure": "violations", "source": "test"}
 
@@ -62,10 +63,14 @@ def test_modes_are_looked_up():
     assert judge([wanted], results)[0].holds
 
 
-@pytest.mark.parametrize("budget", STUDY.budgets)
-def test_shipped_expectations_are_of_things_that_exist(budget):
-    for wanted in (e for each in load(budget) for e in each):
-        assert wanted.cell in STUDY.cells()
-        known = {*PRINTED[wanted.setting]["scopil"], "reached"}
+@pytest.mark.parametrize(
+    ("study", "file", "budget"),
+    [(paper.STUDY, PAPER, b) for b in paper.STUDY.budgets]
+    + [(unseen.STUDY, UNSEEN, b) for b in unseen.STUDY.budgets],
+)
+def test_shipped_expectations_are_of_things_that_exist(study, file, budget):
+    for wanted in (e for each in load(budget, file) for e in each):
+        assert wanted.cell in study.cells()
+        known = {*PRINTED[wanted.setting.removesuffix("-people")]["scopil"], "reached"}
         assert wanted.measure in known or wanted.evaluation == "modes"
         assert wanted.low is not None or wanted.high is not None

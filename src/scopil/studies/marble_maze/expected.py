@@ -1,6 +1,6 @@
-"""Expected ranges, kept in expected.json, and whether results lie in them.
+"""Expected ranges, kept in JSON files by budget, and whether results lie in them.
 
-`scopil reproduce --check` fails when a result lies outside its *range*. A *target* is what we aim for; the report
+`scopil study --check` fails when a result lies outside its *range*. A *target* is what we aim for; the report
 shows whether it is met.
 """
 
@@ -15,7 +15,7 @@ from scopil.evaluate.stats import mean_std
 from scopil.evaluate.summaries import Cell, Result, Results, Verdict, in_words
 
 ROUNDING = 1e-9  # the mean of three times 0.025 is not 0.025
-FILE = Path(__file__).with_name("expected.json")
+PAPER, UNSEEN = (Path(__file__).with_name(f"expected_{study}.json") for study in ("paper", "unseen"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,14 @@ class Expectation:
         return f"{self.setting}, {find(self.method).title}: {what} ({where}) {' and '.join(bounds)}"
 
 
-def load(budget: str) -> tuple[list[Expectation], list[Expectation]]:
+def load(budget: str, file: Path = PAPER) -> tuple[list[Expectation], list[Expectation]]:
     """Ranges and targets for a budget."""
-    kept = json.loads(FILE.read_text())[budget]
+    kept = json.loads(file.read_text())[budget]
     return [Expectation(**e) for e in kept["ranges"]], [Expectation(**e) for e in kept["targets"]]
 
 
-def verdicts(budget: str, results: Results) -> tuple[list[Verdict], list[Verdict]]:
-    ranges, targets = load(budget)
+def verdicts(budget: str, results: Results, file: Path = PAPER) -> tuple[list[Verdict], list[Verdict]]:
+    ranges, targets = load(budget, file)
     return judge(ranges, results), judge(targets, results)
 
 

@@ -5,12 +5,15 @@ Cloning stands beside every method. Evaluations play 1 000 unseen starts; the de
 All methods learn from people's demonstrations on Simple, where the paper has its tables; elsewhere those that matter.
 """
 
+from functools import partial
+
 from scopil.algos import registered
 from scopil.envs.registration import IDS
 from scopil.evaluate.summaries import Results, Table
 from scopil.report.study_page import Answer
 from scopil.studies.base import Budget, Published, Setting, Study
-from scopil.studies.marble_maze.answers import answers, most_lawful
+from scopil.studies.marble_maze import expected
+from scopil.studies.marble_maze.answers import answers, mode_tables, most_lawful
 from scopil.studies.marble_maze.modes import modes_of
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading
 from scopil.studies.marble_maze.study import AS_PRINTED, SHORT, references
@@ -80,5 +83,7 @@ STUDY = Study(
     published=Published(
         "paper", PRINTED | {f"{name}-people": table for name, table in PRINTED.items()}, heading
     ),
+    expectations=partial(expected.verdicts, file=expected.UNSEEN),
     answers=questions,
+    extra_tables=mode_tables,
 )
