@@ -8,7 +8,7 @@ import inspect
 import shutil
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import jax
@@ -77,7 +77,9 @@ def kind(request) -> str:
 
 
 def new_scopil(ids: dict[str, str], kind: str) -> scopil.SCOPIL:
-    return scopil.SCOPIL(ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, **TINY)
+    return scopil.SCOPIL(
+        ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, as_printed=True, **TINY
+    )
 
 
 @pytest.fixture(scope="module")
@@ -348,10 +350,29 @@ def test_settings_are_refused_in_words_of_the_api(ids):
         assert "--" not in str(refused.value)
 
 
+def test_one_switch_is_the_paper(ids):
+    """Given settings stay; continuous actions, of which the paper knows nothing, keep what is right for them."""
+    ours, paper, mixed = (
+        scopil.SCOPIL(ids["numbered"], **given).config
+        for given in cast(list[Any], [{}, {"as_printed": True}, {"as_printed": True, "average_over": 5}])
+    )
+    names = "from_cloning", "slack_from_demos", "normalise_obs", "average_over", "log_alpha_init"
+    assert [getattr(ours, n) for n in names] == [True, True, True, 20_000, -2.3]
+    assert [getattr(paper, n) for n in names] == [False, False, False, 0, 0.0]
+    assert (ours.entropy_share, paper.entropy_share) == (0.07, 0.4)
+    assert (mixed.average_over, mixed.from_cloning) == (5, False)
+    continuous = scopil.SEiC(ids["continuous"], as_printed=True).config
+    assert (continuous.from_cloning, continuous.normalise_obs, continuous.log_alpha_init) == (
+        False,
+        True,
+        -2.3,
+    )
+
+
 def test_defaults_and_ranges_follow_the_kind_of_actions(ids):
     numbered, continuous = (scopil.SCOPIL(ids[kind]).config for kind in KINDS)
     assert (numbered.hidden, continuous.hidden) == ((32, 32), (64, 64))
-    assert (numbered.normalise_obs, continuous.normalise_obs) == (False, True)
+    assert (numbered.alpha_lr, continuous.alpha_lr) == (2e-3, 3e-4)
     assert numbered.target_entropy is continuous.target_entropy is None
     with pytest.raises(ConfigError, match="action_resolution = 0"):
         scopil.SCOPIL(ids["continuous"], action_resolution=0.0)

@@ -146,6 +146,8 @@ def test_results_outlive_their_runs(tmp_path):
     assert results.earlier(tmp_path, "paper", "paper") == before
     assert results.earlier(tmp_path, "paper", "short") == {}  # another budget's say nothing
     assert results.earlier(tmp_path / "none", "paper", "paper") == {}
+    assert results.load(COMMITTED).results  # version 0.1's
+    assert results.earlier(COMMITTED, "paper", "paper") == {}
     again = {Cell("simple", "scopil"): [result("scopil", 3, 4.0), result("scopil", 1, 5.0)]}
     found = results.joined(again, before, [Cell("simple", "sac"), Cell("simple", "scopil")])
     assert list(found) == [Cell("simple", "sac"), Cell("simple", "scopil")]

@@ -35,7 +35,7 @@ class Poisoned(Endless):
 
 @pytest.fixture(scope="module")
 def loop():
-    return Loop(SCOPIL, CompiledEnv(Poisoned()), DemoData(mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
+    return Loop(SCOPIL, CompiledEnv(Poisoned()), DemoData(mostly_one(), mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ import pytest
 from printed import printed
 from probes import SMALL, Probe, mostly_one
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.demos.dataset import Demonstrations
 from scopil.envs.functional import CompiledEnv
 from scopil.train.demo_data import DemoData
-from scopil.train.loop import Loop
+from scopil.train.loop import Loop, make_loop
+from toys import ARMS, toy
 
 CONFIG = printed(SCOPIL, demo_batch_size=4, **SMALL)
 BLOCKS = 30
@@ -34,7 +36,8 @@ class Walk(Probe):
 
 @pytest.fixture(scope="module")
 def loop():
-    return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), DemoData(mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
+    shown = DemoData(mostly_one(), mostly_one(), None, None)  # pyright: ignore[reportArgumentType]
+    return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), shown)
 
 
 def bits(state: Any) -> list[bytes]:
@@ -141,3 +144,13 @@ def test_vmap_over_seeds_and_config_numbers_equals_single_runs(loop):
     for other in actors[1:]:  # each of the three numbers matters
         assert not np.allclose(other, actors[0], rtol=1e-4, atol=1e-5)
     assert float(many.learner.multiplier[2]) < float(many.learner.multiplier[0])  # more slack, less pressure
+
+
+def test_hesitation_is_left_out_where_the_config_asks():
+    seen = np.array([[1, 0], [1, 0], [1, 1], [1, 2]], np.float32)  # nothing, then an arm twice
+    demos = Demonstrations.from_arrays([seen], [np.array([0, 1, 1])], action_space=ARMS)
+    loop = make_loop(SCOPIL, toy(continuous=False), demos)
+    as_it_comes = replace(CONFIG, from_cloning=True)
+    assert loop._shown(CONFIG).action.tolist() == [0, 1, 1]
+    assert loop._shown(as_it_comes).action.tolist() == [1, 1]
+    assert loop._shown(as_it_comes).obs.tolist() == seen[1:3].tolist()

@@ -94,7 +94,8 @@ class Shared(sac.Config):
     slack_from_demos: bool = slack_from_demos_setting(True)
     from_cloning: bool = setting(
         default=True,
-        about="Whether the actor begins as a clone and the replay with the demonstrated steps (not in the paper).",
+        about="Whether the actor begins as a clone and the replay with the demonstrated steps, and hesitation is left "
+        "out of these (not in the paper).",
         printed=False,
     )
     average_over: int = setting(
@@ -270,6 +271,7 @@ def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
         wants=frozenset({"replay", "demo_batch"}),
         prepare=prepare,
         replay_demos=lambda cfg: cfg.from_cloning,
+        skip_hesitation=lambda cfg: cfg.from_cloning,
     )
 
 

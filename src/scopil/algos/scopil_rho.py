@@ -259,7 +259,7 @@ ALGORITHM = Algorithm(
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
     prepare=prepare,
     replay_demos=lambda cfg: cfg.from_cloning,
-    skip_hesitation=True,
+    skip_hesitation=lambda cfg: cfg.from_cloning,
     learned_cost=learned_cost,
     monitor=monitor,
 )

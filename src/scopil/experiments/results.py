@@ -247,9 +247,14 @@ def load(out: Path) -> Loaded:
 
 
 def earlier(out: Path, study: str, budget: str) -> dict[Cell, list[Result]]:
-    """What the folder's results.json has of this study and budget: the runs themselves may be gone."""
-    if not (out / "results.json").exists():
+    """What the folder's results.json has of this study and budget: the runs themselves may be gone. A file of before
+    format 2 was made by another program, whose runs do not stand for this one's."""
+    file = out / "results.json"
+    if not file.exists():
         return {}
+    with refused_as(ConfigError, file):
+        if parse_json(file.read_bytes()).get("format") != FORMAT:
+            return {}
     found = load(out)
     return found.results if (found.study, found.budget) == (study, budget) else {}
 

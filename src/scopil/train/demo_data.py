@@ -19,11 +19,12 @@ from scopil.errors import DatasetError
 
 class DemoData(NamedTuple):
     transitions: DemoTransitions
+    meant: DemoTransitions  # without hesitation
     episodes: PaddedEpisodes
     starts: DemoStarts
 
 
-def demo_data(demos: Demonstrations | None, env: BatchEnv, skip_hesitation: bool = False) -> DemoData:
+def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     """Demonstrations for a learner, refused before training starts when they do not fit the environment."""
     if demos is None:
         raise DatasetError(
@@ -40,7 +41,12 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv, skip_hesitation: bool
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
     starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
-    return DemoData(_transitions(demos, env, skip_hesitation), _padded(demos, env), starts)
+    steps = demos.transitions()
+    shown = _as_learned(steps, env)
+    meant = shown
+    if isinstance(env.action_space, gym.spaces.Discrete) and (wait := late(steps)).any():
+        meant = DemoTransitions(*(None if rows is None else rows[~wait] for rows in shown))
+    return DemoData(shown, meant, _padded(demos, env), starts)
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
@@ -75,11 +81,7 @@ def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
     return actions.astype(np.float32)
 
 
-def _transitions(demos: Demonstrations, env: BatchEnv, skip_hesitation: bool) -> DemoTransitions:
-    steps = demos.transitions()
-    if skip_hesitation and isinstance(env.action_space, gym.spaces.Discrete):
-        keep = ~late(steps)
-        steps = DemoTransitions(*(None if rows is None else rows[keep] for rows in steps))
+def _as_learned(steps: DemoTransitions, env: BatchEnv) -> DemoTransitions:
     return DemoTransitions(
         obs=jnp.asarray(steps.obs, jnp.float32),
         action=jnp.asarray(_actions(steps.action, env)),

@@ -18,6 +18,7 @@ from scopil.core import replay as ring
 from scopil.core.indices import uniform_indices
 from scopil.core.nets import Network
 from scopil.core.replay import Replay
+from scopil.demos.dataset import DemoTransitions
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError
 from scopil.policy import Policy
@@ -124,7 +125,7 @@ class Loop:
         if self.algorithm.prepare is not None:
             assert self.demos is not None
             k_prepare = jax.random.fold_in(k_learner, 1)
-            shown = Data(demos=self.demos.transitions, demo_starts=self.demos.starts)
+            shown = Data(demos=self._shown(cfg), demo_starts=self.demos.starts)
             learner = self.algorithm.prepare(learner, shown, cfg, k_prepare)
         return TrainState(
             learner=learner,
@@ -139,13 +140,19 @@ class Loop:
         """Empty, or with the demonstrated steps in it. The ring holds whole steps of all environments."""
         replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, self._stored_shape())
         asked = self.algorithm.replay_demos
-        demos = None if self.demos is None else self.demos.transitions
+        demos = None if self.demos is None else self._shown(cfg)
         if asked is None or not asked(cfg) or demos is None or demos.reward is None:
             return replay
         rows = min(len(demos.obs), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
         return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[:rows], steps)))
+
+    def _shown(self, cfg: Any) -> DemoTransitions:
+        """The demonstrated steps that are learned from."""
+        assert self.demos is not None
+        asked = self.algorithm.skip_hesitation
+        return self.demos.transitions if asked is None or not asked(cfg) else self.demos.meant
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
@@ -285,7 +292,7 @@ class Loop:
             wanted.append((cfg.batch_size, state.replay.size))
         if self._wants("demo_batch"):
             assert self.demos is not None
-            wanted.append((cfg.demo_batch_size, len(self.demos.transitions.obs)))
+            wanted.append((cfg.demo_batch_size, len(self._shown(cfg).obs)))
         index = list(uniform_indices(key, *wanted)) if wanted else []
         if state.replay is not None:
             batch = ring.take(state.replay, index.pop(0), self._stored_shape())
@@ -299,10 +306,10 @@ class Loop:
         if self.demos is not None:
             if self._wants("demo_batch"):
                 rows = index.pop(0)
-                batch = jax.tree.map(lambda leaf: leaf[rows], self.demos.transitions)
+                batch = jax.tree.map(lambda leaf: leaf[rows], self._shown(cfg))
                 data = data._replace(demo_batch=batch)
             data = data._replace(
-                demos=self.demos.transitions if self._wants("demos") else None,
+                demos=self._shown(cfg) if self._wants("demos") else None,
                 demo_starts=self.demos.starts if self._wants("demo_starts") else None,
                 demo_episodes=self.demos.episodes if self._wants("demo_episodes") else None,
             )
@@ -393,9 +400,7 @@ class Loop:
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
-    if not algorithm.needs_demos:
-        return Loop(algorithm, env)
-    return Loop(algorithm, env, demo_data(demos, env, algorithm.skip_hesitation))
+    return Loop(algorithm, env, demo_data(demos, env) if algorithm.needs_demos else None)
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:

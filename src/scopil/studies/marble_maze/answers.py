@@ -20,6 +20,13 @@ BOTH = 0.9  # share of paired starts passed on both sides, and of lawful episode
 SIGNIFICANT = 0.05
 
 
+TITLES = {"scopil-clone": "SCOPIL from a clone"}  # of methods that are no algorithms of their own
+
+
+def title(method: str) -> str:
+    return TITLES.get(method) or find(method).title
+
+
 def answers(results: Results, simple: str = "simple") -> list[Answer]:
     """`simple` is the setting that stands for the paper's Simple."""
     return [
@@ -38,19 +45,19 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
         if Cell(where.setting, ours) in results and where.method not in (ours, *yardsticks)
     ]
     if not pairs:
-        return f"Not answered: this needs finished runs of {find(ours).title} and of other methods.", []
+        return f"Not answered: this needs finished runs of {title(ours)} and of other methods.", []
     key = "greedy/unseen"
     tests = holm([permutation_test(_each(mine, key), _each(theirs, key)) for _, mine, theirs in pairs])
     lines, missed = [], []
     for p, (where, mine, theirs) in zip(tests, pairs):
         fewer = np.mean(_each(mine, key)) < np.mean(_each(theirs, key))
         if not fewer or p >= SIGNIFICANT:
-            missed.append(f"{find(where.method).title} on {where.setting}")
+            missed.append(f"{title(where.method)} on {where.setting}")
         lines.append(
             f"{where.setting}, {in_words(key)}: {_figure(mine, key=key)} against {_figure(theirs, key=key)} of "
-            f"{find(where.method).title} ({len(mine)} and {len(theirs)} seeds, p = {p:.2g}{_by_holm(len(tests))})."
+            f"{title(where.method)} ({len(mine)} and {len(theirs)} seeds, p = {p:.2g}{_by_holm(len(tests))})."
         )
-    name = find(ours).title
+    name = title(ours)
     if missed:
         return f"Not everywhere: {name} is not significantly ahead of {'; '.join(missed)}.", lines
     return (
@@ -62,7 +69,7 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
 def mode_tables(setting: str, results: Results) -> list[Block]:
     """Mode coverage of every method that has one, for the page's Two-modes section."""
     headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
-    grid = extra_grid(Layout({}, lambda method: find(method).title), results, setting, "modes", headings)
+    grid = extra_grid(Layout({}, title), results, setting, "modes", headings)
     if grid is None:
         return []
     return [Text("Sampled play from the starts where both ways round the circle were demonstrated."), grid]
@@ -102,13 +109,13 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
         ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
         fewer &= method not in judged or base * FEWER <= theirs
         lines.append(
-            f"{simple}, {in_words(KEY)}, {find(method).title}: {_figure(runs)}, {ratio} "
+            f"{simple}, {in_words(KEY)}, {title(method)}: {_figure(runs)}, {ratio} "
             f"(permutation test over seeds, p = {p:.2g}{_by_holm(len(rivals))})."
         )
     for key in EVALUATIONS[1:]:
-        others = ", ".join(f"{_figure(runs, key=key)} ({find(a).title})" for a, runs in rivals.items())
+        others = ", ".join(f"{_figure(runs, key=key)} ({title(a)})" for a, runs in rivals.items())
         lines.append(f"{simple}, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
-    names = " and ".join(find(a).title for a in judged)
+    names = " and ".join(title(a) for a in judged)
     claim = (
         f"on Simple, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from the "
         f"demonstrated starts"
@@ -150,7 +157,7 @@ def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
     corrected = iter(holm(tests))
     lines, verdict = [], ""
     for (with_it, without), a, b in found:
-        names = find(with_it).title, find(without).title
+        names = title(with_it), title(without)
         by_key = {key: next(corrected) for key in EVALUATIONS}
         lines += [
             f"{names[0]} (with) against {names[1]} (without), {in_words(key)}: {_figure(a, key=key)} against "

@@ -7,21 +7,34 @@ All methods learn from people's demonstrations on Simple, where the paper has it
 
 from functools import partial
 
-from scopil.algos import registered
+from scopil.algos import registered, scopil
 from scopil.envs.registration import IDS
 from scopil.evaluate.summaries import Results, Table
 from scopil.report.study_page import Answer
-from scopil.studies.base import Budget, Published, Setting, Study
+from scopil.studies.base import Budget, Method, Published, Setting, Study
 from scopil.studies.marble_maze import expected
-from scopil.studies.marble_maze.answers import answers, mode_tables, most_lawful
+from scopil.studies.marble_maze.answers import TITLES, answers, mode_tables, most_lawful
 from scopil.studies.marble_maze.modes import modes_of
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading
 from scopil.studies.marble_maze.study import AS_PRINTED, SHORT, references
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
+CLONE = "scopil-clone"  # SCOPIL as the library has it
 ON_POLICY = ("ppo-dgd", "icrl", "oracle-ppo-lagrangian")  # a step takes a tenth of SCOPIL's time
 YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the true cost
-EVERY = (*METHODS, "ppo-dgd", "icrl", "s-dgd", "s-eic", "s-dgd-eic", *YARDSTICKS)
+EVERY = (
+    "scopil-rho",
+    CLONE,
+    "scopil",
+    "sac",
+    "bc",
+    "ppo-dgd",
+    "icrl",
+    "s-dgd",
+    "s-eic",
+    "s-dgd-eic",
+    *YARDSTICKS,
+)
 _TITLES = {
     "simple": "Simple, planner",
     "simple-people": "Simple, people",
@@ -38,7 +51,7 @@ def _table(setting: str, title: str) -> Table:
     chosen = EVERY if setting == "simple-people" else METHODS
     if setting in ("multiple-people", "two-modes-people"):
         chosen = tuple(m for m in METHODS if m != "sac")
-    methods = tuple(m for m in chosen if m in registered())
+    methods = tuple(m for m in chosen if m == CLONE or m in registered())
     return Table(title, setting, methods, methods)
 
 
@@ -66,15 +79,22 @@ STUDY = Study(
         "medium": Budget(
             seeds=5, steps=300_000, whole=ON_POLICY, eval_every=50_000, checkpoint_every=100_000
         ),
-        "short": Budget(seeds=1, steps=5_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
+        "short": Budget(
+            seeds=1,
+            steps=5_000,
+            eval_every=5_000,
+            checkpoint_every=5_000,
+            config=SHORT | {CLONE: SHORT["scopil"]},
+        ),
     },
-    methods=AS_PRINTED,
+    methods=AS_PRINTED | {CLONE: Method(algorithm=scopil.ALGORITHM, title=TITLES[CLONE])},
     episodes=1_000,
     extra=modes_of,
     references=references,
     method_notes=(
         "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
-        "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, as printed.",
+        "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, as printed; from a "
+        "clone: the same with the library's defaults.",
         "SAC: the reward alone. BC: cloning the demonstrations, no reward.",
         "S-DGD: SCOPIL with a fixed multiplier. S-EiC: without entropy in the constraint. S-DGD-EiC: both.",
         "PPO+DGD: the same constraint on PPO. ICRL: learns a cost from the demonstrations, then avoids it.",
