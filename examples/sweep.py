@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 import scopil  # noqa: F401 (registers the environments)
 from scopil.algos.scopil import ALGORITHM, Config
+from scopil.config import build
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.train.loop import make_loop
@@ -27,7 +28,8 @@ def main(steps: int = 4_000) -> list[dict[str, float]]:
     """Train all six for `steps` steps each; the mean metrics of the last quarter."""
     env = compile_env("scopil/MarbleMaze-Simple-v0")
     loop = make_loop(ALGORITHM, env, load_demos("marble-maze/simple-v1"))
-    base = Config(batch_size=64, demo_batch_size=64, replay_size=10_000)
+    sizes = {"batch_size": 64, "demo_batch_size": 64, "replay_size": 10_000}
+    base = build(Config, {"as_printed": True} | sizes)
 
     def start(seed, slack):
         state = loop.init(jax.random.key(seed), replace(base, slack=slack))

@@ -9,6 +9,7 @@ import numpy as np
 from protocol import BATCH, HIDDEN, REPLAY, serve
 
 from scopil.algos.scopil import ALGORITHM, Config
+from scopil.config import build
 from scopil.demos.store import load_demos
 from scopil.envs.functional import compile_env
 from scopil.train.loop import make_loop
@@ -18,7 +19,8 @@ DEMOS = "marble-maze/simple-v1"
 
 def main() -> None:
     loop = make_loop(ALGORITHM, compile_env("scopil/MarbleMaze-Simple-v0"), load_demos(DEMOS))
-    cfg = Config(hidden=HIDDEN, batch_size=BATCH, demo_batch_size=BATCH, replay_size=REPLAY)
+    sizes = {"hidden": HIDDEN, "batch_size": BATCH, "demo_batch_size": BATCH, "replay_size": REPLAY}
+    cfg = build(Config, {"as_printed": True} | sizes)
     state = loop.start(jax.random.key(0), cfg)
 
     def run(blocks: int) -> None:

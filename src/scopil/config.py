@@ -107,13 +107,14 @@ def _default(f: Field, continuous: bool, printed: bool) -> Any:
 
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
     """A checked config: the given values over the defaults for the kind of actions."""
+    values = {name: _plain(value) for name, value in values.items()}
     known = {s.name: s.default for s in settings(cls, continuous, printed=values.get(PRINTED) is True)}
     for name in values:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{hint}")
-    made = cls(**(known | {name: _plain(value) for name, value in values.items()}))
+    made = cls(**(known | values))
     check(made)
     return made
 
@@ -190,7 +191,7 @@ def markdown_table(cls: type) -> str:
         default = f"`{one.default}`"
         if continuous.default != one.default:
             default += f", continuous actions `{continuous.default}`"
-        if printed.default != one.default:
+        if printed.default != one.default and PRINTED in (s.name for s in kinds[0]):
             default += f", as printed `{printed.default}`"
         about = one.about.replace("|", "\\|")  # a bar would end the cell
         rows.append(f"| `{one.name}` | {default} | {one.range} | {about} |")

@@ -68,7 +68,7 @@ def data(seed: int = 0) -> Any:
 def begun(cfg: scopil_rho.Config) -> scopil_rho.State:
     fresh = jax.jit(partial(scopil_rho.init, spaces=SPACES, cfg=cfg))(jax.random.key(0))
     units = {"scale": jnp.ones(2), "blur": 0.2 * jnp.ones(2), "threshold": -0.3 * jnp.ones(FOLDS)}
-    own = comparable.begin_with(fresh.own, steps(30, 9).next_obs, jnp.float32(jnp.inf))
+    own = comparable.begin_with(fresh.own, steps(30, 9).next_obs, jnp.ones(30, bool), jnp.float32(jnp.inf))
     return fresh._replace(contrast=fresh.contrast._replace(**units), own=own)
 
 
@@ -226,6 +226,21 @@ def test_nothing_is_said_of_what_lies_beyond_where_the_clock_cut_demonstrations_
     assert contrast.cost(strange, x).tolist() == [1.0, 0.0, 1.0]
 
 
+def test_who_has_come_and_stays_or_took_a_single_step_leaves_no_way_beyond():
+    cfg, demos = config(), way()
+    row = jnp.arange(400) % 40
+    there = -10.0 * jnp.minimum(jnp.stack([row, row + 1]) / 20.0, 1.0)  # half of the time at −10
+    stays = demos._replace(
+        obs=demos.obs.at[:, 0].set(there[0]), next_obs=demos.next_obs.at[:, 0].set(there[1])
+    )
+    single = jax.tree.map(lambda x: x[:1], walk())._replace(episode=jnp.array([20]), group=jnp.array([20]))
+    noisy = walk()._replace(episode=walk().group)
+    mixed = jax.tree.map(lambda *x: jnp.concatenate(x), noisy, single)
+    for shown in (stays, mixed):
+        made = scopil_rho.prepare(begun(cfg), given(shown), cfg, jax.random.key(0)).contrast
+        assert made.way.tolist() == [0.0, 0.0]
+
+
 def test_who_arrives_leaves_no_way_beyond():
     cfg, demos = config(), way()
     ended = demos._replace(terminated=demos.episode != jnp.append(demos.episode[1:], -1))
@@ -266,8 +281,6 @@ def test_a_component_that_never_changes_is_left_out():
 def test_features_that_do_not_exist_and_batches_that_are_too_large_are_refused():
     with pytest.raises(ConfigError, match="features = 2; the observation has components 0 to 1"):
         scopil_rho.init(jax.random.key(0), SPACES, config(features=(0, 2)))
-    with pytest.raises(ConfigError, match=r"slack = 0\.2 and slack_from_demos are both given"):
-        config(slack_from_demos=True)
     with pytest.raises(ConfigError, match="contrast_batch_size 13 is larger than demo_batch_size 12"):
         config(contrast_batch_size=13)
 
@@ -316,7 +329,11 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
         return scopil_rho.update(state, given, cfg, k_learn)[0]
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
-    state = state._replace(own=comparable.begin_with(state.own, demos.next_obs, jnp.float32(jnp.inf)))
+    state = state._replace(
+        own=comparable.begin_with(
+            state.own, demos.next_obs, jnp.ones(len(demos.obs), bool), jnp.float32(jnp.inf)
+        )
+    )
     run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
     state = run(state)
     pi: Any = scopil_rho.behaviour(state).distribution(jnp.zeros((1, 2)))

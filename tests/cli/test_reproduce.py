@@ -96,7 +96,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):
         ranges = [expected.Expectation(**wanted, high=high)]
-        monkeypatch.setattr(expected, "load", lambda budget, ranges=ranges: (ranges, []))
+        monkeypatch.setattr(expected, "load", lambda budget, file, ranges=ranges: (ranges, []))
         capsys.readouterr()
         assert reproduce(tmp_path / "a", "--check") == code
         printed = " ".join(capsys.readouterr().out.split())

@@ -165,7 +165,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
     monkeypatch.setattr(run_module, "make_loop", lambda *_: loop)
     with registered_toy(env, "test/Toy-v0") as env_id:
         argv = ["scopil", "--env", env_id, "--demos", "demos.npz", "--out", "run", "--steps", "1000", *TINY]
-        argv += ["--as-printed"]
+        argv += ["--as_printed"]  # tyro takes either
         with monkeypatch.context() as patch:
             patch.setattr("scopil.cli.train._signals", already_asked)
             assert (

@@ -81,7 +81,10 @@ def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
 
 def test_the_first_states_are_the_demonstrated_ones():
     shown = jnp.arange(5.0)[:, None]
-    own = comparable.begin_with(comparable.empty(1, 1), shown, jnp.float32(0.5))
+    known = jnp.array([True, True, False, True, True])
+    some = comparable.begin_with(comparable.empty(1, 1), shown, known, jnp.float32(0.5))
+    assert some.states[: int(some.kept), 0].tolist() == [0.0, 1.0, 3.0, 4.0]
+    own = comparable.begin_with(comparable.empty(1, 1), shown, jnp.ones(5, bool), jnp.float32(0.5))
     assert int(own.kept) == 5
     np.testing.assert_array_equal(own.states[:5], shown)
     assert float(own.reach) == 0.5

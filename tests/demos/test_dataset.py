@@ -12,7 +12,7 @@ import pytest
 import samples
 from samples import ACTIONS, episode, small_set, with_episode
 from scopil import load_demos
-from scopil.demos.dataset import Demonstrations, DemoTransitions, guess_space, late
+from scopil.demos.dataset import Demonstrations, DemoTransitions, guess_space, hesitation
 from scopil.errors import DatasetError
 
 
@@ -316,8 +316,8 @@ def test_hesitation_is_another_action_in_the_same_state_before_the_one_that_was_
     late_start = [5.0, 5.0, 5.0, 6.0, 7.0], [0, 0, 1, 1]
     red_light = [2.0, 2.0, 2.0, 3.0, 4.0], [0, 0, 0, 1]  # the same until what he sees changes
     in_between = [1.0, 2.0, 2.0, 3.0], [1, 2, 1]
-    at_the_end = [1.0, 2.0, 2.0, 2.0], [1, 0, 0]  # nothing follows
-    found = late(steps_of(late_start, red_light, in_between, at_the_end))
+    at_the_end = [1.0, 2.0, 2.0, 2.0], [1, 0, 2]  # nothing that changes anything follows
+    found = hesitation(steps_of(late_start, red_light, in_between, at_the_end))
     assert found.tolist() == [
         *[True, True, False, False],
         *[False, False, False, False],
@@ -327,4 +327,4 @@ def test_hesitation_is_another_action_in_the_same_state_before_the_one_that_was_
 
 
 def test_an_episode_s_end_is_not_hesitation_before_the_next_one_s_start():
-    assert not late(steps_of(([1.0, 1.0], [0]), ([1.0, 2.0], [1]))).any()
+    assert not hesitation(steps_of(([1.0, 1.0], [0]), ([1.0, 2.0], [1]))).any()

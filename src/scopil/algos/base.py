@@ -92,7 +92,7 @@ class Algorithm:
     behaviour: Callable[[Any], Policy] | None = None
     # Whether the replay begins with the demonstrated steps, from the config; None: never.
     replay_demos: Callable[[Any], bool] | None = None
-    # Whether demonstrated hesitation (`scopil.demos.dataset.late`) is left out, from the config; None: never.
+    # Whether demonstrated hesitation (`scopil.demos.dataset.hesitation`) is left out, from the config; None: never.
     skip_hesitation: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
     restart_every: Callable[[Any], int] | None = None

@@ -74,15 +74,15 @@ class Soft(NamedTuple):
     """A clone that is as uncertain as the policy shall be."""
 
     actor: Trainable
-    entropy: Float[Array, ""]  # H̄ that can be asked for
+    entropy: Float[Array, ""]  # that can be asked of a policy near the demonstrations
 
 
 def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Soft:
     """The same likeliest actions, with so many nats of entropy on the demonstrated states. Without this the temperature
     would first have to break a clone that is certain of everything.
 
-    A continuous clone whose actions lie at their bounds has less entropy than SAC's usual −1 per component, however
-    wide it is: it stays as it is, and so does what is asked of it.
+    A continuous clone that is narrower than asked stays as it is: the demonstrator is that certain, or acts at the
+    bounds, where no width has much entropy. More could only be had far from the demonstrations.
     """
     k_pick, k_noise = jax.random.split(key)
     op = operator(shown.head)

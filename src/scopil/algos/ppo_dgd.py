@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from scopil.algos import cloning, ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
-from scopil.algos.scopil import resolution_setting, slack, slack_from_demos_setting, slack_setting, two_slacks
+from scopil.algos.scopil import from_demos, resolution_setting, slack, slack_from_demos_setting, slack_setting
 from scopil.config import config, setting
 from scopil.core import duals, imitation, normalise
 from scopil.core.gaussian import Resolved, SquashedGaussian
@@ -36,9 +36,6 @@ class Config(ppo.Config):
     slack_from_demos: bool = slack_from_demos_setting()
     action_resolution: float = resolution_setting()
 
-    def problem(self) -> str | None:
-        return two_slacks(self) or super().problem()
-
 
 class State(NamedTuple):
     nets: Trainable  # ppo.Nets
@@ -57,7 +54,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """δ from the data, as SCOPIL's."""
     demos = data.demos
     assert demos is not None
-    if not cfg.slack_from_demos:
+    if not from_demos(cfg):
         return state
     shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
     k_net, k_clone = jax.random.split(key)
@@ -73,7 +70,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     demo_obs = normalise.normalise(state.obs_stats, demos.obs)
     demo_action = head.to_learner(demos.action)
-    delta = state.demo_nll if cfg.slack_from_demos else slack(cfg, head)
+    delta = state.demo_nll if from_demos(cfg) else slack(cfg, head)
 
     def step(carry: tuple[Trainable, Array], mini: ppo.Batch, key: PRNGKey):
         nets, lam = carry

@@ -52,18 +52,14 @@ def slack_setting() -> Any:
 def slack_from_demos_setting(default: bool = False) -> Any:
     return setting(
         default=default,
-        about="Whether δ is what a clone leaves open of the demonstrations, in place of `slack` (not in the paper).",
+        about="Whether δ is what a clone leaves open of the demonstrations, where `slack` is None (not in the paper).",
         printed=False,
     )
 
 
-def two_slacks(cfg: Any) -> str | None:
-    """A δ that is given and would not be used is refused rather than ignored."""
-    if cfg.slack is None or not cfg.slack_from_demos:
-        return None
-    return (
-        f"slack = {cfg.slack:g} and slack_from_demos are both given; turn slack_from_demos off to use slack."
-    )
+def from_demos(cfg: Any) -> bool:
+    """Whether δ comes from the demonstrations: a slack that is given is used."""
+    return cfg.slack_from_demos and cfg.slack is None
 
 
 @config
@@ -72,8 +68,8 @@ class Shared(sac.Config):
 
     target_entropy: float | None = setting(
         default=None,
-        about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions (as printed 0.4 log|A|), −1 "
-        "for each component of a continuous one (a density on [−1, 1]).",
+        about="H̄ in nats, of the whole action. None: 0.07 log|A| for |A| discrete actions, −1 for each component of a "
+        "continuous one (a density on [−1, 1]), or what a clone has if that is less.",
     )
     # With α₀ = 1 the entropy in a continuous constraint outweighs all imitation at first, and λ falls to 0.
     log_alpha_init: float = setting(default=-2.3, about="log α₀ (ours).", continuous=-2.3, printed=0.0)
@@ -109,15 +105,12 @@ class Shared(sac.Config):
     def entropy_share(self) -> float:
         return 0.07
 
-    def problem(self) -> str | None:
-        return two_slacks(self) or super().problem()
-
 
 @config
 class Config(Shared):
     as_printed: bool = setting(
         default=False,
-        about="Whether settings that are not given are the paper's: no clone to begin with, δ = 0, more entropy, the "
+        about="Whether settings that are not given are the paper's: no clone to begin with, δ = 0, H̄ = 0.4 log|A|, the "
         "newest actor as the policy.",
     )
 
@@ -162,7 +155,7 @@ def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     """The clone to begin with, and δ from the data."""
     demos = data.demos
     assert demos is not None
-    if not cfg.slack_from_demos and not cfg.from_cloning:
+    if not from_demos(cfg) and not cfg.from_cloning:
         return state
     k_clone, k_soft = jax.random.split(key)
     obs_stats = update_stats(state.obs_stats, demos.obs)
@@ -171,7 +164,8 @@ def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     state = state._replace(demo_nll=clone.left_open)
     if cfg.from_cloning:
         soft = cloning.soften(clone.actor, shown, state.target_entropy, k_soft)
-        state = state._replace(actor=soft.actor, obs_stats=obs_stats, target_entropy=soft.entropy)
+        asked = soft.entropy if cfg.target_entropy is None else state.target_entropy
+        state = state._replace(actor=soft.actor, obs_stats=obs_stats, target_entropy=asked)
     return state
 
 
@@ -189,7 +183,7 @@ def update(
 
     def g(pi: imitation.Distribution, alpha: Float[Array, ""]) -> Float[Array, ""]:
         weight = demo_share * alpha
-        if cfg.slack_from_demos:
+        if from_demos(cfg):
             return imitation.within_budget(parts.constraint, pi, demo_action, weight, state.demo_nll)
         return parts.constraint(pi, demo_action, weight, delta).mean()
 
@@ -219,7 +213,7 @@ def update(
         "demo/nll": -pi_demo.log_prob(demo_action).mean(),
         "demo/entropy": pi_demo.entropy().mean(),
     }  # fmt: skip
-    if cfg.slack_from_demos:
+    if from_demos(cfg):
         metrics["dual/slack"] = state.demo_nll
     if cfg.from_cloning:  # critics first: an untrained critic would lead the clone astray
         learning = optax.tree_utils.tree_get(state.critics.opt, "count") >= CRITICS_FIRST

@@ -131,7 +131,8 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     )
     settled = settled._replace(way=way, cut=cut)
     reach = comparable.reach_of(contrast.features(settled, starts.obs).T, starts.group)
-    own = comparable.begin_with(state.own, demos.next_obs, reach)
+    told = contrast.known(settled, contrast.features(settled, demos.next_obs))
+    own = comparable.begin_with(state.own, demos.next_obs, told, reach)
     inner = scopil.prepare(state.scopil, data, cfg, key)
     unit = jnp.float32(1.0)
     if demos.reward is not None:
@@ -158,13 +159,27 @@ def cut_off(
     demonstrator comes to such places. A demonstration that ends by itself has arrived: there is no way beyond.
     """
     steps = len(before)
-    rows, last = jnp.arange(steps), jax.ops.segment_max(jnp.arange(steps), demos.episode, steps)
+    rows = jnp.arange(steps)
+    first, last = (of(rows, demos.episode, steps) for of in (jax.ops.segment_min, jax.ops.segment_max))
     ends = rows == last[demos.episode]
-    first = jax.ops.segment_min(rows, demos.episode, steps)
-    span = jax.ops.segment_max(after, demos.episode, steps) - jax.ops.segment_min(after, demos.episode, steps)
-    came = (after - before[first[demos.episode]]) / jnp.maximum(span[demos.episode], 1e-6)
-    drift = jnp.sum(jnp.where(ends[:, None], came, 0.0), axis=0) / ends.sum()
-    way = jnp.where((jnp.abs(drift) > ONE_WAY) & ~demos.terminated.any(), jnp.sign(drift), 0.0)
+    path = jnp.concatenate([before, after])
+    high, low = (
+        of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min)
+    )
+    span = jnp.maximum(high - low, 1e-6)[demos.episode]
+    begun = first[demos.episode]
+    late = begun + (0.9 * (rows - begun)).astype(
+        jnp.int32
+    )  # at an episode's end: where its last tenth begins
+
+    def covered(since: Float[Array, "M D"]) -> Float[Array, " D"]:
+        """The share of its range that a component covers until the end, on average over episodes."""
+        return jnp.sum(jnp.where(ends[:, None], (after - since) / span, 0.0), axis=0) / ends.sum()
+
+    drift = covered(before[begun])
+    goes_on = covered(before[late]) * jnp.sign(drift) > 0.05  # who has arrived and stays goes nowhere
+    one_way = (jnp.abs(drift) > ONE_WAY) & goes_on & ~demos.terminated.any()
+    way = jnp.where(one_way, jnp.sign(drift), 0.0)
     reached = jnp.where(ends[:, None], way[None] * after, jnp.nan)
     return way, jnp.nanquantile(reached, 1.0 - comparable.WITHIN, axis=0)
 

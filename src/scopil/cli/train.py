@@ -49,7 +49,10 @@ def main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         algorithm = find(argv[0])  # refuses an unknown name, with the nearest one as a hint
         known = [s.name for s in settings(algorithm.config)]
-    kind = {"continuous": _continuous(argv), "printed": f"--{PRINTED.replace('_', '-')}" in argv}
+    kind = {
+        "continuous": _continuous(argv),
+        "printed": f"--{PRINTED}" in [word.replace("-", "_").replace("__", "--", 1) for word in argv],
+    }
     return call(
         {name: _verb(algorithm, kind) for name, algorithm in registered().items()},
         "scopil train",

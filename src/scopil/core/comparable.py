@@ -43,11 +43,15 @@ def empty(obs_dim: int, num_envs: int) -> Comparable:
     )
 
 
-def begin_with(own: Comparable, states: Float[Array, "M D"], reach: Float[Array, ""]) -> Comparable:
-    """The first states are the demonstrated ones: a learner that has done nothing differs in nothing."""
-    rows = states[:CAPACITY]
+def begin_with(
+    own: Comparable, states: Float[Array, "M D"], known: Bool[Array, " M"], reach: Float[Array, ""]
+) -> Comparable:
+    """The first states are the demonstrated ones, as far as these tell: a learner that has done nothing differs in
+    nothing."""
+    rows = states[jnp.argsort(~known, stable=True)][:CAPACITY]
     kept = jax.lax.dynamic_update_slice(own.states, rows, (0, 0))
-    return own._replace(states=kept, offered=jnp.int32(len(rows)), reach=reach)
+    offered = jnp.minimum(known.sum(), len(rows)).astype(jnp.int32)
+    return own._replace(states=kept, offered=offered, reach=reach)
 
 
 def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Array, ""]:

@@ -52,7 +52,7 @@ class DemoTransitions(NamedTuple):
     group: Any = None  # a number; steps of one group are held out together when something is cross-validated
 
 
-def late(steps: DemoTransitions) -> np.ndarray:
+def hesitation(steps: DemoTransitions) -> np.ndarray:
     """Which steps were only hesitation: nothing changed, and in the same state another action followed. A policy sees
     the state alone, and by imitating hesitation it would wait for ever.
 
@@ -60,11 +60,11 @@ def late(steps: DemoTransitions) -> np.ndarray:
     """
     unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
     goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
-    found, ended_by = np.zeros(len(goes_on), bool), None
+    found, moved_by = np.zeros(len(goes_on), bool), None  # the action that ended a stretch in one state
     for i in reversed(range(len(goes_on))):
-        if not goes_on[i]:
-            ended_by = steps.action[i]
-        found[i] = goes_on[i] and steps.action[i] != ended_by
+        if not goes_on[i]:  # an episode that ends without a change tells of no such action
+            moved_by = None if unchanged[i] else steps.action[i]
+        found[i] = goes_on[i] and moved_by is not None and steps.action[i] != moved_by
     return found
 
 

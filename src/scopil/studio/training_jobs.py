@@ -50,9 +50,14 @@ def start(
     if demos:
         words.append(f"--demos={demos if demos in store.library() else inside(setting.folder, demos)}")
     words += [f"--rules={setting.rules}"] if setting.rules else []
-    words += [f"--{k.replace('_', '-')}={v}" for k, v in options.items()]
+    words += [_option(k.replace("_", "-"), v) for k, v in options.items()]
     _begin(setting.folder, folder, [algorithm, *words])
     return {"started": name}
+
+
+def _option(name: str, value: str) -> str:
+    """As the command line wants it: a switch has no value."""
+    return {"true": f"--{name}", "false": f"--no-{name}"}.get(str(value).lower(), f"--{name}={value}")
 
 
 def resume(setting: Setting, name: str) -> dict[str, Any]:

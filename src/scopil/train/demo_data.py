@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
-from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions, late
+from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions, hesitation
 from scopil.demos.fit_to_env import by_env_names
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
@@ -44,7 +44,7 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     steps = demos.transitions()
     shown = _as_learned(steps, env)
     meant = shown
-    if isinstance(env.action_space, gym.spaces.Discrete) and (wait := late(steps)).any():
+    if isinstance(env.action_space, gym.spaces.Discrete) and (wait := hesitation(steps)).any():
         meant = DemoTransitions(*(None if rows is None else rows[~wait] for rows in shown))
     return DemoData(shown, meant, _padded(demos, env), starts)
 
