@@ -161,8 +161,18 @@ def test_results_outlive_their_runs(tmp_path):
 
 
 def test_runs_whose_results_are_known_are_not_made_again(tmp_path):
-    known = {(CELL, 0), (CELL, 1)}
-    made = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known=known)
-    assert [run.spec.seed for run in made] == [2]
-    again = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known={*known, (CELL, 2)})
-    assert [run.spec.seed for run in again] == [2]  # its folder is there
+    runs = [Run(tmp_path / "none", STUDY.spec("short", CELL, seed, None)) for seed in range(3)]
+    rows = [result("scopil", s, 1.0, CELL.setting, made_from=run.digest) for s, run in enumerate(runs)]
+    rows[1] = rows[1]._replace(made_from=runs[0].digest)  # of other settings than today's
+    before = {CELL: rows, Cell("two-modes", "gone"): rows[:1]}
+
+    def known() -> dict[Cell, list[int]]:
+        kept = planning.still_planned(STUDY, tmp_path, "short", None, before)
+        return {cell: [r.seed for r in each] for cell, each in kept.items()}
+
+    assert known() == {CELL: [0, 2]}
+    made = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known={(CELL, 0), (CELL, 2)})
+    assert [run.spec.seed for run in made] == [1]
+    assert planning.still_planned(STUDY, tmp_path, "short", 7, before) == {}  # other steps
+    planning.create(STUDY, tmp_path, "short", [CELL], seeds=1)
+    assert known() == {CELL: [2]}  # a folder that is there speaks for itself

@@ -41,6 +41,7 @@ class Result(NamedTuple):
     episodes: dict[str, int]  # played, by evaluation
     violating: dict[str, int]  # of these, with an avoidable violation
     extra: dict[str, Measures]  # what the study measures besides
+    made_from: str = ""  # a digest of the run's settings; empty in files of before there was one
 
 
 class Timing(NamedTuple):

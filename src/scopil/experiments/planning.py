@@ -14,7 +14,7 @@ from typing import NamedTuple
 from scopil.demos import store
 from scopil.errors import ConfigError
 from scopil.evaluate.rules import name_of_rules
-from scopil.evaluate.summaries import Cell
+from scopil.evaluate.summaries import Cell, Result, Results
 from scopil.experiments.execute import prepare
 from scopil.files import is_line, parse_json, write_atomically
 from scopil.studies.base import Study, run_folder
@@ -58,16 +58,32 @@ def create(
     known: Collection[tuple[Cell, int]] = (),
 ) -> list[Run]:
     """The planned runs, opened or created; refuses a folder that holds another study or budget. Runs whose results are
-    `known`, by cell and seed, and whose folders are gone are not made again."""
+    `known`, by cell and seed, are not made again."""
     note = Note(study.name, budget, steps, study.source)
     if is_study_folder(out) and (there := read_note(out)) != note:
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     write_demos(study, out, [cell.setting for cell in wanted])
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
-    gone = {folder for cell, seed in known if not (folder := run_folder(out, cell, seed)).exists()}
+    done = {run_folder(out, cell, seed) for cell, seed in known}
     planned = plan(study, out, budget, wanted, seeds, steps)
-    return [prepare(folder, spec) for folder, spec in planned if folder not in gone]
+    return [prepare(folder, spec) for folder, spec in planned if folder not in done]
+
+
+def still_planned(
+    study: Study, out: Path, budget: str, steps: int | None, before: Results
+) -> dict[Cell, list[Result]]:
+    """Earlier results whose runs are gone and would be made with the same settings again."""
+
+    def same(cell: Cell, result: Result) -> bool:
+        folder = run_folder(out, cell, result.seed)
+        if folder.exists() or cell not in planned:
+            return False
+        spec = study.spec(budget, cell, result.seed, demos_name(study, out, cell.setting))
+        return Run(folder, spec if steps is None else replace(spec, steps=steps)).digest == result.made_from
+
+    planned = set(study.cells())
+    return {cell: kept for cell, each in before.items() if (kept := [r for r in each if same(cell, r)])}
 
 
 def write_demos(study: Study, out: Path, settings: Iterable[str]) -> None:

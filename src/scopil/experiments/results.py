@@ -73,6 +73,7 @@ class Evaluator:
             episodes={key: len(each) for key, each in measures.items()},
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
             extra=found["extra"],
+            made_from=run.digest,
         )
 
     def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
@@ -273,6 +274,8 @@ def _refuse_malformed(result: Result) -> None:
     """Names are text, counts are whole, everything else is numbers by name."""
     if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
         raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
+    if not is_line(result.made_from) and result.made_from != "":
+        raise ValueError(f"made_from = {result.made_from!r}")
     if result.first_safe is not None and type(result.first_safe) is not int:
         raise ValueError(f"first_safe = {result.first_safe!r}")
     for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating):

@@ -17,7 +17,7 @@ from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures, label
 from scopil.evaluate.offers import Drawing, drawing
 from scopil.evaluate.rules import Rules, own_rules, with_rules
-from scopil.evaluate.summaries import Cell, Result, Results, Timing
+from scopil.evaluate.summaries import Cell, Results, Timing
 from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
 from scopil.experiments.tuning import read_trials
@@ -67,7 +67,8 @@ def run_study(
             raise ConfigError(f"{what} = {value}; want at least 1.")
     wanted = study.cells(only)
     new_figure()  # refuses before hours of training when matplotlib is missing
-    known = {(cell, r.seed) for cell, rs in results.earlier(out, study.name, budget).items() for r in rs}
+    before = planning.still_planned(study, out, budget, steps, results.earlier(out, study.name, budget))
+    known = {(cell, r.seed) for cell, each in before.items() for r in each}
     todo = planning.create(study, out, budget, wanted, seeds, steps, known)
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
@@ -150,7 +151,8 @@ def write_report(
     runs = planning.found(study, out)
     finished = {c: done for c, rs in runs.items() if (done := [r for r in rs if r.finished])}
     missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
-    before = _without_folders(out, results.earlier(out, study.name, budget))
+    before = results.earlier(out, study.name, budget)
+    before = planning.still_planned(study, out, budget, note.steps, before)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
@@ -183,11 +185,6 @@ def write_report(
     )
     study_page.write(out, report._replace(first_picture=_first_picture(scenes, report, out, finished)))
     return report
-
-
-def _without_folders(out: Path, before: Results) -> dict[Cell, list[Result]]:
-    """Earlier results of runs whose folders are gone; a folder that is there speaks for itself."""
-    return {cell: [r for r in each if not _folder(out, cell, r.seed)] for cell, each in before.items()}
 
 
 def _folder(out: Path, cell: Cell, seed: int) -> str:

@@ -10,6 +10,7 @@ policy.safetensors    the policy at the end, and the learner's state beside it
 best.safetensors      the same, of the best evaluation during training
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -246,6 +247,13 @@ class Run:
         if self._settings is not None:
             return self._settings
         return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as a file holds them
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides how it ends, but for its demonstrations, whose place may change."""
+        note = self.note()
+        kept = {key: note[key] for key in ("algorithm", "env", "rules", "seed", "steps", "config")}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     def _trainer(self, demos: Demonstrations | None) -> Trainer:
         loop = make_loop(self.spec.algorithm, self.env(), demos)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scopil.algos import find
 from scopil.evaluate.stats import mean_std
 from scopil.evaluate.summaries import Cell, Result, Results, Verdict, in_words
+from scopil.studies.marble_maze.answers import title
 
 ROUNDING = 1e-9  # the mean of three times 0.025 is not 0.025
 PAPER, UNSEEN = (Path(__file__).with_name(f"expected_{study}.json") for study in ("paper", "unseen"))
@@ -39,12 +39,12 @@ class Expectation:
 
     def words(self) -> str:
         """What is expected, in one line."""
-        over = f" / {find(self.over).title}'s" if self.over else ""
+        over = f" / {title(self.over)}'s" if self.over else ""
         where = "sampled, paired starts" if self.evaluation == "modes" else in_words(self.evaluation)
         ends = (("≥", self.low), ("≤", self.high))
         bounds = [f"{sign} {end:g}" for sign, end in ends if end is not None]
         what = f"{self.statistic} of {self.measure}{over}"
-        return f"{self.setting}, {find(self.method).title}: {what} ({where}) {' and '.join(bounds)}"
+        return f"{self.setting}, {title(self.method)}: {what} ({where}) {' and '.join(bounds)}"
 
 
 def load(budget: str, file: Path = PAPER) -> tuple[list[Expectation], list[Expectation]]:
