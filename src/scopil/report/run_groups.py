@@ -46,6 +46,9 @@ def evaluation_rows(groups: Mapping[str, Sequence[Run]]) -> dict[str, Mapping[st
     return rows
 
 
+DRAWN = 100  # episodes in a picture at most: of a thousand nobody sees one, and they take a minute
+
+
 def episode_rows(group: Sequence[Run]) -> dict[str, dict[str, list[Any]]]:
     """Greedy episodes of the first seeds, for `episode_pictures.save_rows`: a row per kind of starts."""
     rows: dict[str, dict[str, list[Any]]] = {}
@@ -54,5 +57,5 @@ def episode_rows(group: Sequence[Run]) -> dict[str, dict[str, list[Any]]]:
         for key, episodes in read_episodes(run.folder).items():
             bad = average(measures[key]).get("violations")
             head = f"seed {run.spec.seed}" + ("" if bad is None else f": {bad:.3g} violations per episode")
-            rows.setdefault(f"{key.partition('/')[2]} starts", {})[head] = episodes
+            rows.setdefault(f"{key.partition('/')[2]} starts", {})[head] = episodes[:DRAWN]
     return rows

@@ -12,7 +12,7 @@ from scopil.evaluate.summaries import Cell, Table
 from scopil.files import write_atomically
 from scopil.report.episode_pictures import save_panels, save_rows
 from scopil.report.page import Picture
-from scopil.report.run_groups import IN_A_ROW, episode_rows
+from scopil.report.run_groups import DRAWN, IN_A_ROW, episode_rows
 from scopil.report.study_tables import Layout
 from scopil.report.training_curves import behaviour_panels, save_curves
 from scopil.train.run import Run
@@ -93,7 +93,7 @@ def episodes(
     seeds = ", ".join(f"seed {run.spec.seed}" for run in first)
     return gallery.picture(
         f"episodes-{cell.setting}-{cell.method}.png",
-        f"{layout.cell_title(cell)}: greedy episodes of {seeds}, a row per kind of starts.",
+        f"{layout.cell_title(cell)}: greedy episodes of {seeds} (at most {DRAWN} each), a row per kind of starts.",
         [run.folder / EPISODES for run in first],
         lambda path: save_rows(path, layout.cell_title(cell), draw, episode_rows(first)),
     )
