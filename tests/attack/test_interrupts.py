@@ -43,6 +43,7 @@ run.write_atomically = lambda path, *pieces: (path.name == "run.json" and interr
 """
 FIRST_OF_ALL = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are started with it ignored
 import scopil_command
 class Finder:
     def find_spec(self, name, path=None, target=None):
