@@ -97,6 +97,33 @@ def test_a_run_that_another_process_trains_is_waited_for(runs, pretend):
     assert run.policy_file.read_bytes() == b"theirs"
 
 
+TELL_CACHE = """
+import os, pathlib, stat, sys
+folder = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+others = stat.S_IMODE(folder.stat().st_mode) & 0o077 if folder.exists() else -1
+pathlib.Path(sys.argv[1], "cache").write_text(f"{folder} {others}")
+pathlib.Path(sys.argv[1], "policy.safetensors").write_bytes(b"")
+"""
+
+
+def test_runs_share_what_they_compile_in_a_folder_of_ours_that_is_removed(runs, pretend, monkeypatch):
+    pretend |= {run.folder.name: TELL_CACHE for run in runs}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    assert execute.execute(runs[:2], 2) == {}
+    told = {(run.folder / "cache").read_text() for run in runs[:2]}
+    (folder, others), *rest = (line.rsplit(" ", 1) for line in told)
+    assert rest == []  # one for both
+    assert others == "0"  # nobody else may read or write it
+    assert not Path(folder).exists()
+
+
+def test_a_cache_that_the_user_has_is_used(runs, pretend, monkeypatch, tmp_path):
+    pretend["scopil-0"] = TELL_CACHE
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
+    assert execute.execute(runs[:1]) == {}
+    assert (runs[0].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
+
+
 SLOW_TO_STOP = """
 import pathlib, signal, sys, time
 def stop(*_):

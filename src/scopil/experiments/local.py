@@ -2,29 +2,52 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
 
 LOG = "log.txt"
 # One thread per run: handing each small operation to another thread costs more than the operation.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 PARENT = "SCOPIL_PARENT"
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+EVERY_PROGRAM = {  # also the small ones, of which there are many
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Local:
-    """Trains in this machine's processes."""
+    """Trains in this machine's processes. What one run has compiled the others find, seed after seed: in a folder that
+    only this user can read, since JAX runs what it finds there, and that goes with the engine."""
+
+    def __init__(self) -> None:
+        self._programs: Mapping[str, str] = {}
+        if CACHE not in os.environ:
+            folder = tempfile.mkdtemp(prefix="scopil-programs-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._programs = EVERY_PROGRAM | {CACHE: folder}
 
     def start(self, folder: Path, trust_env: bool) -> "Process":
-        return Process(folder, trust_env)
+        return Process(folder, trust_env, environment=self._programs)
 
 
 class Process:
     """One run in progress."""
 
-    def __init__(self, folder: Path, trust_env: bool, here: str | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        trust_env: bool,
+        here: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
                 [*_python(), "resume", *["--trust-env"] * trust_env, str(folder)],
@@ -32,7 +55,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 cwd=here,
-                env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())},
+                env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())} | dict(environment or {}),
             )
 
     def poll(self) -> int | None:
