@@ -19,8 +19,8 @@ import pytest
 import scopil
 from runs import untrained_run
 from samples import small_set
-from scopil import agents
-from scopil.agents import Agent
+from scopil.agents import Agent, policy_of
+from scopil.agents import agent as agent_module
 from scopil.algos import registered
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.config import settings
@@ -66,7 +66,7 @@ def ids():
         registered_toy(envs["continuous"], "test/continuous-v0") as continuous,
     ):
         patch.setattr(trainer, "STRETCH", 500)
-        patch.setattr(agents, "make_loop", shared_loop)
+        patch.setattr(agent_module, "make_loop", shared_loop)
         patch.setattr(run_module, "make_loop", shared_loop)
         yield {"numbered": numbered, "continuous": continuous}
 
@@ -521,7 +521,7 @@ def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
     same = scopil.SAC(ids["numbered"], seed=2, **TINY).learn(1000)
     assert leaves(whole) == leaves(same)  # a run and an agent are the same training
     assert whole.predict(observations)[0].shape == (64,)
-    policy, note = agents.policy_of(run.folder)
+    policy, note = policy_of(run.folder)
     np.testing.assert_array_equal(policy.act_numpy(observations), whole.predict(observations)[0])
     assert note == {"algorithm": "sac", "env_id": ids["numbered"], "seed": "2", "env_steps": "1000"}
 
@@ -537,7 +537,7 @@ def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("not needed to play")
 
-    for owner in (agents, run_module):
+    for owner in (agent_module, run_module):
         monkeypatch.setattr(owner, "Trainer", refuse)
     monkeypatch.setattr(Checkpoints, "_newest", refuse)
     agent = scopil.load(run.folder)

@@ -18,7 +18,7 @@ from jax import export as jax_export
 
 import scopil
 from hosts import Walk
-from scopil.agents import _Outside
+from scopil.agents.agent import Outside
 from scopil.core.heads import Head
 from scopil.core.nets import GaussianNet
 from scopil.core.normalise import RunningStats
@@ -66,7 +66,7 @@ def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
     if stats is not None:
         stats = RunningStats(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.samples)
     shaken = Policy(stats, jax.tree.map(shake, policy.network), policy.head)
-    agent._outside = _Outside(lambda new: new(), 0, shaken)
+    agent._outside = Outside(lambda new: new(), 0, shaken)
     return agent
 
 

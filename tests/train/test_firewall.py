@@ -47,7 +47,7 @@ BEFORE_THE_WALL = {
     "algos/sac_lagrangian.py": "the oracle",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
     "__init__.py": "the public name of the type",
-    "agents.py": "gives evaluations the caller's rules",
+    "agents/agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",
     "experiments": "counts violations of finished runs, by the rules of a study",
     "agent_settings.py": "names of the settings of these algorithms",

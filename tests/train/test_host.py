@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 import scopil
 from hosts import LIMIT, Walk, gives, raises, registered
 from probes import SMALL
-from scopil import agents
+from scopil.agents import agent as agent_module
 from scopil.algos import find
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
@@ -60,7 +60,7 @@ def walk_id():
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("scopil.train.trainer.STRETCH", STRETCH)
-            for module in (run_module, agents):
+            for module in (run_module, agent_module):
                 patch.setattr(module, "open_env", opened)
                 patch.setattr(module, "make_loop", shared)
             yield name

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import scopil
-from scopil import agents
 from scopil.agents import Agent
+from scopil.agents import agent as agent_module
 from scopil.algos import Algorithm, cloning, ppo_lagrangian
 from scopil.algos import scopil as scopil_algorithm
 from scopil.envs.functional import CompiledEnv
@@ -75,7 +75,7 @@ def envs():
         return loops.setdefault(key, make_loop(algorithm, made[key[1]], demos))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (agents, run_module):
+        for module in (agent_module, run_module):
             patch.setattr(module, "make_loop", shared)
         yield made
 

@@ -1,64 +1,35 @@
-"""The Python API, in the habits of Stable-Baselines3:
+"""An algorithm on an environment: learn, predict, play, evaluate, save."""
 
-agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1", seed=0)
-agent.learn(100_000, progress_bar=True)
-action, _ = agent.predict(obs, deterministic=True)
-agent.save("policy.safetensors");  agent = scopil.load("policy.safetensors")
-
-`scopil.Agent(algorithm, env, demos)` is the same for an algorithm of your own.
-"""
-
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil import agent_settings as accepted
-from scopil.algos import (
-    ablations,
-    bc,
-    icrl,
-    is_stand_in,
-    ppo,
-    ppo_dgd,
-    ppo_lagrangian,
-    registered,
-    sac,
-    sac_lagrangian,
-    scopil,
-    scopil_rho,
-    stand_in,
-)
+from scopil.algos import is_stand_in
 from scopil.algos.base import Algorithm, head_for, spaces_of
 from scopil.config import build, checked_seed, settings
 from scopil.core import contrast
 from scopil.core.contrast import Monitor
-from scopil.core.heads import DiscreteHead, Head
 from scopil.demos.dataset import Episode
 from scopil.demos.store import load_demos
-from scopil.envs.base import BatchEnv
 from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
-from scopil.envs.trust import id_in_file
-from scopil.errors import CheckpointError, ConfigError
+from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import with_rules
-from scopil.files import is_line
-from scopil.policy import NumpyPolicy, Policy, policy_from, read_policy
+from scopil.policy import NumpyPolicy, Policy
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
-from scopil.train.run import Run, save_learner
+from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
-from scopil.treefile import as_tree, branch, read_arrays
 
 Callback = Callable[[TrainStatus], bool | None]
 _familiarity = jax.jit(contrast.familiarity)
@@ -96,7 +67,7 @@ class Agent:
         trainable = self.demos is not None or not algorithm.needs_demos
         if trainable and not is_stand_in(algorithm):  # refuses what cannot be trained; compiles nothing
             make_loop(algorithm, self.env, self.demos).refuse_settings(self.config)
-        self._outside: _Outside | None = (
+        self._outside: Outside | None = (
             None  # a learner that is not in the trainer: loaded, or saved from a failure
         )
         self._numpy: NumpyPolicy | None = None
@@ -189,7 +160,7 @@ class Agent:
                 trainer.env_steps == 0 and trainer.last_good is not None
             ):  # the state is lost; its learner is not
                 kept, steps = trainer.last_good
-                self._outside = _Outside(lambda new: kept, steps)
+                self._outside = Outside(lambda new: kept, steps)
             raise
         finally:
             self._numpy = self._monitor = None
@@ -342,268 +313,9 @@ def _brief(observation: Any) -> str:
     return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
 
 
-class _Outside(NamedTuple):
+class Outside(NamedTuple):
     """A learner that is not in a trainer."""
 
     learner: Callable[[Callable[[], Any]], Any]  # (what makes a new one) → it
     steps: int
     policy: Policy | None = None
-
-
-def load(
-    path: str | Path,
-    env: AnyEnv | None = None,
-    demos: Any = None,
-    algorithm: Algorithm | None = None,
-    *,
-    trust_env: bool = False,
-) -> Agent:
-    """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
-
-    Args:
-        path: the file or folder.
-        env: needed when the agent was trained on an environment without an id.
-        demos: to go on learning from a saved agent whose algorithm needs demonstrations; a run folder has its own.
-        algorithm: needed when the agent's algorithm is not a registered one.
-        trust_env: import the module that the file names where its environment's id is `module:Id-v0`. It then runs the
-            code of that module; name the environment yourself, as `env`, for files from others.
-    """
-    path, final = Path(path), True
-    if path.is_dir():
-        run = Run.open(path, algorithm)
-        if demos is None and run.demos_file.exists():
-            demos = run.demos()
-        path, final = run.newest_policy(), run.finished
-    arrays, note = read_arrays(path)
-    name = note.get("algorithm")
-    if name is None or "config" not in note:
-        raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
-    _refuse_malformed(note, path)
-    if algorithm is not None and algorithm.name != name:
-        raise CheckpointError(f"{path} was made by {name}, not by {algorithm.name}.")
-    if env is None and not note.get("env"):
-        raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
-    algorithm = algorithm or registered().get(name)
-    agent = Agent(
-        algorithm or stand_in(name, note.get("title", name)),
-        id_in_file(note["env"], path, trust_env) if env is None else env,
-        demos,
-        seed=note["seed"],
-        **(note["config"] if algorithm is not None else {}),
-    )
-    policy = policy_from(arrays, note, path) if final else None
-    if policy is not None:
-        _refuse_other_spaces(policy, agent.env, path)
-    agent.env_id = agent.env_id or note.get("env")
-    learner = branch(arrays, "learner")
-    agent._outside = _Outside(
-        lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
-    )
-    return agent
-
-
-def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
-    """What a file says of its agent, before any of it is used."""
-    lines = (note.get(key) for key in ("algorithm", "title", "env"))
-    counts = note.get("seed"), note.get("env_steps", 0)
-    config = note["config"]
-    if (
-        not all(line is None or is_line(line) for line in lines)
-        or not all(type(count) is int for count in counts)
-        or not isinstance(config, dict)
-        or not config.keys().isdisjoint(("self", "algorithm", "env", "demos", "seed"))
-    ):
-        raise CheckpointError(f"{path} is damaged: it names no algorithm, environment, seed and settings.")
-
-
-def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
-    spaces = spaces_of(env.observation_space, env.action_space, env.image)
-    found, wanted = policy.form()["sizes"][0], spaces.obs_dim
-    if found != wanted:
-        raise CheckpointError(
-            f"{path} sees observations of {found} numbers; the environment's have {wanted}."
-        )
-    have, want = policy.head, spaces.head
-    if str(_plain(have)) != str(_plain(want)):
-        raise CheckpointError(
-            f"{path} chooses {_actions(have)}; the environment takes {_actions(want)}: {env.action_space}."
-        )
-
-
-def _plain(head: Head) -> Any:
-    """What two heads have to agree in."""
-    if isinstance(head, DiscreteHead):
-        return head.num_actions, head.start
-    return np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
-
-
-def _actions(head: Head) -> str:
-    if isinstance(head, DiscreteHead):
-        return f"one of {head.num_actions} actions counted from {head.start}"
-    low, high = _plain(head)
-    return f"actions of {head.num_actions} components between {low} and {high}"
-
-
-def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dict[str, str]]:
-    """The policy of a saved agent or a run, and a few words on where it comes from. No environment is opened where the
-    policy is final."""
-    path = Path(path)
-    run = Run.open(path) if path.is_dir() else None
-    if run is not None and not run.finished:
-        agent = load(path, trust_env=trust_env)
-        agent.env.close()
-        policy, note = agent.policy, run.note() | {"env_steps": agent.num_timesteps}
-    else:
-        policy, note = read_policy(path if run is None else run.policy_file)
-    kept = {"algorithm": "algorithm", "env": "env_id", "seed": "seed", "env_steps": "env_steps"}
-    return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}
-
-
-def monitor_of(path: str | Path, *, trust_env: bool = False) -> Monitor | None:
-    """What tells how familiar a state is, of a run folder whose algorithm learns it; None of others."""
-    if not Path(path).is_dir() or Run.open(Path(path)).spec.algorithm.monitor is None:
-        return None
-    agent = load(path, trust_env=trust_env)
-    agent.env.close()
-    return agent.monitor()
-
-
-class _Named(Agent):
-    """An agent whose algorithm is fixed by its class."""
-
-    _algorithm: Algorithm
-
-    def __init_subclass__(cls) -> None:
-        """Tools that read signatures at run time see every setting."""
-        P = inspect.Parameter
-        fixed = [P("env", P.POSITIONAL_OR_KEYWORD), P("demos", P.POSITIONAL_OR_KEYWORD, default=None)]
-        given = [P("seed", P.KEYWORD_ONLY, default=0)]
-        given += [P(s.name, P.KEYWORD_ONLY, default=s.default) for s in settings(cls._algorithm.config)]
-        cls.__signature__ = inspect.Signature([*fixed, *given])
-
-
-class SCOPIL(_Named):
-    """Soft actor-critic under an imitation constraint (docs/algorithms/scopil.md)."""
-
-    _algorithm = scopil.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.ScopilSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class SCOPILRho(_Named):
-    """SCOPIL that also stays where the demonstrator is found (docs/algorithms/scopil_rho.md)."""
-
-    _algorithm = scopil_rho.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.ScopilRhoSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class SAC(_Named):
-    """Soft actor-critic: reward alone (docs/algorithms/sac.md)."""
-
-    _algorithm = sac.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.SacSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class SDGD(SCOPIL):
-    """SCOPIL with a fixed multiplier."""
-
-    _algorithm = ablations.S_DGD
-
-
-class SEiC(SCOPIL):
-    """SCOPIL without entropy in the constraint."""
-
-    _algorithm = ablations.S_EIC
-
-
-class SDGDEiC(SCOPIL):
-    """SCOPIL with a fixed multiplier and without entropy in the constraint."""
-
-    _algorithm = ablations.S_DGD_EIC
-
-
-class PPO(_Named):
-    """Proximal policy optimisation: reward alone (docs/algorithms/ppo.md)."""
-
-    _algorithm = ppo.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class PPODGD(_Named):
-    """PPO under SCOPIL's imitation constraint (docs/algorithms/ppo_dgd.md)."""
-
-    _algorithm = ppo_dgd.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.PpoDgdSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class ICRL(_Named):
-    """Inverse constrained reinforcement learning (docs/algorithms/icrl.md)."""
-
-    _algorithm = icrl.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.IcrlSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class BC(_Named):
-    """Behaviour cloning: demonstrations alone (docs/algorithms/bc.md)."""
-
-    _algorithm = bc.ALGORITHM
-
-    def __init__(
-        self, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Unpack[accepted.BcSettings]
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class OraclePPOLagrangian(_Named):
-    """PPO-Lagrangian that sees the true cost: a yardstick (docs/algorithms/ppo_lagrangian.md)."""
-
-    _algorithm = ppo_lagrangian.ORACLE
-
-    def __init__(
-        self,
-        env: AnyEnv,
-        demos: Any = None,
-        *,
-        seed: int = 0,
-        **config: Unpack[accepted.PpoLagrangianSettings],
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
-
-
-class OracleSACLagrangian(_Named):
-    """SAC-Lagrangian that sees the true cost: a yardstick (docs/algorithms/oracles.md)."""
-
-    _algorithm = sac_lagrangian.ORACLE
-
-    def __init__(
-        self,
-        env: AnyEnv,
-        demos: Any = None,
-        *,
-        seed: int = 0,
-        **config: Unpack[accepted.SacLagrangianSettings],
-    ):
-        super().__init__(self._algorithm, env, demos, seed=seed, **config)
