@@ -158,7 +158,7 @@ def write_report(
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
-        played = results.joined(played, before, list(runs))
+        played = results.joined(played, before, [*study.cells(), *runs])  # colours follow this order
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
         with _Scenes(study, finished) as scenes:
