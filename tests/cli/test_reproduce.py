@@ -17,6 +17,7 @@ import pytest
 import scopil
 from scopil.cli import main
 from scopil.experiments import results
+from scopil.report import views
 from scopil.studies import running
 from scopil.studies.marble_maze import expected
 
@@ -63,7 +64,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     assert "Simple: not run." in page
     assert "SCOPIL on multiple: 1 of 2 seeds done." in page
     assert "| Demonstrations |" in page
-    for picture in ("demonstrations-multiple", "curves-multiple-constraints", "episodes-multiple-scopil"):
+    for picture in ("demonstrations-multiple", "curves-multiple", "episodes-multiple-scopil"):
         assert (tmp_path / "a" / "figures" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "a" / "timing.json").read_text()) == {
         "multiple/scopil-0": {"seconds": 1.5, "to_first_safe": None}
@@ -90,8 +91,24 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     )  # its figures stay, and it is not trained again
     assert reproduce(tmp_path / "b") == 0
     assert not (tmp_path / "b" / "runs" / "multiple" / "scopil-0").exists()
+    drawn = views.load(tmp_path / "b")  # and so do its curves and trays
+    assert list(drawn.trays["multiple"]["runs"]["scopil"]) == ["0", "1"]
+    assert {*drawn.curves["multiple"][0]["methods"]["scopil"]["seeds"]} == {"0", "1"}
     for name in STABLE:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+    shutil.rmtree(tmp_path / "b" / "runs")  # now there is nothing to draw from
+    page = (tmp_path / "b" / "report.md").read_text()
+    assert main(["report", str(tmp_path / "b")]) == 0
+    assert views.load(tmp_path / "b") == drawn
+    for picture in (
+        "unseen-starts",
+        "demonstrations-multiple",
+        "curves-multiple",
+        "episodes-multiple-scopil",
+    ):
+        assert f"(figures/{picture}.png)" in page
+        assert f"(figures/{picture}.png)" in (tmp_path / "b" / "report.md").read_text()
 
     wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):

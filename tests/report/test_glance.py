@@ -5,9 +5,8 @@ from itertools import pairwise
 import pytest
 
 from made_results import cell_of, measures
-from scopil.errors import ConfigError
 from scopil.evaluate.stats import holm, permutation_test
-from scopil.report import glance, views
+from scopil.report import glance
 from scopil.report.vector import Axis
 from scopil.studies.marble_maze.study import STUDY
 from scopil.studies.running import layout_of
@@ -38,7 +37,39 @@ def test_a_sentence_says_what_is_sure_and_what_is_not():
         "Simple: from unseen starts SCOPIL has 0.300 violations per episode, fewer than SAC (2.300, p"
     )
     assert "not shown to differ from ICRL (0.302, p = " in line
-    assert line.endswith("; rewards: -13.00 (SCOPIL), -13.00 (ICRL), -13.00 (SAC).")
+    assert line.endswith("; none has a better reward (-13.00).")
+
+
+MANY_RIVALS = ("icrl", "sac", "bc", "s-dgd", "s-eic")
+
+
+def test_of_many_methods_a_sentence_names_the_best():
+    others = {m: [v + i for v in MANY] for i, m in enumerate(MANY_RIVALS)}
+    ahead = cell_of("scopil", FEW) | {k: v for m, each in others.items() for k, v in cell_of(m, each).items()}
+    (line,) = glance.verdicts(LAYOUT, ahead, glance.compare(LAYOUT, ahead))
+    assert "0.300 violations per episode, fewer than ICRL (2.300, p = 0.04) and 4 others (p ≤ 0.04);" in line
+    assert "SAC" not in line
+    short = {cell: runs[:2] for cell, runs in ahead.items()}  # of which no test shows anything
+    (line,) = glance.verdicts(LAYOUT, short, glance.compare(LAYOUT, short))
+    assert "not shown to differ from any of 5 others, the best of them ICRL (2.150, p = 1);" in line
+    grid = glance.comparisons_grid(LAYOUT, ahead, glance.compare(LAYOUT, ahead))
+    assert [row[0] for row in grid.rows][:3] == ["Simple: SCOPIL", "Simple: ICRL", "Simple: SAC"]
+    assert [row[1:] for row in grid.rows][:2] == [["0.300", "-13.00", "–"], ["2.300", "-13.00", "0.04"]]
+    assert len(grid.rows) == 6
+
+
+def test_a_better_reward_is_said_in_the_same_sentence():
+    def rewarded(results, value: float):
+        return {
+            cell: [r._replace(means={k: m | {"reward": value} for k, m in r.means.items()}) for r in runs]
+            for cell, runs in results.items()
+        }
+
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | rewarded(cell_of("icrl", MANY), -7.5)
+    (line,) = glance.verdicts(LAYOUT, results, glance.compare(LAYOUT, results))
+    assert line.endswith(
+        "fewer than ICRL (2.300, p = 0.016) and SAC (p = 0.016); ICRL has the best reward (-7.50 against -13.00)."
+    )
 
 
 def test_being_worse_is_said_the_same_way():
@@ -84,22 +115,3 @@ def test_a_bent_axis_shows_small_and_large_counts():
     assert at[-1] == 1
     assert min(b - a for a, b in pairwise(at)) > 0.1
     assert axis.ticks() == [0.0, 0.1, 1.0, 10.0, 100.0]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"curves": {"a": [{}]}, "trays": {}, "inner": {}}', '{"curves": 1}']
-)
-def test_damaged_views_are_refused_in_one_line(text, tmp_path):
-    assert views.load(tmp_path) == views.Views()
-    (tmp_path / views.FILE).write_text(text)
-    with pytest.raises(ConfigError, match=r"views\.json is damaged"):
-        views.load(tmp_path)
-
-
-def test_curves_keep_their_last_point_and_few_others():
-    rows = {str(s): [{"env_steps": i, "x": float(i * (s + 1))} for i in range(1, 201)] for s in (0, 1)}
-    line = views._line(rows, "x")
-    assert line is not None
-    assert len(line["steps"]) <= views.POINTS
-    assert (line["steps"][-1], line["mean"][-1], line["std"][-1]) == (200, 300.0, 100.0)
-    assert [values[-1] for values in line["seeds"].values()] == [200.0, 400.0]

@@ -18,6 +18,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 HOSTILE = "</script><img src=x onerror=window.harmed=1>\"'"
+A4 = 695  # px between margins of 13 mm
+# Tables, pictures and text that reach out of a page of this width, but for those inside of what scrolls by itself.
+BEYOND = """(width) => [...document.querySelectorAll('table, svg, p, li, figcaption, select')]
+  .filter(e => e.checkVisibility() && (!e.closest('.table') || width == 695))
+  .filter(e => e.getBoundingClientRect().right > width + 1 || e.getBoundingClientRect().left < -1)
+  .map(e => e.tagName + ' ' + e.textContent.slice(0, 40))"""
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
 
 
@@ -39,11 +45,18 @@ def episodes(rule: str) -> dict:
 
 def views() -> Views:
     methods = {"scopil": line(0.3, 0.02), "sac": line(9.0, 2.0)}
-    panel = {"metric": "eval/violations", "title": f"Violations {HOSTILE}", "methods": methods}
+    panel = {
+        "metric": "eval/violations",
+        "title": f"Violations {HOSTILE}",
+        "trained": 2000,
+        "methods": methods,
+    }
     runs = {
         method: {"0": {"unseen": episodes("circle"), "demonstrated": episodes(HOSTILE)}} for method in methods
     }
-    return Views({"simple": [panel]}, {"simple": {"background": PIXEL, "corners": [], "runs": runs}})
+    return Views(
+        {"simple": [panel]}, {"simple": {"background": PIXEL, "corners": [0, 1, 0, 1], "runs": runs}}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +114,7 @@ def test_no_table_is_cut_and_nothing_scrolls_sideways(page):
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate(BEYOND, 390) == []
 
 
 def test_one_chooses_methods_and_seeds_and_points_at_violations(page):
@@ -138,11 +152,20 @@ def test_a_number_leads_to_its_runs_and_a_dot_to_its_run(page):
     assert "0.038" in page.locator("#runs-0-0").inner_text()
 
 
-def test_the_page_can_be_printed(page):
+def test_paper_holds_every_table_whole(page):
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+    page.set_viewport_size({"width": A4, "height": 1000})
     page.emulate_media(media="print")
-    assert page.locator("summary").first.is_hidden()
+    assert page.locator(".glance thead").is_visible()  # not as on a telephone
     assert page.locator(".hero svg").first.is_visible()
+    tables = page.locator("details.paper .table")
+    assert tables.count() > 5
+    assert all(tables.nth(i).is_visible() for i in range(tables.count()))  # folded on the screen
+    assert page.evaluate("document.documentElement.scrollWidth") == A4
+    assert page.evaluate(BEYOND, A4) == []
+    assert page.locator("#runs-0").is_hidden()  # pages of single runs
+    for control in ("input", "select", ".tip", ".play .controls"):
+        assert not any(found.is_visible() for found in page.locator(control).all())
 
 
 def test_without_a_script_everything_is_there_once(browser, folder):

@@ -13,11 +13,12 @@ import numpy as np
 from scopil.evaluate import stats
 from scopil.evaluate.summaries import Cell, Result, Results, evaluations_of
 from scopil.report.measure_tables import cell as figure
-from scopil.report.page import Drawn, Grid, anchor
+from scopil.report.page import Drawn, Grid, Link, anchor
 from scopil.report.study_tables import NONE, Layout
 from scopil.report.vector import Axis, Dot, axis_for, colour, strip, strip_axis
 
 SIGNIFICANT = 0.05
+UNSURE, FEW = "not shown to differ from", 3  # so many are named
 UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
 
 
@@ -115,46 +116,91 @@ def compare(layout: Layout, results: Results) -> list[Comparison]:
 
 
 def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
-    """A sentence for each setting in which methods were compared."""
+    """A sentence for each setting in which methods were compared: the first method, the best of those that it differs
+    from, those that it was not shown to differ from, and who has the best reward. `comparisons_grid` has them all."""
     lines = []
     for setting, title in settings_of(layout, results).items():
-        mine = [c for c in made if c.setting == setting]
-        if not mine:
-            continue
-        first = mine[0]
-        many = first.measure == "violations"
-        what = "violations per episode" if many else "reward"
-        groups: dict[str, list[str]] = {}
-        for c in mine:
-            sure = c.corrected < SIGNIFICANT
-            less = c.ours.mean < c.theirs.mean
-            how = ("fewer than" if less else "more than") if many else ("less than" if less else "more than")
-            theirs = f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})"
-            groups.setdefault(how if sure else "not shown to differ from", []).append(theirs)
-        order = sorted(groups, key=("fewer than", "less than", "more than", "not shown to differ from").index)
-        compared = "; ".join(f"{how} {_listed(groups[how])}" for how in order)
-        starts = first.key.partition("/")[2]
-        amount = (
-            f"{first.ours.words(first.measure)} {what}"
-            if many
-            else f"a reward of {first.ours.words(first.measure)}"
-        )
-        line = f"{title}: from {starts} starts {layout.title_of(first.method)} has {amount}, {compared}"
-        lines.append(f"{line}{_rewards(layout, results, mine) if many else ''}.")
+        if mine := _best_first([c for c in made if c.setting == setting]):
+            first = mine[0]
+            amount = first.ours.words(first.measure)
+            has = f"{amount} violations per episode" if _counts(first) else f"a reward of {amount}"
+            starts, name = first.key.partition("/")[2], layout.title_of(first.method)
+            parts = [f"{title}: from {starts} starts {name} has {has}, {_compared(layout, mine)}"]
+            parts += [reward] if (reward := _reward(layout, results, mine)) else []
+            lines.append(f"{'; '.join(parts)}.")
     return lines
 
 
-def _rewards(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
-    found = []
-    for method in (mine[0].method, *(c.rival for c in mine)):
-        reward = figure_of(results[Cell(mine[0].setting, method)], mine[0].key, "reward")
-        if reward:
-            found.append(f"{reward.words('reward')} ({layout.title_of(method)})")
-    return f"; rewards: {', '.join(found)}" if found else ""
+def _counts(comparison: Comparison) -> bool:
+    return comparison.measure == "violations"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _best_first(made: Sequence[Comparison]) -> list[Comparison]:
+    return sorted(made, key=lambda c: c.theirs.mean if _counts(c) else -c.theirs.mean)
+
+
+def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
+    """The methods by how they differ, the best first."""
+    groups: dict[str, list[Comparison]] = {}
+    for c in mine:
+        less = "fewer than" if _counts(c) else "less than"
+        how = less if c.ours.mean < c.theirs.mean else "more than"
+        groups.setdefault(how if c.corrected < SIGNIFICANT else UNSURE, []).append(c)
+    order = sorted(groups, key=("fewer than", "less than", "more than", UNSURE).index)
+    return ", ".join(f"{how} {_named(layout, groups[how], how == UNSURE)}" for how in order)
+
+
+def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
+    """All where they are few; else the best of them, and how many others. Of those that were not shown to differ, a
+    reader wants the names."""
+    each = [f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})" for c in group]
+    if len(each) <= (FEW if unsure else 1):
+        return listed(each)
+    if unsure:
+        return f"any of {len(each)} others, the best of them {each[0]}"
+    largest = max(c.corrected for c in group[1:])
+    if len(each) == 2:
+        return f"{each[0]} and {layout.title_of(group[1].rival)} (p = {largest:.2g})"
+    return f"{each[0]} and {len(each) - 1} others (p ≤ {largest:.2g})"
+
+
+def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
+    """Who has the best one; nothing where it is what was compared."""
+    first = mine[0]
+    methods = [first.method, *(c.rival for c in mine)] if _counts(first) else []
+    found = {m: figure_of(results[Cell(first.setting, m)], first.key, "reward") for m in methods}
+    means = {method: reward.mean for method, reward in found.items() if reward}
+    if first.method not in means:
+        return ""
+    best, ours = max(means, key=means.__getitem__), figure("reward", means[first.method])
+    if means[best] > means[first.method]:
+        return f"{layout.title_of(best)} has the best reward ({figure('reward', means[best])} against {ours})"
+    return f"none has a better reward ({ours})"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison]) -> Grid:
+    """What the sentences are made from: every method that was compared, the best first."""
+    keys = list(dict.fromkeys(c.key for c in made))
+    rows: list[list[str | Link]] = []
+    for setting, title in settings_of(layout, results).items():
+        mine = _best_first([c for c in made if c.setting == setting])
+        pairs = [(mine[0].method, NONE), *((c.rival, f"{c.corrected:.2g}") for c in mine)] if mine else []
+        for method, p in pairs:
+            found = [
+                figure_of(results[Cell(setting, method)], mine[0].key, m) for m in ("violations", "reward")
+            ]
+            words = [f.words(m) if f else NONE for f, m in zip(found, ("violations", "reward"))]
+            rows.append(
+                layout.linked(Cell(setting, method), [f"{title}: {layout.title_of(method)}", *words, p])
+            )
+    starts = " and ".join(key.partition("/")[2] for key in keys)
+    head = ["", f"Violations per episode, {starts} starts", f"Reward, {starts} starts", "p, corrected"]
+    return Grid(head, rows)
 
 
 def how_compared(made: Sequence[Comparison]) -> str:
@@ -276,9 +322,9 @@ def _dots(
 
 
 def _td(column: Column, drawn: str, number: str) -> str:
-    return (
-        f'<td data-label="{escape(column.title)}"><div class="cell">{drawn}<span>{number}</span></div></td>'
-    )
+    kind = "" if drawn else ' class="none"'
+    inner = f'<div class="cell">{drawn}<span>{number}</span></div>'
+    return f'<td{kind} data-label="{escape(column.title)}">{inner}</td>'
 
 
 def _words(found: Figure | None, measure: str) -> str:

@@ -102,7 +102,7 @@ function play(figure, kept) {
     caption.textContent = `${title}: ${view.episodes} episodes${many}`;
     svg.setAttribute("aria-label", caption.textContent);
     svg.querySelector(".path").setAttribute("d", view.paths);
-    svg.querySelector(".broken").setAttribute("d", view.broken.map(([x, y]) => `M${x} ${y}h0`).join(""));
+    svg.querySelector(".broken").setAttribute("d", view.broken.map(([x, y]) => `M${x} ${y}h.01`).join(""));
     one.removeAttribute("d");
   }
 

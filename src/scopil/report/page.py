@@ -67,11 +67,11 @@ class Drawn(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Details behind a line that opens them."""
+    """Details behind a line that opens them. On paper they stand open, but for those that are not for it."""
 
     summary: str
     blocks: Sequence["Block"]
-    id: str = ""
+    paper: bool = True
 
 
 class Beside(NamedTuple):
@@ -127,9 +127,10 @@ def _html(block: Block) -> str:
             return f"<figure{kind}>{image}<figcaption>{escape(caption)}</figcaption></figure>"
         case Drawn(html):
             return html
-        case Fold(summary, inner, name):
+        case Fold(summary, inner, paper):
+            kind = ' class="paper"' if paper else ""
             head = f"<summary>{escape(summary)}</summary>"
-            return f"<details{_id(name)}>{head}\n{_all_html(inner)}\n</details>"
+            return f"<details{kind}>{head}\n{_all_html(inner)}\n</details>"
         case Beside(left, right):
             return f'<div class="beside"><div>{_all_html(left)}</div><div>{_all_html(right)}</div></div>'
         case Grid(head, rows, quiet, ids):

@@ -1,24 +1,25 @@
-"""The pictures of a study, from run folders. One is drawn again only when what it shows has changed."""
+"""The pictures of a study, from run folders. One is drawn again only when what it shows has changed, and kept when the
+runs it shows are gone."""
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scopil.evaluate.offers import Drawing
 from scopil.evaluate.stored import EPISODES, read_episodes
-from scopil.evaluate.summaries import Cell, Table
+from scopil.evaluate.summaries import Cell
 from scopil.files import write_atomically
 from scopil.report.episode_pictures import save_panels, save_rows
 from scopil.report.page import Picture
 from scopil.report.run_groups import DRAWN, IN_A_ROW, episode_rows
 from scopil.report.study_tables import Layout
-from scopil.report.training_curves import behaviour_panels, save_curves
+from scopil.report.training_curves import save_curves
+from scopil.report.views import View, rows_of
 from scopil.train.run import Run
 
 FIRST = "unseen-starts.png"  # the first picture of a report
-Runs = Mapping[Cell, Sequence[Run]]  # finished ones
 
 
 class Gallery:
@@ -35,13 +36,14 @@ class Gallery:
         self,
         name: str,
         caption: str,
-        sources: Sequence[Path],
+        sources: Sequence[Path | bytes],
         draw: Callable[[Path], object],
         narrow: bool = False,
     ) -> Picture:
         digest = hashlib.sha256()
         for source in sources:
-            digest.update(hashlib.sha256(source.read_bytes()).digest())
+            data = source if isinstance(source, bytes) else source.read_bytes()
+            digest.update(hashlib.sha256(data).digest())
         file, now = self.folder / name, digest.hexdigest()
         if not file.exists() or self._drawn.get(name) != now:
             draw(file)
@@ -49,53 +51,69 @@ class Gallery:
             write_atomically(self._note, json.dumps(self._drawn, indent=1, sort_keys=True).encode() + b"\n")
         return Picture(file, caption, narrow)
 
+    def kept(self, name: str, caption: str, narrow: bool = False) -> Picture | None:
+        """A picture of before, of runs that are gone; None where there is none."""
+        file = self.folder / name
+        return Picture(file, caption, narrow) if file.exists() else None
 
-def demonstrations(
-    gallery: Gallery, setting: str, source: Path, draw: Drawing, episodes: Callable[[], Sequence[Any]]
-) -> Picture:
-    """Demonstrated episodes from `source`; `episodes` gives them with what the drawing needs."""
-    title = f"{setting}: demonstrations"
+
+class Shown(NamedTuple):
+    """A setting's demonstrations: where they lie, and episodes of them with what the drawing needs."""
+
+    source: Path
+    draw: Drawing
+    episodes: Callable[[], Sequence[Any]]
+
+
+def demonstrations(gallery: Gallery, setting: str, shown: Shown | None) -> Picture | None:
+    """Demonstrated episodes; without them, the picture of before."""
+    name, caption = f"demonstrations-{setting}.png", f"The demonstrations of {setting}."
+    if shown is None:
+        return gallery.kept(name, caption, narrow=True)
+    panels = lambda: {f"{setting}: demonstrations": shown.episodes()}  # noqa: E731
     return gallery.picture(
-        f"demonstrations-{setting}.png",
-        f"The demonstrations of {setting}.",
-        [source],
-        lambda path: save_panels(path, draw, {title: episodes()}),
-        narrow=True,
+        name, caption, [shown.source], lambda path: save_panels(path, shown.draw, panels()), narrow=True
     )
 
 
-def curves(gallery: Gallery, layout: Layout, table: Table, runs: Runs) -> Iterator[Picture]:
-    """One picture for each length of training in the table: an axis of eight million steps would hide one million."""
-    there = [c for m in table.shown if (c := Cell(table.setting, m)) in runs]
-    lengths = sorted({run.spec.steps for c in there for run in runs[c]})
-    for i, steps in enumerate(lengths):
-        mine = [c for c in there if runs[c][0].spec.steps == steps]
-        name = f"curves-{table.title.split()[0].lower()}{f'-{i + 1}' if i else ''}.png"
+def curves(gallery: Gallery, layout: Layout, key: str, panels: Sequence[View]) -> Iterator[Picture]:
+    """The panels of `views.curves` for the table of this key. One picture for each length of training: an axis of eight
+    million steps would hide one million."""
+    table = layout.tables[key]
+    mine = [p for p in panels if any(m in p["methods"] for m in table.shown)]
+    stem = "-".join(dict.fromkeys(["curves", table.setting, key]))
+    for i, trained in enumerate(sorted({panel["trained"] for panel in mine})):
+        here = [panel for panel in mine if panel["trained"] == trained]
+        there = [m for m in table.shown if any(m in panel["methods"] for panel in here)]
         caption = (
-            f"{table.title}: {', '.join(layout.title_of(c.method) for c in mine)} during training; greedy episodes, "
+            f"{table.title}: {', '.join(map(layout.title_of, there))} during training; greedy episodes, "
             "mean over seeds with a band of one standard deviation."
         )
-
-        def draw(path: Path, mine=mine) -> None:
-            rows = {layout.title_of(c.method): [run.metrics.rows() for run in runs[c]] for c in mine}
-            save_curves(path, rows, behaviour_panels(rows), table.title)
-
-        yield gallery.picture(name, caption, [run.metrics.path for c in mine for run in runs[c]], draw)
+        groups = {layout.title_of(method): rows_of(here, method) for method in there}
+        both = [(panel["metric"], panel["title"]) for panel in here]
+        rows = [both[k : k + 2] for k in range(0, len(both), 2)]
+        yield gallery.picture(
+            f"{stem}{f'-{i + 1}' if i else ''}.png",
+            caption,
+            [json.dumps([groups, rows, table.title]).encode()],
+            lambda path, groups=groups, rows=rows: save_curves(path, groups, rows, table.title),
+        )
 
 
 def episodes(
-    gallery: Gallery, layout: Layout, cell: Cell, runs: Sequence[Run], draw: Drawing
+    gallery: Gallery, layout: Layout, cell: Cell, runs: Sequence[Run], draw: Drawing | None
 ) -> Picture | None:
-    """Greedy episodes of the first seeds; None where none were kept."""
+    """Greedy episodes of the first seeds; without runs that have any, the picture of before."""
+    name, title = f"episodes-{cell.setting}-{cell.method}.png", layout.cell_title(cell)
     first = [run for run in runs[:IN_A_ROW] if (run.folder / EPISODES).exists()]
-    if not first:
-        return None
+    if draw is None or not first:
+        return gallery.kept(name, f"{title}: greedy episodes, a row per kind of starts.")
     seeds = ", ".join(f"seed {run.spec.seed}" for run in first)
     return gallery.picture(
-        f"episodes-{cell.setting}-{cell.method}.png",
-        f"{layout.cell_title(cell)}: greedy episodes of {seeds} (at most {DRAWN} each), a row per kind of starts.",
+        name,
+        f"{title}: greedy episodes of {seeds} (at most {DRAWN} each), a row per kind of starts.",
         [run.folder / EPISODES for run in first],
-        lambda path: save_rows(path, layout.cell_title(cell), draw, episode_rows(first)),
+        lambda path: save_rows(path, title, draw, episode_rows(first)),
     )
 
 

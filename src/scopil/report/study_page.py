@@ -38,6 +38,10 @@ FORMAT = 1  # of report.json
 SHORT = "These are short runs to try the machinery, of at most {steps:,} steps. They are no evidence about the methods."
 LESS = "Runs of at most {steps:,} steps, the budget {budget!r}; the study's own is {full!r}."
 QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
+COMPARED = (
+    "The first method of every setting, and those that it is compared with, from the fewest violations on:"
+)
+EVERY_RUN = "Every run, seed by seed"  # pages of them: not for paper, results.csv has the same
 IN_HERO = 4  # trays of the first picture
 
 
@@ -121,9 +125,7 @@ def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
         steps = max(r.steps for runs in results.values() for r in runs)
         said_first = SHORT if report.budget == "short" else LESS
         blocks.append(Text(said_first.format(steps=steps, budget=report.budget, full=report.full_budget)))
-    verdicts = [f"{a.question} {a.verdict}" for a in report.answers]
-    verdicts += glance.verdicts(layout, results, compared)
-    said: list[Block] = [Items(verdicts)] if verdicts else []
+    said: list[Block] = _said(report.answers, glance.verdicts(layout, results, compared))
     if note := glance.how_compared(compared):
         said.append(Drawn(f'<p class="note">{escape(note)}</p>', [Text(note)]))
     hero = _hero(report)
@@ -134,7 +136,7 @@ def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
     for setting, title in glance.settings_of(layout, results).items():
         blocks += [Heading(title), *_section(report, setting, anchors)]
     if report.pictures.get("") and (pictures := report.pictures[""]):
-        blocks.append(Fold("Further pictures", pictures))
+        blocks.append(Fold("Further pictures", pictures, paper=False))
     if report.targets or report.ranges:
         blocks.append(Heading("What was expected"))
     if report.targets:
@@ -154,6 +156,14 @@ def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
     return blocks
 
 
+def _said(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block]:
+    """The answers, and a sentence on each setting."""
+    lines = [f"<b>{escape(a.question)}</b> {escape(a.verdict)}" for a in answers] + [*map(escape, verdicts)]
+    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # a line never ends within
+    words = Items([*(f"{a.question} {a.verdict}" for a in answers), *verdicts])
+    return [Drawn(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>", [words])] if lines else []
+
+
 def _counted(verdicts: Sequence[Verdict]) -> str:
     return f"{sum(v.holds for v in verdicts)} of {len(verdicts)} hold"
 
@@ -166,7 +176,7 @@ def _done(report: StudyReport) -> list[Block]:
         return [Text(f"All {finished} runs are finished.")] if report.seeds else []
     total = finished + len(set(report.missing) | set(report.failed))
     head = f"{finished} of {total} runs are finished" if total > finished else f"{finished} runs are finished"
-    return [Fold(f"{head}: what is still to come", [Items(lines)])]
+    return [Text(f"{head}."), Fold("What is still to come", [Items(lines)], paper=False)]
 
 
 def _gaps(report: StudyReport) -> list[str]:
@@ -191,9 +201,11 @@ def _reading(report: StudyReport) -> list[Block]:
     blocks: list[Block] = []
     if report.about:
         blocks.append(Fold("What this is about", [Text(report.about)]))
-    details = [
+    details: list[Block] = [
         b for a in report.answers if a.details for b in (Text(a.question), Text(a.verdict), Items(a.details))
     ]
+    if compared := glance.compare(report.layout, report.results):
+        details += [Text(COMPARED), glance.comparisons_grid(report.layout, report.results, compared)]
     if details:
         blocks.append(Fold("What the answers rest on", details))
     if report.method_notes:
@@ -224,17 +236,18 @@ def _hero(report: StudyReport) -> list[Block]:
     defs = vector.backgrounds(views.trays, ids) if ids else ""
     setting = hero_setting(report)
     if setting is not None:
-        figures, first = [], {}
+        figures, shown = [], []
         for method in hero_methods(report, setting):
             seed = median_seed(results[Cell(setting, method)])
-            first = view = views.trays[setting]["runs"][method][str(seed)]["unseen"]
+            view = views.trays[setting]["runs"][method][str(seed)]["unseen"]
+            shown.append(view["episodes"])
             head = f"{layout.title_of(method)}, seed {seed}"
             many = "" if view["violations"] is None else f"{view['violations']:.3g} violations per episode"
             figures.append(
                 f"<figure>{vector.tray(ids[setting], view, f'{head}: {many}')}"
                 f"<figcaption><b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
             )
-        caption = hero_caption(settings[setting], first["episodes"])
+        caption = hero_caption(settings[setting], shown)
         return [
             Drawn(
                 f'{defs}<div class="hero">{"".join(figures)}</div><p class="note">{escape(caption)}</p>',
@@ -244,7 +257,7 @@ def _hero(report: StudyReport) -> list[Block]:
     for setting in settings:
         if panels := views.curves.get(setting):
             wanted = [p for p in panels if p["metric"].startswith("eval/violations")] or panels
-            html = vector.chart(wanted[0], _colours(report), _titles(report))
+            html = _charts(report, wanted)[0]
             return [
                 Drawn(
                     f'{defs}{html}<p class="note">{escape(settings[setting])}, during training.</p>',
@@ -273,10 +286,12 @@ def hero_methods(report: StudyReport, setting: str) -> list[str]:
     return there[:IN_HERO]
 
 
-def hero_caption(title: str, episodes: int) -> str:
+def hero_caption(title: str, episodes: Sequence[int]) -> str:
+    """Of trays with so many episodes each."""
+    fewer = f" ({min(episodes)} where episodes are long)" if len(set(episodes)) > 1 else ""
     return (
-        f"{title}: the first {episodes} of the unseen starts, the same for every method, played greedily by the seed "
-        f"with the median number of violations. A dot is a state, a red square a violation."
+        f"{title}: the first {max(episodes)} of the unseen starts{fewer}, the same for every method, played greedily "
+        f"by the seed with the median number of violations. A dot is a state, a red square a violation."
     )
 
 
@@ -304,12 +319,8 @@ def _section(report: StudyReport, setting: str, anchors: glance.Anchors) -> list
     if trays:
         blocks.append(Drawn(_trays(report, setting)))
     if inner := report.views.inner.get(setting):
-        charts = "".join(vector.chart(panel, _colours(report), _titles(report)) for panel in inner)
-        blocks.append(
-            Drawn(
-                f'<details><summary>Inside the learner</summary><div class="charts">{charts}</div></details>'
-            )
-        )
+        charts = f'<div class="charts">{"".join(_charts(report, inner))}</div>'
+        blocks.append(Drawn(f"<details><summary>Inside the learner</summary>{charts}</details>"))
     if curves and (trays or not any(p.file.name.startswith("episodes") for p in pictures)):
         blocks.append(Drawn("", pictures))  # drawn above; Markdown has the pictures
     elif pictures:
@@ -320,7 +331,7 @@ def _section(report: StudyReport, setting: str, anchors: glance.Anchors) -> list
         blocks.append(Fold(title, table_blocks(layout, table, results)))
     if layout.extra is not None:
         blocks += layout.extra(setting, results)
-    return [*blocks, Fold("Every run, seed by seed", list(_runs(report, setting, anchors)))]
+    return [*blocks, Fold(EVERY_RUN, list(_runs(report, setting, anchors)), paper=False)]
 
 
 def _curves(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any]]) -> str:
@@ -333,12 +344,36 @@ def _curves(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any
         if any(m in panel["methods"] for panel in panels)
     )
     seeds = '<label class="every-seed"><input type="checkbox" class="seeds">every seed</label>'
-    charts = "".join(vector.chart(panel, colours, titles) for panel in panels)
     note = "Greedy evaluations during training: mean over seeds, with a band of one standard deviation."
     return (
         f'<div class="curves" data-setting="{escape(setting)}"><div class="controls">{ticks}{seeds}</div>'
-        f'<div class="charts">{charts}</div><p class="note">{note}</p></div>'
+        f'<div class="charts">{"".join(_charts(report, panels))}</div>'
+        f'<p class="note">{note}{escape(_fewer_seeds(report, setting, panels))}</p></div>'
     )
+
+
+def _charts(report: StudyReport, panels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where methods were trained for different numbers of steps, a chart's title says for how many."""
+    several = len({panel["trained"] for panel in panels}) > 1
+    titled = [
+        {**panel, "title": f"{panel['title']}, trained for {panel['trained']:,} steps"} if several else panel
+        for panel in panels
+    ]
+    return [vector.chart(panel, _colours(report), _titles(report)) for panel in titled]
+
+
+def _fewer_seeds(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence where the curves of some seeds are not there: their runs are gone."""
+    fewer = []
+    for method in glance.methods_of(report.layout, report.results, setting):
+        lines = [panel["methods"][method] for panel in panels if method in panel["methods"]]
+        drawn, played = (
+            max((len(line["seeds"]) for line in lines), default=0),
+            len(report.results[Cell(setting, method)]),
+        )
+        if drawn < played:
+            fewer.append(f"{report.layout.title_of(method)} {drawn} of {played}")
+    return f" Curves are there of fewer seeds than results: {', '.join(fewer)}." if fewer else ""
 
 
 def _trays(report: StudyReport, setting: str) -> str:
@@ -360,8 +395,8 @@ def _trays(report: StudyReport, setting: str) -> str:
         for title, method, seed, starts, view in shown
     ]
     note = (
-        "Greedy episodes from above. A dot is a state, a red square a violation: point at one to read which rule it "
-        "breaks."
+        "Greedy episodes from above. A dot is a state, a red square a violation."
+        '<span class="act"> Point at one to read which rule it breaks.</span>'
     )
     return (
         f'<div class="trays" data-setting="{escape(setting)}"><div class="some">{"".join(figures)}</div>'

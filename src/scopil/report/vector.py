@@ -107,8 +107,8 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
         end
         for one in lines.values()
         for m, s in zip(one["mean"], one["std"])
-        for end in (m - s, m + s)
         if m is not None
+        for end in (m - s, m + s)
     ]
     bent = panel["metric"].startswith("eval/violations")
     y_axis = axis_for([max(e, 0.0) for e in ends] if bent else ends, bent)
@@ -165,7 +165,9 @@ def backgrounds(trays: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) 
 
 def tray(background: str, view: Mapping[str, Any], title: str) -> str:
     """One run's episodes on the tray: paths with a dot per state, a red square per violation."""
-    broken = "".join(f"M{int(x)} {int(y)}h0" for x, y, *_ in view["broken"])
+    broken = "".join(
+        f"M{int(x)} {int(y)}h.01" for x, y, *_ in view["broken"]
+    )  # paper has no lines of length 0
     return (
         f'<svg class="tray" viewBox="0 0 {TRAY} {TRAY}" role="img" aria-label="{escape(title)}">'
         f'<use href="#{background}"/><path class="path" d="{escape(view["paths"])}"/>'

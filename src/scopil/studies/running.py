@@ -26,13 +26,14 @@ from scopil.report import study_figures, study_page, views
 from scopil.report.glance import settings_of
 from scopil.report.page import Block, Fold, Grid, Picture, Text
 from scopil.report.study_page import StudyReport, hero_caption, hero_methods, median_seed
-from scopil.report.study_tables import Layout, shown_tables
+from scopil.report.study_tables import Layout
 from scopil.report.training_curves import new_figure
 from scopil.studies import find
 from scopil.studies.base import Study, run_folder
 from scopil.train.run import Run
 
 REFERENCES = "references.json"  # measures of reference episodes, by setting
+FROM_UNSEEN = "Episodes from unseen starts."
 
 
 def run_study(
@@ -68,8 +69,8 @@ def run_study(
     wanted = study.cells(only)
     new_figure()  # refuses before hours of training when matplotlib is missing
     before = planning.still_planned(study, out, budget, steps, results.earlier(out, study.name, budget))
-    known = {(cell, r.seed) for cell, each in before.items() for r in each}
-    todo = planning.create(study, out, budget, wanted, seeds, steps, known)
+    views.load(out)  # refuses damaged ones before the training too
+    todo = planning.create(study, out, budget, wanted, seeds, steps, _runs_of(before))
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
@@ -120,10 +121,10 @@ def report_results(out: Path) -> StudyReport:
         missing=loaded.missing,
         timings=results.load_timings(out),
         pictures=pictures,
-        views=views.load(out),
+        views=views.of_runs(views.load(out), _runs_of(played)),
     )
     if first.exists():
-        report = report._replace(first_picture=Picture(first, "Episodes from unseen starts."))
+        report = report._replace(first_picture=Picture(first, FROM_UNSEEN))
     study_page.write(out, report)
     return report
 
@@ -153,15 +154,18 @@ def write_report(
     missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
     before = results.earlier(out, study.name, budget)
     before = planning.still_planned(study, out, budget, note.steps, before)
+    gone = views.of_runs(views.load(out), _runs_of(before))
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
-        played = results.joined(played, before, list(runs))
+        played = results.joined(played, before, [*study.cells(), *runs])  # colours follow this order
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
         with _Scenes(study, finished) as scenes:
-            shown = views.Views(views.curves(finished), scenes.trays(finished))
-            pictures = _pictures(scenes, layout, out, played, finished)
+            shown = views.joined(
+                views.Views(views.curves(finished), scenes.trays(finished)), gone, order=played
+            )
+            pictures = _pictures(scenes, layout, out, played, finished, shown)
     results.save(out, study.name, budget, results.all_of(played), missing)
     views.save(out, shown)
     timings = results.load_timings(out) | results.timings(r for rs in finished.values() for r in rs)
@@ -185,6 +189,10 @@ def write_report(
     )
     study_page.write(out, report._replace(first_picture=_first_picture(scenes, report, out, finished)))
     return report
+
+
+def _runs_of(played: Results) -> set[tuple[Cell, int]]:
+    return {(cell, r.seed) for cell, each in played.items() for r in each}
 
 
 def _folder(out: Path, cell: Cell, seed: int) -> str:
@@ -294,7 +302,7 @@ def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
 
 
 class _Scenes:
-    """The environments of a study's settings, as far as they draw episodes."""
+    """The environments of the settings that have runs here, as far as they draw episodes."""
 
     def __init__(self, study: Study, finished: Mapping[Cell, Sequence[Run]]) -> None:
         self._study = study
@@ -319,6 +327,11 @@ class _Scenes:
         replays = isinstance(self._envs[setting], CompiledEnv)
         return run if replays and demos is not None and demos.starts is not None else None
 
+    def shown(self, setting: str) -> study_figures.Shown | None:
+        if (run := self.demonstrated.get(setting)) is None:
+            return None
+        return study_figures.Shown(run.demos_file, self.draws[setting], lambda: self.demonstrations(setting))
+
     def demonstrations(self, setting: str) -> list[Any]:
         env, demos = self._envs[setting], self.demonstrated[setting].demos()
         assert isinstance(env, CompiledEnv)
@@ -336,42 +349,48 @@ class _Scenes:
 
 
 def _pictures(
-    scenes: _Scenes, layout: Layout, out: Path, played: Results, finished: Mapping[Cell, Sequence[Run]]
+    scenes: _Scenes,
+    layout: Layout,
+    out: Path,
+    played: Results,
+    finished: Mapping[Cell, Sequence[Run]],
+    shown: views.Views,
 ) -> dict[str, list[Picture]]:
     """By setting, for Markdown; the page draws them itself where it can."""
     gallery = study_figures.Gallery(out / "figures")
-    found: dict[str, list[Picture]] = {}
-    for setting, run in scenes.demonstrated.items():
-        shown = lambda setting=setting: scenes.demonstrations(setting)  # noqa: E731
-        drawn = study_figures.demonstrations(gallery, setting, run.demos_file, scenes.draws[setting], shown)
-        found.setdefault(setting, []).append(drawn)
-    for table in shown_tables(layout, played):
-        found.setdefault(table.setting, []).extend(study_figures.curves(gallery, layout, table, finished))
-    for cell, mine in finished.items():
-        if cell.setting in scenes.draws:
-            drawn = study_figures.episodes(gallery, layout, cell, mine, scenes.draws[cell.setting])
-            found.setdefault(cell.setting, []).extend([drawn] if drawn else [])
-    return found
+    found: dict[str, list[Picture | None]] = {}
+    for setting in settings_of(layout, played):
+        found[setting] = [study_figures.demonstrations(gallery, setting, scenes.shown(setting))]
+        for key, table in layout.tables.items():
+            if table.setting == setting:
+                panels = shown.curves.get(setting, ())
+                found[setting] += study_figures.curves(gallery, layout, key, panels)
+    for cell in played:
+        draw = scenes.draws.get(cell.setting)
+        drawn = study_figures.episodes(gallery, layout, cell, finished.get(cell, ()), draw)
+        found[cell.setting].append(drawn)
+    return {setting: [picture for picture in each if picture] for setting, each in found.items()}
 
 
 def _first_picture(
     scenes: _Scenes, report: StudyReport, out: Path, finished: Mapping[Cell, Sequence[Run]]
 ) -> Picture | None:
-    """The trays of the first screen, for Markdown."""
-    setting = study_page.hero_setting(report)
+    """The trays of the first screen, for Markdown. Where a run of them is gone, the picture of before stays: it shows
+    more than the others alone would."""
+    gallery, setting = study_figures.Gallery(out / "figures"), study_page.hero_setting(report)
     if setting is None:
-        return None
-    runs = {}
-    for method in hero_methods(report, setting):
-        cell = Cell(setting, method)
+        return gallery.kept(study_figures.FIRST, FROM_UNSEEN)
+    methods, runs = hero_methods(report, setting), {}
+    for cell in (Cell(setting, method) for method in methods):
         seed = median_seed(report.results[cell])
-        runs[f"{report.layout.title_of(method)}, seed {seed}"] = next(
-            r for r in finished[cell] if r.spec.seed == seed
-        )
-    caption = hero_caption(settings_of(report.layout, report.results)[setting], views.EPISODES)
-    return study_figures.unseen(
-        study_figures.Gallery(out / "figures"), caption, scenes.draws[setting], runs, views.EPISODES
-    )
+        there = [run for run in finished.get(cell, ()) if run.spec.seed == seed]
+        runs |= {f"{report.layout.title_of(cell.method)}, seed {seed}": run for run in there}
+    before = gallery.kept(study_figures.FIRST, FROM_UNSEEN) if len(runs) < len(methods) else None
+    draw = scenes.draws.get(setting)
+    if before or draw is None or not runs:
+        return before
+    caption = hero_caption(settings_of(report.layout, report.results)[setting], [views.EPISODES])
+    return study_figures.unseen(gallery, caption, draw, runs, views.EPISODES)
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
