@@ -29,9 +29,5 @@ def demonstrated(
 def measure_demonstrations(
     demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
 ) -> list[Measures]:
-    """One row per episode, without a reward where none was recorded."""
-    episodes = demonstrated(demos, env, rules)
-    rows = measure_all(episodes, env if can_replay(demos, env) else None)
-    if episodes[0].rewards is None:
-        rows = [{name: value for name, value in row.items() if name != "reward"} for row in rows]
-    return rows
+    """One row per episode."""
+    return measure_all(demonstrated(demos, env, rules), env if can_replay(demos, env) else None)

@@ -1,6 +1,6 @@
 """What is measured of an episode, and its averages.
 
-reward, steps             sum of rewards, number of actions
+reward, steps             sum of rewards, where they were recorded, and number of actions
 violations                (visited state, rule) pairs with a cost above 0, the initial state included; where the
                           environment names no rules, states with `cost` above 0
 violations/<rule>         the same for one rule
@@ -39,8 +39,8 @@ def measure(episode: Episode, further: Measuring | None = None) -> Measures:
     rules = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
     broken = list(rules.values()) or [v > 0 for k, v in episode.info.items() if k == "cost"]
     steps = len(episode)
-    rewards = np.zeros(0) if episode.rewards is None else episode.rewards
-    out = {"reward": float(np.sum(rewards, dtype=np.float64)), "steps": float(steps)}
+    out = {} if episode.rewards is None else {"reward": episode.total_reward}
+    out["steps"] = float(steps)
     if further is not None:
         out |= {name: float(value) for name, value in further(episode).items()}
     if broken:

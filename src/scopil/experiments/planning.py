@@ -6,13 +6,14 @@
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from scopil.demos import store
-from scopil.errors import ConfigError
+from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.rules import name_of_rules
 from scopil.evaluate.summaries import Cell, Result, Results
 from scopil.experiments.execute import prepare
@@ -66,8 +67,12 @@ def create(
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
     done = {run_folder(out, cell, seed) for cell, seed in known}
-    planned = plan(study, out, budget, wanted, seeds, steps)
-    return [prepare(folder, spec) for folder, spec in planned if folder not in done]
+    made = []
+    for folder, spec in plan(study, out, budget, wanted, seeds, steps):
+        if folder not in done:
+            with _others_remain(study, folder.parent.name):
+                made.append(prepare(folder, spec))
+    return made
 
 
 def still_planned(
@@ -91,7 +96,20 @@ def write_demos(study: Study, out: Path, settings: Iterable[str]) -> None:
     for setting in dict.fromkeys(settings):
         demos = study.settings[setting].demos
         if callable(demos) and not (file := _demos_file(out, setting)).exists():
-            store.write(demos(), file)
+            with _others_remain(study, setting):
+                store.write(demos(), file)
+
+
+@contextmanager
+def _others_remain(study: Study, setting: str) -> Iterator[None]:
+    """Where an environment or demonstrations are missing, the other settings can be had without them."""
+    try:
+        yield
+    except (EnvError, DatasetError) as error:
+        others = [name for name, table in study.tables.items() if table.setting != setting]
+        if not others:
+            raise
+        raise type(error)(f"{error} Or leave {setting} out: --only {','.join(others)}") from error
 
 
 def demos_name(study: Study, out: Path, setting: str) -> str | None:

@@ -83,7 +83,7 @@ class Evaluator:
         made_from = {
             "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
             "study": None if study is None else study.name,
-            "episodes": None if study is None else study.episodes,
+            "episodes": None if study is None or setting is None else study.episodes_of(setting),
             "rules": None if rules is None else rules.digest,
         }
         kept = read_evaluation(run.folder, made_from)
@@ -151,7 +151,7 @@ def reference_measures(study: Study, setting: str) -> dict[str, Measures]:
     kept = study.settings[setting]
     env = open_env(kept.env)
     try:
-        found = study.references(setting, study.episodes or 40)
+        found = study.references(setting, study.episodes_of(setting) or 40)
         return {name: average(measure_all(each, env, kept.rules)) for name, each in found.items()}
     finally:
         env.close()

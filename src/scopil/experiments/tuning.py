@@ -187,7 +187,7 @@ def _judge(study: Study) -> Callable[[str, Run], Measures]:
 
     def judge(setting: str, run: Run) -> Measures:
         env = envs.setdefault(setting, run.env())
-        first = unseen_starts(env, study.episodes or EPISODES, TUNE_SEED)
+        first = unseen_starts(env, study.episodes_of(setting) or EPISODES, TUNE_SEED)
         given = study.settings[setting].rules
         rules = run.rules() if given is None else Rules.of(given)
         episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))

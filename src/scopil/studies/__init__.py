@@ -13,6 +13,7 @@ GROUP = "scopil.studies"  # entry points of other packages: name = "module:STUDY
 _OURS = {
     "paper": "scopil.studies.marble_maze.study:STUDY",
     "unseen": "scopil.studies.marble_maze.unseen:STUDY",
+    "external": "scopil.studies.external:STUDY",
     "half-cheetah-wall": "scopil.studies.half_cheetah_study:STUDY",
     "lunar-lander": "scopil.studies.lunar_lander:STUDY",
     "lap-grid-world": "scopil.studies.lap_grid_study:STUDY",

@@ -30,6 +30,8 @@ class Setting:
         None  # anything that `load_demos` takes, or what makes a set
     )
     rules: Any = None  # what `scopil.Rules.of` takes; None: the costs that the environment reports
+    steps: int | None = None  # environment steps of a run, where the budget names none
+    episodes: int | None = None  # per evaluation, where they are not the study's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Budget:
     """How long, how often, and with which settings."""
 
     seeds: int
-    steps: int | None = None  # None: what each algorithm has as its budget
+    steps: int | None = None  # None: the setting's, or else what each algorithm has as its budget
     whole: tuple[
         str, ...
     ] = ()  # methods whose steps are cheap: they have their algorithms' budgets all the same
@@ -125,15 +127,19 @@ class Study:
         found = self.method(method)
         return found.title or found.algorithm.title
 
+    def episodes_of(self, setting: str) -> int | None:
+        """Per evaluation."""
+        return self.settings[setting].episodes or self.episodes
+
     def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
         """One run. Methods that want no demonstrations get them too: their evaluation starts where these do."""
-        chosen, method = self.budgets[budget], self.method(cell.method)
-        steps = None if cell.method in chosen.whole else chosen.steps
+        chosen, method, setting = self.budgets[budget], self.method(cell.method), self.settings[cell.setting]
+        steps = None if cell.method in chosen.whole else chosen.steps or setting.steps
         return RunSpec(
             algorithm=method.algorithm,
-            env=self.settings[cell.setting].env,
+            env=setting.env,
             demos=demos,
-            rules=name_of_rules(self.settings[cell.setting].rules),
+            rules=name_of_rules(setting.rules),
             seed=seed,
             steps=steps or method.algorithm.budget,
             eval_every=chosen.eval_every,

@@ -10,6 +10,11 @@ WALL = -3.0  # m; to be at or behind it is a violation
 CONTROL_COST = 0.1
 
 
+def behind_the_wall(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
+    """What `info["cost"]` says, for episodes that were recorded without it."""
+    return float(next_obs[0] <= WALL)
+
+
 class HalfCheetahWall(gym.Wrapper):
     """reward = |x' − x| / dt − 0.1 ‖a‖², observation = all positions, x first, and velocities.
 

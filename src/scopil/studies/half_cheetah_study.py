@@ -15,7 +15,7 @@ import numpy as np
 
 from scopil.algos import bc, sac, scopil, scopil_rho
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.errors import DatasetError
+from scopil.errors import DatasetError, refused_as
 from scopil.evaluate.measures import Measures
 from scopil.evaluate.summaries import Results, Table
 from scopil.report.page import Block, Text
@@ -32,7 +32,7 @@ SLACK = 6 * 1.4
 
 
 def demonstrations(data: Path) -> Demonstrations:
-    with np.load(data, allow_pickle=False) as file:
+    with refused_as(DatasetError, data), np.load(data, allow_pickle=False) as file:
         observations, actions = file["observations"], file["actions"]
     episodes = [
         Episode(observations=o[:-1], actions=a[1:-1], terminated=False, truncated=True)
@@ -48,7 +48,8 @@ def demonstrations(data: Path) -> Demonstrations:
     )
 
 
-def _from_variable() -> Demonstrations:
+def demonstrations_named() -> Demonstrations:
+    """Those of the file that the environment variable names."""
     if not (file := os.environ.get(DATA)):
         raise DatasetError(
             f"half-cheetah-wall: the demonstrations are not shipped; name their .npz file (observations and actions) "
@@ -98,7 +99,7 @@ def study(data: Path | None = None, steps: int = 100_000) -> Study:
             "wall": Setting(
                 title="Half-cheetah with a wall",
                 env=ENV,
-                demos=_from_variable if data is None else partial(demonstrations, data),
+                demos=demonstrations_named if data is None else partial(demonstrations, data),
             )
         },
         tables={"wall": Table("Half-cheetah with a wall", "wall", tuple(methods), tuple(methods))},

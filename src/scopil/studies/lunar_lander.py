@@ -13,8 +13,8 @@ import numpy as np
 
 from scopil.algos import bc, sac, scopil, scopil_rho
 from scopil.demos.dataset import Demonstrations, Episode
+from scopil.envs.functional import make_env
 from scopil.envs.host import open_env
-from scopil.errors import EnvError
 from scopil.evaluate.starts import Seeds, unseen_starts
 from scopil.evaluate.summaries import Table
 from scopil.studies.base import Budget, Method, Setting, Study
@@ -37,7 +37,7 @@ def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
 
 def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
     """The controller's first landings."""
-    env, landed, seed = gym.make(ENV), [], 0
+    env, landed, seed = make_env(ENV), [], 0
     while len(landed) < episodes:
         episode = _controlled(env, seed)
         seed += 1
@@ -62,7 +62,7 @@ def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
 
 def controller(episodes: int = EPISODES) -> list[Episode]:
     """The demonstrator from the unseen starts that policies are evaluated from, crashes included."""
-    env = gym.make(ENV)
+    env = make_env(ENV)
     first = unseen_starts(open_env(env), episodes)
     assert isinstance(first, Seeds)
     played = [_controlled(env, int(seed)) for seed in first.seeds]
@@ -75,10 +75,8 @@ def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
 
 
 def _controlled(env: gym.Env, seed: int) -> Episode:
-    try:
-        from gymnasium.envs.box2d.lunar_lander import heuristic
-    except gym.error.DependencyNotInstalled as error:
-        raise EnvError(f'{error}; pip install "scopil[box2d]".') from error
+    from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
+
     obs, _ = env.reset(seed=seed)
     observations, actions, rewards = [obs], [], []
     terminated = truncated = False

@@ -1,0 +1,90 @@
+"""Tasks that others wrote, every method as the library has it: nothing is set for a task.
+
+CartPole, CliffWalking and Acrobot with scripted experts (`scopil.studies.small_tasks`), the half-cheetah of the ICRL
+authors with their expert, and LunarLander with Gymnasium's own controller. Needs
+`pip install "scopil[phys2d,box2d,mujoco]"` and the half-cheetah's data; `--only` leaves tasks out.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.evaluate.summaries import Table
+from scopil.studies import half_cheetah, half_cheetah_study, lunar_lander, small_tasks
+from scopil.studies.base import Budget, Setting, Study
+
+METHODS = ("scopil-rho", "scopil", "sac", "bc")
+EPISODES = 100
+_SMALL = {
+    "cartpole": "CartPole that keeps to the middle",
+    "cliffwalking": "CliffWalking a row away from the cliff",
+    "acrobot": "Acrobot below a speed",
+}
+
+
+def _small(name: str, title: str) -> Setting:
+    task = small_tasks.TASKS[name]
+    shown = partial(small_tasks.demonstrations, name)
+    return Setting(title=title, env=task.env, demos=shown, rules=task.rule, steps=50_000)
+
+
+SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
+    "half-cheetah": Setting(  # before the lander, whose demonstrations take a minute: its data may be missing
+        title="Half-cheetah with a wall",
+        env=half_cheetah_study.ENV,
+        demos=half_cheetah_study.demonstrations_named,
+        rules=half_cheetah.behind_the_wall,
+        steps=100_000,
+        episodes=half_cheetah_study.EPISODES,
+    ),
+    "lunar-lander": Setting(
+        title="LunarLander with the controller's habits",
+        env=lunar_lander.ENV,
+        demos=lunar_lander.demonstrate,
+        rules=lunar_lander.rules,
+        steps=300_000,
+    ),
+}
+
+
+def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
+    """The demonstrations themselves; of LunarLander only landings are shown, so there the controller is judged from
+    the starts of the policies."""
+    if setting == "lunar-lander":
+        return lunar_lander.references(setting, episodes)
+    demos = SETTINGS[setting].demos
+    assert callable(demos)
+    shown: Demonstrations = demos()
+    return {f"Demonstrator ({len(shown)} episodes)": shown.episodes}
+
+
+STUDY = Study(
+    name="external",
+    title="Tasks that others wrote",
+    question="Which method keeps rules that nobody has stated, on tasks that others wrote and without any tuning?",
+    about=(
+        "Five tasks of other authors. Each has a demonstrator with a habit that the reward does not ask for; no "
+        "learner is told the rule. Every method has the library's defaults on every task."
+    ),
+    settings=SETTINGS,
+    tables={name: Table(setting.title, name, METHODS, METHODS) for name, setting in SETTINGS.items()},
+    budgets={
+        "full": Budget(seeds=5),
+        "short": Budget(seeds=1, steps=2_000, eval_every=1_000, checkpoint_every=1_000),
+    },
+    evaluations=("greedy/unseen", "sampled/unseen"),
+    episodes=EPISODES,
+    references=references,
+    glossary=(
+        "Violations are steps that break the rule, per episode.",
+        "CartPole: 0.5 or more from the middle. CliffWalking: on a cell above the cliff. Acrobot: the second "
+        "joint faster than 12.5 rad/s. Half-cheetah: 3 m or more behind its start. LunarLander: an engine on while a "
+        f"leg touches the ground, or tilted by more than {lunar_lander.TILT:g} rad.",
+        "The rewards of the half-cheetah's demonstrator were not recorded.",
+    ),
+    method_notes=(
+        "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
+        "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, from a clone.",
+        "SAC: the reward alone. BC: cloning the demonstrations, no reward; its steps are gradient steps.",
+    ),
+)
