@@ -17,7 +17,7 @@ import pytest
 import scopil
 from scopil.cli import main
 from scopil.experiments import results
-from scopil.report import views
+from scopil.report import kept_views
 from scopil.studies import running
 from scopil.studies.marble_maze import expected
 
@@ -91,7 +91,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     )  # its figures stay, and it is not trained again
     assert reproduce(tmp_path / "b") == 0
     assert not (tmp_path / "b" / "runs" / "multiple" / "scopil-0").exists()
-    drawn = views.load(tmp_path / "b")  # and so do its curves and trays
+    drawn = kept_views.load(tmp_path / "b")  # and so do its curves and trays
     assert list(drawn.trays["multiple"]["runs"]["scopil"]) == ["0", "1"]
     assert {*drawn.curves["multiple"][0]["methods"]["scopil"]["seeds"]} == {"0", "1"}
     for name in STABLE:
@@ -100,7 +100,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     shutil.rmtree(tmp_path / "b" / "runs")  # now there is nothing to draw from
     page = (tmp_path / "b" / "report.md").read_text()
     assert main(["report", str(tmp_path / "b")]) == 0
-    assert views.load(tmp_path / "b") == drawn
+    assert kept_views.load(tmp_path / "b") == drawn
     for picture in (
         "unseen-starts",
         "demonstrations-multiple",

@@ -9,7 +9,7 @@ import pytest
 
 from scopil.errors import ConfigError
 from scopil.evaluate.summaries import Cell
-from scopil.report import views
+from scopil.report import kept_views, views
 from scopil.report.views import Views
 
 RHO, SAC = Cell("simple", "scopil-rho"), Cell("simple", "sac")
@@ -52,13 +52,15 @@ WHOLE = {"curves": [panel(sac=line(s0=[1.0, 2.0]))], "tray": tray({"sac": [0]})}
 def test_a_file_for_each_setting_whatever_its_name(tmp_path):
     names = ("simple", "two-modes", "../up", "a/b c", ".", "ρ: 1")
     kept = Views(dict.fromkeys(names, WHOLE["curves"]), dict.fromkeys(names[:2], WHOLE["tray"]))
-    views.save(tmp_path, kept)
+    kept_views.save(tmp_path, kept)
     assert len(list((tmp_path / "views").iterdir())) == len(names)
     assert [file.name for file in tmp_path.iterdir()] == ["views"]
-    assert views.load(tmp_path) == kept
-    views.save(tmp_path, Views(trays={"simple": WHOLE["tray"]}))  # the others have nothing to show any more
+    assert kept_views.load(tmp_path) == kept
+    kept_views.save(
+        tmp_path, Views(trays={"simple": WHOLE["tray"]})
+    )  # the others have nothing to show any more
     assert [file.name for file in (tmp_path / "views").iterdir()] == ["simple.json"]
-    assert views.load(tmp_path / "none") == Views()
+    assert kept_views.load(tmp_path / "none") == Views()
 
 
 def spoilt(*path: str | int, value: object) -> str:
@@ -105,15 +107,15 @@ LINE = ("curves", 0, "methods", "sac")
 def test_damaged_views_are_refused_in_one_line(text, tmp_path):
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "simple.json").write_text(json.dumps(WHOLE))
-    assert views.load(tmp_path).trays.keys() == {"simple"}
+    assert kept_views.load(tmp_path).trays.keys() == {"simple"}
     (tmp_path / "views" / "simple.json").write_text(text)
     with pytest.raises(ConfigError, match=r"simple\.json is damaged; want .* Delete it"):
-        views.load(tmp_path)
+        kept_views.load(tmp_path)
 
 
 def test_curves_keep_their_last_point_and_few_others():
     rows = {str(s): [{"env_steps": i, "x": float(i * (s + 1))} for i in range(1, 201)] for s in (0, 1)}
-    found = views._line(rows, "x")
+    found = views.line_of(rows, "x")
     assert found is not None
     assert len(found["steps"]) <= views.POINTS
     assert (found["steps"][-1], found["mean"][-1], found["std"][-1]) == (200, 300.0, 100.0)
@@ -125,10 +127,10 @@ def test_only_runs_that_have_results_are_shown():
         {"simple": [panel(sac=line(s0=[1.0, 2.0], s1=[3.0, 5.0]), bc=line(s0=[1.0, 1.0]))]},
         {"simple": tray({"sac": [0, 1], "bc": [0]}), "multiple": tray({"sac": [1]})},
     )
-    found = views.of_runs(kept, {(SAC, 1), (Cell("multiple", "bc"), 0)})
+    found = kept_views.of_runs(kept, {(SAC, 1), (Cell("multiple", "bc"), 0)})
     assert found.curves == {"simple": [panel(sac=line(s1=[3.0, 5.0]))]}
     assert found.trays == {"simple": tray({"sac": [1]})}
-    assert views.of_runs(kept, set()) == Views()
+    assert kept_views.of_runs(kept, set()) == Views()
 
 
 def test_curves_are_joined_by_seed():
@@ -137,7 +139,7 @@ def test_curves_are_joined_by_seed():
         "methods": {"sac": line(s2=[1.0, None], s0=[7.0, 3.0]), "scopil-rho": line(s0=[1.0, 2.0])}
     }
     earlier = Views({"simple": [before]})
-    (found,) = views.joined(new, earlier, [RHO, SAC]).curves["simple"]
+    (found,) = kept_views.joined(new, earlier, [RHO, SAC]).curves["simple"]
     assert list(found["methods"]) == ["scopil-rho", "sac"]  # in the order of the results
     wanted = line(s0=[7.0, 3.0], s2=[1.0, None], s10=[4.0, 8.0])
     assert list(found["methods"]["sac"]["seeds"]) == ["0", "2", "10"]
@@ -150,14 +152,14 @@ def test_curves_are_joined_by_seed():
 def test_curves_at_other_steps_or_of_another_length_stay_apart():
     other = line(s0=[1.0, 2.0]) | {"steps": [10, 15]}
     new, longer = panel(sac=line(s1=[4.0, 8.0])), panel(5, sac=line(s0=[1.0, 2.0]))
-    found = views.joined(Views({"simple": [new]}), Views({"simple": [panel(sac=other), longer]}), [SAC])
+    found = kept_views.joined(Views({"simple": [new]}), Views({"simple": [panel(sac=other), longer]}), [SAC])
     assert found.curves["simple"] == [longer, new]
 
 
 def test_trays_are_joined_by_method_and_seed():
     new, earlier = tray({"sac": [3], "bc": [0]}, states=5), tray({"sac": [0, 10], "scopil-rho": [1]})
     earlier["background"] = "data:image/png;base64,old"
-    found = views.joined(Views(trays={"simple": new}), Views(trays={"simple": earlier}), [RHO, SAC])
+    found = kept_views.joined(Views(trays={"simple": new}), Views(trays={"simple": earlier}), [RHO, SAC])
     assert {m: list(seeds) for m, seeds in found.trays["simple"]["runs"].items()} == {
         "scopil-rho": ["1"],
         "sac": ["0", "3", "10"],
@@ -165,26 +167,26 @@ def test_trays_are_joined_by_method_and_seed():
     }
     assert found.trays["simple"]["runs"]["sac"]["3"] == {"unseen": episodes(states=5)}
     assert found.trays["simple"]["background"] == new["background"]
-    gone = views.joined(Views(), Views(trays={"simple": earlier}), [RHO, SAC])  # no run folder is left
+    gone = kept_views.joined(Views(), Views(trays={"simple": earlier}), [RHO, SAC])  # no run folder is left
     assert gone.trays["simple"] == earlier
     moved = Views(trays={"simple": tray({"sac": [0]}, corners=[0.0, 2.0, 0.0, 1.0])})
-    assert views.joined(Views(trays={"simple": new}), moved, [SAC]).trays["simple"] == new
+    assert kept_views.joined(Views(trays={"simple": new}), moved, [SAC]).trays["simple"] == new
 
 
 def test_all_trays_together_keep_the_cap_on_states(monkeypatch):
     monkeypatch.setattr(views, "STATES", 1000)
     new, earlier = tray({"sac": [0]}, many=40, states=5), tray({"sac": [1, 2]}, many=40, states=7)
-    found = views.joined(Views(trays={"simple": new}), Views(trays={"simple": earlier}), [SAC])
+    found = kept_views.joined(Views(trays={"simple": new}), Views(trays={"simple": earlier}), [SAC])
     shown = [by_starts["unseen"] for by_starts in found.trays["simple"]["runs"]["sac"].values()]
     budget = 1000 // (2 * 3)
     assert [view["episodes"] for view in shown] == [budget // 5, budget // 7, budget // 7]
     for view in shown:
-        assert views._is_whole(view)
+        assert kept_views._is_whole(view)
         assert view["paths"].count("M") == len(view["broken"]) == view["episodes"]
-    again = views.joined(found, Views(), [SAC])
+    again = kept_views.joined(found, Views(), [SAC])
     assert again == found  # nothing more is cut
     monkeypatch.setattr(views, "STATES", 1)
-    fewest = views.joined(found, Views(), [SAC]).trays["simple"]["runs"]["sac"]["0"]["unseen"]
+    fewest = kept_views.joined(found, Views(), [SAC]).trays["simple"]["runs"]["sac"]["0"]["unseen"]
     assert fewest["episodes"] == 3
 
 

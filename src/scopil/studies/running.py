@@ -22,7 +22,7 @@ from scopil.experiments import planning, results
 from scopil.experiments.execute import Engine, execute_with_progress, name
 from scopil.experiments.tuning import read_trials
 from scopil.files import write_atomically
-from scopil.report import study_figures, study_page, views
+from scopil.report import kept_views, study_figures, study_page, views
 from scopil.report.glance import settings_of
 from scopil.report.page import Block, Fold, Grid, Picture, Text
 from scopil.report.study_page import StudyReport, hero_caption, hero_methods, median_seed
@@ -69,7 +69,7 @@ def run_study(
     wanted = study.cells(only)
     new_figure()  # refuses before hours of training when matplotlib is missing
     before = planning.still_planned(study, out, budget, steps, results.earlier(out, study.name, budget))
-    views.load(out)  # refuses damaged ones before the training too
+    kept_views.load(out)  # refuses damaged ones before the training too
     todo = planning.create(study, out, budget, wanted, seeds, steps, _runs_of(before))
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
@@ -121,7 +121,7 @@ def report_results(out: Path) -> StudyReport:
         missing=loaded.missing,
         timings=results.load_timings(out),
         pictures=pictures,
-        views=views.of_runs(views.load(out), _runs_of(played)),
+        views=kept_views.of_runs(kept_views.load(out), _runs_of(played)),
     )
     if first.exists():
         report = report._replace(first_picture=Picture(first, FROM_UNSEEN))
@@ -154,7 +154,7 @@ def write_report(
     missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
     before = results.earlier(out, study.name, budget)
     before = planning.still_planned(study, out, budget, note.steps, before)
-    gone = views.of_runs(views.load(out), _runs_of(before))
+    gone = kept_views.of_runs(kept_views.load(out), _runs_of(before))
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
@@ -162,12 +162,12 @@ def write_report(
         layout = layout_of(study, _references(study, out, played))
         bar.add_task("drawing", total=None)
         with _Scenes(study, finished) as scenes:
-            shown = views.joined(
+            shown = kept_views.joined(
                 views.Views(views.curves(finished), scenes.trays(finished)), gone, order=played
             )
             pictures = _pictures(scenes, layout, out, played, finished, shown)
     results.save(out, study.name, budget, results.all_of(played), missing)
-    views.save(out, shown)
+    kept_views.save(out, shown)
     timings = results.load_timings(out) | results.timings(r for rs in finished.values() for r in rs)
     results.save_timings(out, timings)
     report = _report(
