@@ -1,12 +1,12 @@
-"""LunarLander with unwritten rules: SCOPIL and SAC beside Gymnasium's own controller.
+"""LunarLander with unwritten rules: SCOPIL-ρ, SCOPIL, SAC and cloning beside Gymnasium's own controller.
 
 The controller that comes with the environment has habits that no reward asks for: it rests the engines once a leg is
-on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, and neither is given the rules. Needs
+on the ground, and it hardly tilts. All but SAC are shown its landings, and none is given the rules. Needs
 `pip install "scopil[box2d]"`. The study itself is `scopil.studies.lunar_lander`.
 
     python examples/lunar_lander.py [--steps 300000] [--seeds 3] [--out out/lunar_lander]
 
-Stop it at any time; called again it continues. The same as: scopil reproduce --study lunar-lander
+Stop it at any time; called again it continues. The same as: scopil study lunar-lander
 """
 
 import argparse

@@ -77,7 +77,7 @@ STUDY = Study(
     budgets={
         "paper": Budget(seeds=10, eval_every=50_000, checkpoint_every=100_000),
         "medium": Budget(
-            seeds=5, steps=300_000, whole=ON_POLICY, eval_every=50_000, checkpoint_every=100_000
+            seeds=10, steps=300_000, whole=ON_POLICY, eval_every=50_000, checkpoint_every=100_000
         ),
         "short": Budget(
             seeds=1,
