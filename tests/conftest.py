@@ -56,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest comes first, so that no worker waits for it at the end."""
-    items.sort(key=lambda item: "test_kill.py" not in item.nodeid)
+    """The files that take longest come first, so that no worker waits for one at the end."""
+    items.sort(key=lambda item: ("test_kill.py" not in item.nodeid, "tests/train/" not in item.nodeid))
 
 
 def pytest_unconfigure() -> None:

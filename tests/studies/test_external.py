@@ -24,7 +24,11 @@ from scopil.train.run import Run
 
 @pytest.mark.parametrize(
     ("name", "earned", "episodes"),
-    [("cartpole", 500, 10), ("cliffwalking", -15, 10), ("acrobot", -80.275, 40)],
+    [
+        pytest.param("cartpole", 500, 10, marks=pytest.mark.slow),
+        ("cliffwalking", -15, 10),
+        pytest.param("acrobot", -80.275, 40, marks=pytest.mark.slow),
+    ],
 )
 def test_the_experts_keep_their_rules(name, earned, episodes):
     (shown,) = results.reference_measures(STUDY, name).items()
