@@ -1,10 +1,10 @@
-"""The figures of the study "unseen", from the folders that `scopil study unseen` has filled:
+"""The figures of the study "unseen", from the folder that `scopil study unseen` has filled:
 
-.venv/bin/python benchmarks/unseen.py FOLDER [FOLDER …]
+.venv/bin/python benchmarks/unseen.py FOLDER
 
-Every finished run of every folder: violations per episode, the share of episodes with any that a policy can avoid,
-reward, and how far the multipliers move in the last quarter of training. An evaluation that is kept beside its run is
-not played again.
+Every run of its results.json: violations per episode, the share of episodes with any that a policy can avoid, reward,
+and how far the multipliers move in the last quarter of training. These are read from the run's folder; where it is
+gone, what was read before stays.
 """
 
 import argparse
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import track
 
 from scopil.evaluate.summaries import Result
-from scopil.experiments import planning
-from scopil.experiments.results import Evaluator
+from scopil.experiments import results
 from scopil.files import write_atomically
+from scopil.studies.base import run_folder
 from scopil.studies.marble_maze.unseen import STUDY
 from scopil.train.run import Run
 
 RESULT = Path(__file__).parent / "results" / "unseen.json"
 MULTIPLIERS = ("dual/lambda", "occupancy/mu")
+LAST = "last quarter"
 
 
 def last_quarter(run: Run) -> dict[str, list[float]]:
@@ -34,7 +34,7 @@ def last_quarter(run: Run) -> dict[str, list[float]]:
     return {name: [min(v), float(np.mean(v)), max(v)] for name, v in values.items() if v}
 
 
-def figures(result: Result, run: Run) -> dict[str, Any]:
+def figures(result: Result) -> dict[str, Any]:
     said = {
         evaluation: {
             "violations": means["violations"],
@@ -43,20 +43,37 @@ def figures(result: Result, run: Run) -> dict[str, Any]:
         }
         for evaluation, means in result.means.items()
     }
-    return {"steps": result.steps, **said, **result.extra, "last quarter": last_quarter(run)}
+    return {"steps": result.steps, **said, **result.extra}
 
 
-def main(folders: list[Path]) -> None:
-    body: dict[str, Any] = {"study": STUDY.name, "episodes": STUDY.episodes, "runs": {}}
-    evaluator = Evaluator(STUDY)
-    for folder in folders:
-        found = [(cell, run) for cell, runs in planning.found(STUDY, folder).items() for run in runs]
-        for cell, run in track([pair for pair in found if pair[1].finished], str(folder)):
-            rows = body["runs"].setdefault(cell.setting, {})
-            rows[f"{cell.method}-{run.spec.seed}"] = figures(evaluator.result(cell, run), run)
-            write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
-    evaluator.close()
-    print("\n".join(table(body["runs"])))
+def main(folder: Path) -> None:
+    before = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else {}
+    runs: dict[str, Any] = {}
+    for cell, each in results.load(folder).results.items():
+        for result in each:
+            name = f"{cell.method}-{result.seed}"
+            there = run_folder(folder, cell, result.seed)
+            kept = before.get(cell.setting, {}).get(name, {}).get(LAST, {})
+            late = last_quarter(Run.open(there)) if there.exists() else kept
+            runs.setdefault(cell.setting, {})[name] = figures(result) | {LAST: late}
+    body = {"study": STUDY.name, "episodes": STUDY.episodes, "runs": runs}
+    write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
+    print("\n".join([*table(runs), "", *settled(runs)]))
+
+
+def settled(runs: dict[str, Any]) -> list[str]:
+    """How far λ moves from its mean in the last quarter, at most, by method."""
+    apart: dict[str, list[float]] = {}
+    for rows in runs.values():
+        for name, row in rows.items():
+            if "dual/lambda" in row[LAST]:
+                low, mean, high = row[LAST]["dual/lambda"]
+                apart.setdefault(name.rpartition("-")[0], []).append(max(high - mean, mean - low) / mean)
+    return [
+        f"λ of {STUDY.title_of(method)}: {sum(each <= 0.2 for each in found)} of {len(found)} runs within 20 % of "
+        f"the mean over the last quarter, at most {max(found):.0%}"
+        for method, found in apart.items()
+    ]
 
 
 def table(runs: dict[str, Any]) -> list[str]:
@@ -91,5 +108,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
-    main(parser.parse_args().folders)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    main(parser.parse_args().folder)
