@@ -35,8 +35,8 @@ from scopil.report.study_tables import NONE, Layout, shown_tables, table_blocks,
 from scopil.report.views import Views
 
 FORMAT = 1  # of report.json
-SHORT = "These are short runs to try the machinery, of at most {steps:,} steps. They are no evidence about the methods."
-LESS = "Runs of at most {steps:,} steps, the budget {budget!r}; the study's own is {full!r}."
+SHORT = "These are short runs to try the machinery, of {steps} steps. They are no evidence about the methods."
+LESS = "Runs of {steps} steps, the budget {budget!r}; the study's own is {full!r}."
 QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
 COMPARED = (
     "The first method of every setting, and those that it is compared with, from the fewest violations on:"
@@ -122,7 +122,8 @@ def _page(report: StudyReport, anchors: glance.Anchors) -> list[Block]:
     compared = glance.compare(layout, results)
     blocks: list[Block] = [Text(report.question or QUESTION, lead=True)]
     if report.budget != report.full_budget and results:
-        steps = max(r.steps for runs in results.values() for r in runs)
+        lengths = {r.steps for runs in results.values() for r in runs}
+        steps = " to ".join(f"{n:,}" for n in sorted({min(lengths), max(lengths)}))
         said_first = SHORT if report.budget == "short" else LESS
         blocks.append(Text(said_first.format(steps=steps, budget=report.budget, full=report.full_budget)))
     said: list[Block] = _said(report.answers, glance.verdicts(layout, results, compared))
