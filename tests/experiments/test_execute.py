@@ -1,6 +1,7 @@
 """The executor with children that only pretend to train: real processes, no compilation."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from samples import marble_episodes
 from scopil.algos import find
 from scopil.demos import store
 from scopil.errors import ConfigError
-from scopil.experiments import execute, local
+from scopil.experiments import execute, local, programs
 from scopil.files import lock
 from scopil.train.run import Run, RunSpec
 
@@ -122,6 +123,35 @@ def test_a_cache_that_the_user_has_is_used(runs, pretend, monkeypatch, tmp_path)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
     assert execute.execute(runs[:1]) == {}
     assert (runs[0].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
+
+
+def test_programs_of_processes_that_are_gone_are_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(programs.tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    names = [f"scopil-programs-{n}-x" for n in (ended.pid, os.getpid(), "other")]
+    for name in names:
+        (tmp_path / name).mkdir(mode=0o700)
+    open_to_all = tmp_path / f"scopil-programs-{ended.pid}-y"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o755)  # not one of ours
+    kept = programs.Programs()
+    assert {*tmp_path.glob("*")} >= {tmp_path / names[1], tmp_path / names[2], open_to_all}
+    assert not (tmp_path / names[0]).exists()
+    del kept
+
+
+def test_a_folder_that_is_not_ours_any_more_is_not_used(monkeypatch, tmp_path):
+    """A cleaner may have removed it, and somebody else may have made one of its name."""
+    monkeypatch.setattr(programs.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    made = programs.Programs()
+    assert made.folder is not None
+    assert made.environment()["JAX_COMPILATION_CACHE_DIR"] == str(made.folder)
+    made.folder.chmod(0o777)
+    assert made.environment() == {}
+    made.folder.rmdir()
+    assert made.environment() == {}
 
 
 SLOW_TO_STOP = """

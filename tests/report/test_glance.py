@@ -47,7 +47,10 @@ def test_of_many_methods_a_sentence_names_the_best():
     others = {m: [v + i for v in MANY] for i, m in enumerate(MANY_RIVALS)}
     ahead = cell_of("scopil", FEW) | {k: v for m, each in others.items() for k, v in cell_of(m, each).items()}
     (line,) = glance.verdicts(LAYOUT, ahead, glance.compare(LAYOUT, ahead))
-    assert "0.300 violations per episode, fewer than ICRL (2.300, p = 0.04) and 4 others (p ≤ 0.04);" in line
+    assert (
+        "0.300 violations per episode, fewer than ICRL (2.300, p = 0.04) and 4 others (the largest p = 0.04);"
+        in line
+    )
     assert "SAC" not in line
     short = {cell: runs[:2] for cell, runs in ahead.items()}  # of which no test shows anything
     (line,) = glance.verdicts(LAYOUT, short, glance.compare(LAYOUT, short))

@@ -149,11 +149,19 @@ def test_curves_are_joined_by_seed():
     assert found["methods"]["scopil-rho"] == line(s0=[1.0, 2.0])
 
 
-def test_curves_at_other_steps_or_of_another_length_stay_apart():
+def test_curves_are_joined_at_the_steps_of_both_and_lengths_stay_apart():
     other = line(s0=[1.0, 2.0]) | {"steps": [10, 15]}
     new, longer = panel(sac=line(s1=[4.0, 8.0])), panel(5, sac=line(s0=[1.0, 2.0]))
     found = kept_views.joined(Views({"simple": [new]}), Views({"simple": [panel(sac=other), longer]}), [SAC])
-    assert found.curves["simple"] == [longer, new]
+    both = {"steps": [10], "mean": [2.5], "std": [1.5], "seeds": {"0": [1.0], "1": [4.0]}}
+    assert found.curves["simple"] == [longer, panel(sac=both)]
+
+
+def test_where_no_step_is_shared_the_line_with_more_seeds_stays():
+    elsewhere = line(s0=[1.0, 2.0], s2=[3.0, 4.0]) | {"steps": [5, 15]}
+    new = panel(sac=line(s1=[4.0, 8.0]))
+    found = kept_views.joined(Views({"simple": [new]}), Views({"simple": [panel(sac=elsewhere)]}), [SAC])
+    assert found.curves["simple"] == [panel(sac=elsewhere)]
 
 
 def test_trays_are_joined_by_method_and_seed():

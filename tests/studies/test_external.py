@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from made_results import cell_of
 from scopil import studies
 from scopil.cli import main
-from scopil.errors import DatasetError
+from scopil.errors import DatasetError, EnvError
 from scopil.evaluate.rules import Rules, load_rules, name_of_rules
 from scopil.evaluate.summaries import Cell, Table
 from scopil.experiments import planning, results
-from scopil.studies import half_cheetah_study
+from scopil.studies import half_cheetah_study, running
 from scopil.studies.base import Budget
 from scopil.studies.external import METHODS, STUDY
 from scopil.studies.running import run_study
@@ -114,15 +115,33 @@ def test_one_cell_from_training_to_the_report(tmp_path):
 
 def test_missing_data_is_one_line_with_a_way_out(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv(half_cheetah_study.DATA, raising=False)
-    argv = ["study", "external", "--only", "half-cheetah", "--out", str(tmp_path / "out")]
+    argv = ["study", "external", "--only", "lunar-lander,half-cheetah", "--out", str(tmp_path / "out")]
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert "in the environment variable SCOPIL_HALF_CHEETAH_DATA. Or leave half-cheetah out:" in err
-    assert err.endswith("--only cartpole,cliffwalking,acrobot,lunar-lander\n")
+    assert err.endswith("--only lunar-lander\n")  # of what was asked for, what remains
     assert err.count("\n") == 1
+    argv[3] = "half-cheetah"
+    assert main(argv) == 2
+    assert capsys.readouterr().err.endswith("SCOPIL_HALF_CHEETAH_DATA.\n")
     monkeypatch.setenv(half_cheetah_study.DATA, str(tmp_path / "none.npz"))
     assert main(argv) == 2
     assert "none.npz cannot be read (FileNotFoundError" in capsys.readouterr().err
+
+
+def missing(run: Run) -> None:
+    raise EnvError("MuJoCo is not installed")
+
+
+def test_what_is_known_of_a_task_stays_where_it_cannot_be_made(tmp_path, monkeypatch):
+    """Its extra or its data may be on another machine."""
+    monkeypatch.delenv(half_cheetah_study.DATA, raising=False)
+    monkeypatch.setattr(Run, "env", missing)
+    known = cell_of("bc", [0.0], setting="half-cheetah")
+    assert planning.still_planned(STUDY, tmp_path, "full", None, known) == known
+    assert running._references(STUDY, tmp_path, known, here=()) == {}
+    with pytest.raises(DatasetError):
+        running._references(STUDY, tmp_path, known, here=("half-cheetah",))
 
 
 def test_a_study_with_one_setting_names_no_other(tmp_path, monkeypatch):

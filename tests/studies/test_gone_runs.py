@@ -75,16 +75,35 @@ def test_the_first_picture_of_before_stays_where_a_run_is_gone(drawn, tmp_path):
 def test_pictures_of_runs_that_are_gone_are_kept(tmp_path):
     gallery = study_figures.Gallery(tmp_path)
     layout = layout_of(STUDY)
-    assert study_figures.episodes(gallery, layout, SAC, [], None) is None
+    assert study_figures.episodes(gallery, layout, SAC, [0], [], None) is None
     assert study_figures.demonstrations(gallery, "simple", None) is None
     for name in ("episodes-simple-sac.png", "demonstrations-simple.png"):
         (tmp_path / name).write_bytes(b"before")
-    picture = study_figures.episodes(gallery, layout, SAC, [], None)
+    picture = study_figures.episodes(gallery, layout, SAC, [0], [], None)
     assert picture is not None
     assert picture.caption == "SAC on simple: greedy episodes, a row per kind of starts."
     shown = study_figures.demonstrations(gallery, "simple", None)
     assert shown is not None
     assert shown.narrow
+
+
+def test_a_picture_of_before_stays_until_all_its_runs_are_there(tmp_path, monkeypatch):
+    gallery, layout, draws = study_figures.Gallery(tmp_path / "figures"), layout_of(STUDY), []
+    monkeypatch.setattr(study_figures, "episode_rows", lambda runs: {})
+    monkeypatch.setattr(study_figures, "save_rows", lambda path, *_: (draws.append(path), path.touch()))
+    runs = [Run(tmp_path / f"sac-{seed}", STUDY.spec("short", SAC, seed, None)) for seed in range(2)]
+    for one in runs:
+        one.folder.mkdir()
+        (one.folder / study_figures.EPISODES).touch()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "episodes-simple-sac.png").write_bytes(b"seeds 0 and 1")
+    some = study_figures.episodes(gallery, layout, SAC, [0, 1], runs[1:], lambda *_: None)
+    assert some is not None
+    assert draws == []
+    both = study_figures.episodes(gallery, layout, SAC, [0, 1], runs, lambda *_: None)
+    assert both is not None
+    assert "seed 0, seed 1" in both.caption
+    assert len(draws) == 1
 
 
 def test_tables_that_share_a_setting_have_pictures_of_their_own(tmp_path, monkeypatch):

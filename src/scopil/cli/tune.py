@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 import tyro
 from rich.console import Console
 
+from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
 from scopil.errors import ConfigError
@@ -45,7 +47,8 @@ def tune(
     plan |= {} if trials is None else {"trials": trials}
     search, console = search_from(plan, found), Console()
     folder = out or Path("out", found.name)
-    best, *_ = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
+    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+        best, *_ = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
     console.print(f"\nbest of {search.trials} trials ({best['value']:.4g}); for {study}:\n", highlight=False)
     lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
     console.print("\n".join([f"[methods.{search.method}]", *lines]), markup=False, highlight=False)

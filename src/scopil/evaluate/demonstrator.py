@@ -29,5 +29,8 @@ def demonstrated(
 def measure_demonstrations(
     demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
 ) -> list[Measures]:
-    """One row per episode."""
-    return measure_all(demonstrated(demos, env, rules), env if can_replay(demos, env) else None)
+    """One row per episode; without reward where some episodes were recorded without."""
+    rows = measure_all(demonstrated(demos, env, rules), env if can_replay(demos, env) else None)
+    if all("reward" in row for row in rows):
+        return rows
+    return [{name: value for name, value in row.items() if name != "reward"} for row in rows]

@@ -2,40 +2,29 @@
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
+
+from scopil.experiments.programs import Programs
 
 LOG = "log.txt"
 # One thread per run: handing each small operation to another thread costs more than the operation.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 PARENT = "SCOPIL_PARENT"
-CACHE = "JAX_COMPILATION_CACHE_DIR"
-EVERY_PROGRAM = {  # also the small ones, of which there are many
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Local:
-    """Trains in this machine's processes. What one run has compiled the others find, seed after seed: in a folder that
-    only this user can read, since JAX runs what it finds there, and that goes with the engine."""
+    """Trains in this machine's processes."""
 
     def __init__(self) -> None:
-        self._programs: Mapping[str, str] = {}
-        if CACHE not in os.environ:
-            folder = tempfile.mkdtemp(prefix="scopil-programs-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._programs = EVERY_PROGRAM | {CACHE: folder}
+        self._programs = Programs()
 
     def start(self, folder: Path, trust_env: bool) -> "Process":
-        return Process(folder, trust_env, environment=self._programs)
+        return Process(folder, trust_env, environment=self._programs.environment())
 
 
 class Process:

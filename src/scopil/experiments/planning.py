@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -63,14 +63,15 @@ def create(
     note = Note(study.name, budget, steps, study.source)
     if is_study_folder(out) and (there := read_note(out)) != note:
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
-    write_demos(study, out, [cell.setting for cell in wanted])
+    settings = list(dict.fromkeys(cell.setting for cell in wanted))
+    write_demos(study, out, settings)
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
     done = {run_folder(out, cell, seed) for cell, seed in known}
     made = []
     for folder, spec in plan(study, out, budget, wanted, seeds, steps):
         if folder not in done:
-            with _others_remain(study, folder.parent.name):
+            with _others_remain(study, folder.parent.name, settings):
                 made.append(prepare(folder, spec))
     return made
 
@@ -85,28 +86,34 @@ def still_planned(
         if folder.exists() or cell not in planned:
             return False
         spec = study.spec(budget, cell, result.seed, demos_name(study, out, cell.setting))
-        return Run(folder, spec if steps is None else replace(spec, steps=steps)).digest == result.made_from
+        try:
+            return (
+                Run(folder, spec if steps is None else replace(spec, steps=steps)).digest == result.made_from
+            )
+        except (EnvError, DatasetError):  # it cannot be made here: what is known of it stays
+            return True
 
     planned = set(study.cells())
     return {cell: kept for cell, each in before.items() if (kept := [r for r in each if same(cell, r)])}
 
 
-def write_demos(study: Study, out: Path, settings: Iterable[str]) -> None:
+def write_demos(study: Study, out: Path, settings: Collection[str]) -> None:
     """The demonstrations that the study makes itself, once."""
-    for setting in dict.fromkeys(settings):
+    for setting in settings:
         demos = study.settings[setting].demos
         if callable(demos) and not (file := _demos_file(out, setting)).exists():
-            with _others_remain(study, setting):
+            with _others_remain(study, setting, settings):
                 store.write(demos(), file)
 
 
 @contextmanager
-def _others_remain(study: Study, setting: str) -> Iterator[None]:
-    """Where an environment or demonstrations are missing, the other settings can be had without them."""
+def _others_remain(study: Study, setting: str, wanted: Collection[str]) -> Iterator[None]:
+    """Where an environment or demonstrations are missing, the other wanted settings can be had without them."""
     try:
         yield
     except (EnvError, DatasetError) as error:
-        others = [name for name, table in study.tables.items() if table.setting != setting]
+        remain = {*wanted} - {setting}
+        others = [name for name, table in study.tables.items() if table.setting in remain]
         if not others:
             raise
         raise type(error)(f"{error} Or leave {setting} out: --only {','.join(others)}") from error

@@ -23,6 +23,7 @@ from scopil.evaluate.rules import Rules
 from scopil.evaluate.starts import EPISODES, unseen_starts
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.execute import Engine, execute_with_progress, prepare
+from scopil.experiments.local import Local
 from scopil.experiments.planning import demos_name, write_demos
 from scopil.files import write_atomically
 from scopil.studies.base import Study
@@ -106,7 +107,7 @@ def tune(
     engine: Engine | None = None,
 ) -> list[Trial]:
     """Search until there are `search.trials` trials; returns all of them, the best first."""
-    optuna, console = _optuna(), console or Console()
+    optuna, console, engine = _optuna(), console or Console(), engine or Local()  # one for all trials
     folder, trials = out / TUNING, read_trials(out)
     _refuse_other_search(trials, search, folder)
     write_demos(study, out, study.settings)

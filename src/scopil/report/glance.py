@@ -161,21 +161,22 @@ def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
     largest = max(c.corrected for c in group[1:])
     if len(each) == 2:
         return f"{each[0]} and {layout.title_of(group[1].rival)} (p = {largest:.2g})"
-    return f"{each[0]} and {len(each) - 1} others (p ≤ {largest:.2g})"
+    return f"{each[0]} and {len(each) - 1} others (the largest p = {largest:.2g})"
 
 
 def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
     """Who has the best one; nothing where it is what was compared."""
     first = mine[0]
-    methods = [first.method, *(c.rival for c in mine)] if _counts(first) else []
+    methods = methods_of(layout, results, first.setting) if _counts(first) else []
     found = {m: figure_of(results[Cell(first.setting, m)], first.key, "reward") for m in methods}
     means = {method: reward.mean for method, reward in found.items() if reward}
     if first.method not in means:
         return ""
-    best, ours = max(means, key=means.__getitem__), figure("reward", means[first.method])
-    if means[best] > means[first.method]:
-        return f"{layout.title_of(best)} has the best reward ({figure('reward', means[best])} against {ours})"
-    return f"none has a better reward ({ours})"
+    best = max(means, key=means.__getitem__)
+    ours, theirs = (figure("reward", means[m]) for m in (first.method, best))
+    if theirs == ours:  # as printed
+        return f"none has a better reward ({ours})"
+    return f"{layout.title_of(best)} has the best reward ({theirs} against {ours})"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -186,21 +187,20 @@ def listed(names: Sequence[str]) -> str:
 def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison]) -> Grid:
     """What the sentences are made from: every method that was compared, the best first."""
     keys = list(dict.fromkeys(c.key for c in made))
+    measures = ["violations", "reward"] if any(map(_counts, made)) else ["reward"]
     rows: list[list[str | Link]] = []
     for setting, title in settings_of(layout, results).items():
         mine = _best_first([c for c in made if c.setting == setting])
         pairs = [(mine[0].method, NONE), *((c.rival, f"{c.corrected:.2g}") for c in mine)] if mine else []
         for method, p in pairs:
-            found = [
-                figure_of(results[Cell(setting, method)], mine[0].key, m) for m in ("violations", "reward")
-            ]
-            words = [f.words(m) if f else NONE for f, m in zip(found, ("violations", "reward"))]
+            found = [figure_of(results[Cell(setting, method)], mine[0].key, m) for m in measures]
+            words = [f.words(m) if f else NONE for f, m in zip(found, measures)]
             rows.append(
                 layout.linked(Cell(setting, method), [f"{title}: {layout.title_of(method)}", *words, p])
             )
     starts = " and ".join(key.partition("/")[2] for key in keys)
-    head = ["", f"Violations per episode, {starts} starts", f"Reward, {starts} starts", "p, corrected"]
-    return Grid(head, rows)
+    titles = {"violations": "Violations per episode", "reward": "Reward"}
+    return Grid(["", *(f"{titles[m]}, {starts} starts" for m in measures), "p, corrected"], rows)
 
 
 def how_compared(made: Sequence[Comparison]) -> str:

@@ -187,10 +187,16 @@ def _panels(new: Sequence[View], earlier: Sequence[View], methods: Sequence[str]
 
 
 def _both(new: View, earlier: View) -> View:
-    """The seeds of both, where they were evaluated at the same steps; else the new ones."""
-    if new["steps"] != earlier["steps"]:
-        return new
-    return _averaged(new["steps"], _by_seed(earlier["seeds"] | new["seeds"])) or new
+    """The seeds of both, at the steps at which both were evaluated; the line with more seeds, where there are none."""
+    steps = sorted({*new["steps"]} & {*earlier["steps"]})
+    if not steps:
+        return max(new, earlier, key=lambda line: len(line["seeds"]))
+    seeds = {
+        seed: [values[line["steps"].index(step)] for step in steps]
+        for line in (earlier, new)
+        for seed, values in line["seeds"].items()
+    }
+    return _averaged(steps, _by_seed(seeds)) or new
 
 
 def _tray(new: View | None, earlier: View | None, methods: Sequence[str]) -> View | None:

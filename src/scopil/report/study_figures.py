@@ -101,17 +101,25 @@ def curves(gallery: Gallery, layout: Layout, key: str, panels: Sequence[View]) -
 
 
 def episodes(
-    gallery: Gallery, layout: Layout, cell: Cell, runs: Sequence[Run], draw: Drawing | None
+    gallery: Gallery,
+    layout: Layout,
+    cell: Cell,
+    seeds: Sequence[int],
+    runs: Sequence[Run],
+    draw: Drawing | None,
 ) -> Picture | None:
-    """Greedy episodes of the first seeds; without runs that have any, the picture of before."""
+    """Greedy episodes of the first of these seeds; where the run of one is gone, the picture of before, if there is
+    one."""
     name, title = f"episodes-{cell.setting}-{cell.method}.png", layout.cell_title(cell)
-    first = [run for run in runs[:IN_A_ROW] if (run.folder / EPISODES).exists()]
-    if draw is None or not first:
-        return gallery.kept(name, f"{title}: greedy episodes, a row per kind of starts.")
-    seeds = ", ".join(f"seed {run.spec.seed}" for run in first)
+    there = [run for run in runs if (run.folder / EPISODES).exists()]
+    first, wanted = there[:IN_A_ROW], sorted(seeds)[:IN_A_ROW]
+    before = gallery.kept(name, f"{title}: greedy episodes, a row per kind of starts.")
+    if draw is None or not first or (before and [run.spec.seed for run in first] != wanted):
+        return before
+    named = ", ".join(f"seed {run.spec.seed}" for run in first)
     return gallery.picture(
         name,
-        f"{title}: greedy episodes of {seeds} (at most {DRAWN} each), a row per kind of starts.",
+        f"{title}: greedy episodes of {named} (at most {DRAWN} each), a row per kind of starts.",
         [run.folder / EPISODES for run in first],
         lambda path: save_rows(path, title, draw, episode_rows(first)),
     )

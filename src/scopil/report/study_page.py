@@ -38,9 +38,7 @@ FORMAT = 1  # of report.json
 SHORT = "These are short runs to try the machinery, of {steps} steps. They are no evidence about the methods."
 LESS = "Runs of {steps} steps, the budget {budget!r}; the study's own is {full!r}."
 QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
-COMPARED = (
-    "The first method of every setting, and those that it is compared with, from the fewest violations on:"
-)
+COMPARED = "The first method of every setting, then those that it is compared with, the best first:"
 EVERY_RUN = "Every run, seed by seed"  # pages of them: not for paper, results.csv has the same
 IN_HERO = 4  # trays of the first picture
 

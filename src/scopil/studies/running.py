@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import open_env
-from scopil.errors import ConfigError
+from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures, label
 from scopil.evaluate.offers import Drawing, drawing
@@ -26,7 +26,7 @@ from scopil.report import kept_views, study_figures, study_page, views
 from scopil.report.glance import settings_of
 from scopil.report.page import Block, Fold, Grid, Picture, Text
 from scopil.report.study_page import StudyReport, hero_caption, hero_methods, median_seed
-from scopil.report.study_tables import Layout
+from scopil.report.study_tables import Layout, shown_tables
 from scopil.report.training_curves import new_figure
 from scopil.studies import find
 from scopil.studies.base import Study, run_folder
@@ -159,7 +159,8 @@ def write_report(
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))
         played = results.evaluate_study(study, finished, lambda: bar.advance(task))
         played = results.joined(played, before, [*study.cells(), *runs])  # colours follow this order
-        layout = layout_of(study, _references(study, out, played))
+        here = {cell.setting for cell in finished}
+        layout = layout_of(study, _references(study, out, played, here))
         bar.add_task("drawing", total=None)
         with _Scenes(study, finished) as scenes:
             shown = kept_views.joined(
@@ -279,8 +280,11 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
     )
 
 
-def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str, Measures]]:
-    """Measured once per folder, and kept there."""
+def _references(
+    study: Study, out: Path, played: Results, here: Collection[str]
+) -> dict[str, dict[str, Measures]]:
+    """Measured once per folder, and kept there. Of a setting whose runs are all gone, what they need may be missing:
+    then it has none."""
     file, kept = out / REFERENCES, _read_references(out)
     settings = dict.fromkeys(cell.setting for cell in played)
     if study.source is not None and study.references is None:
@@ -289,9 +293,14 @@ def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str,
         return {}
     for setting in settings:
         if setting not in kept:
-            kept[setting] = results.reference_measures(study, setting)
+            try:
+                kept[setting] = results.reference_measures(study, setting)
+            except (EnvError, DatasetError):
+                if setting in here:
+                    raise
+                continue
             write_atomically(file, json.dumps(kept, indent=1, sort_keys=True).encode() + b"\n")
-    return {setting: kept[setting] for setting in settings}
+    return {setting: kept[setting] for setting in settings if setting in kept}
 
 
 def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
@@ -362,12 +371,13 @@ def _pictures(
     for setting in settings_of(layout, played):
         found[setting] = [study_figures.demonstrations(gallery, setting, scenes.shown(setting))]
         for key, table in layout.tables.items():
-            if table.setting == setting:
+            if table.setting == setting and table in shown_tables(layout, played):
                 panels = shown.curves.get(setting, ())
                 found[setting] += study_figures.curves(gallery, layout, key, panels)
     for cell in played:
         draw = scenes.draws.get(cell.setting)
-        drawn = study_figures.episodes(gallery, layout, cell, finished.get(cell, ()), draw)
+        seeds = [result.seed for result in played[cell]]
+        drawn = study_figures.episodes(gallery, layout, cell, seeds, finished.get(cell, ()), draw)
         found[cell.setting].append(drawn)
     return {setting: [picture for picture in each if picture] for setting, each in found.items()}
 
