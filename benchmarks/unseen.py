@@ -49,8 +49,9 @@ def figures(result: Result) -> dict[str, Any]:
 def main(folder: Path) -> None:
     before = json.loads(RESULT.read_text())["runs"] if RESULT.exists() else {}
     runs: dict[str, Any] = {}
-    for cell, each in results.load(folder).results.items():
-        for result in each:
+    found = results.load(folder).results
+    for cell in (cell for cell in STUDY.cells() if cell in found):
+        for result in found[cell]:
             name = f"{cell.method}-{result.seed}"
             there = run_folder(folder, cell, result.seed)
             kept = before.get(cell.setting, {}).get(name, {}).get(LAST, {})
@@ -99,7 +100,8 @@ def table(runs: dict[str, Any]) -> list[str]:
                 for pair in (keys[:2], keys[2:])
             )
             rewards = f"{unseen}; {shown}"
-            title = f"{STUDY.title_of(method)}, {len(mine)} × {mine[0]['steps']:,}"
+            steps = f"{mine[0]['steps']:_}".replace("_", " ")
+            title = f"{STUDY.title_of(method)}, {len(mine)} × {steps}"
             lines += [f"| {title} | {' | '.join(cells)} | {rewards} |"]
     return lines
 
