@@ -166,6 +166,7 @@ def torch_agrees(updates: int = 5) -> float | None:
 
     from scopil.algos.base import Data, Spaces
     from scopil.algos.scopil import Config, init, update
+    from scopil.config import build
     from scopil.core.heads import DiscreteHead
     from scopil.demos.dataset import DemoTransitions
     from scopil.types import Transition
@@ -181,7 +182,7 @@ def torch_agrees(updates: int = 5) -> float | None:
         "demo_obs": rng.uniform(-1, 1, (*shape, OBS)).astype(np.float32),
         "demo_action": rng.integers(ACTIONS, size=shape),
     }
-    cfg = Config()
+    cfg = build(Config, {"as_printed": True})  # what the PyTorch contender is
     state = init(jax.random.key(0), Spaces(OBS, DiscreteHead(ACTIONS)), cfg)
     step = jax.jit(update)
     before = _weights(state)
