@@ -57,9 +57,9 @@ def test_demonstrations_are_the_same_every_time():
 def test_every_setting_has_its_steps_and_episodes():
     steps = {name: STUDY.spec("full", Cell(name, "scopil"), 0, None).steps for name in STUDY.settings}
     small = dict.fromkeys(TASKS, 50_000)
-    assert steps == small | {"half-cheetah": 100_000, "lunar-lander": 300_000}
+    assert steps == small | {"half-cheetah": 100_000, "lunar-lander": 300_000, "highway": 10_000}
     episodes = {name: STUDY.episodes_of(name) for name in STUDY.settings}
-    assert episodes == dict.fromkeys(STUDY.settings, 100) | {"half-cheetah": 20}
+    assert episodes == dict.fromkeys(STUDY.settings, 100) | {"half-cheetah": 20, "highway": 40}
     assert STUDY.budgets["full"].seeds == 5
     assert [cell.method for cell in STUDY.cells(["acrobot"])] == list(METHODS)
 

@@ -34,9 +34,7 @@ from scopil.types import PRNGKey
 class Config(scopil.Shared):
     """SCOPIL's settings, and those of the second constraint."""
 
-    learning_rate: float = setting(
-        default=1e-3, about="η of policy and critics (Adam).", low=0, continuous=3e-4
-    )
+    learning_rate: float = setting(default=1e-3, about="η of policy and critics (Adam).", low=0)
     multiplier_init: float = setting(default=1.05, about="λ₀, times what demonstrations earn.", low=0)
     multiplier_lr: float = setting(
         default=3e-4,

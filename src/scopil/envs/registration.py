@@ -9,7 +9,10 @@ IDS = {
     "multiple": "scopil/MarbleMaze-Multiple-v0",
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
-HALF_CHEETAH = "scopil/HalfCheetahWall-v0"
+OTHERS = {  # of other authors, with rules of ours: id → what makes it, steps of an episode
+    "scopil/HalfCheetahWall-v0": ("scopil.studies.half_cheetah:HalfCheetahWall", 1000),
+    "scopil/Highway-v0": ("scopil.studies.highway:Highway", None),  # it ends by itself
+}
 
 
 def make(setting: str, render_mode: str | None = None) -> gym.Env:
@@ -41,7 +44,6 @@ def register() -> None:
                 vector_entry_point="scopil.envs.registration:make_vec",
                 kwargs={"setting": setting},
             )
-    if HALF_CHEETAH not in gym.registry:
-        gym.register(
-            HALF_CHEETAH, entry_point="scopil.studies.half_cheetah:HalfCheetahWall", max_episode_steps=1000
-        )
+    for env_id, (entry_point, steps) in OTHERS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=entry_point, max_episode_steps=steps)

@@ -1,8 +1,8 @@
 """Tasks that others wrote, every method as the library has it: nothing is set for a task.
 
 CartPole, CliffWalking and Acrobot with scripted experts (`scopil.studies.small_tasks`), the half-cheetah of the ICRL
-authors with their expert, and LunarLander with Gymnasium's own controller. Needs
-`pip install "scopil[phys2d,box2d,mujoco]"` and the half-cheetah's data; `--only` leaves tasks out.
+authors with their expert, LunarLander with Gymnasium's own controller, and highway-env with a scripted driver. Needs
+`pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` leaves tasks out.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from functools import partial
 
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.evaluate.summaries import Table
-from scopil.studies import half_cheetah, half_cheetah_study, lunar_lander, small_tasks
+from scopil.studies import half_cheetah, half_cheetah_study, highway, lunar_lander, small_tasks
 from scopil.studies.base import Budget, Setting, Study
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
@@ -44,6 +44,14 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
         rules=lunar_lander.rules,
         steps=300_000,
     ),
+    "highway": Setting(  # few steps and episodes: a step takes 25 ms
+        title="Highway with a cautious driver",
+        env=highway.ENV,
+        demos=highway.demonstrations,
+        rules=f"{highway.__name__}:RULES",
+        steps=10_000,
+        episodes=40,
+    ),
 }
 
 
@@ -63,7 +71,7 @@ STUDY = Study(
     title="Tasks that others wrote",
     question="Which method keeps rules that nobody has stated, on tasks that others wrote and without any tuning?",
     about=(
-        "Five tasks of other authors. Each has a demonstrator with a habit that the reward does not ask for; no "
+        "Six tasks of other authors. Each has a demonstrator with a habit that the reward does not ask for; no "
         "learner is told the rule. Every method has the library's defaults on every task."
     ),
     settings=SETTINGS,
@@ -79,7 +87,8 @@ STUDY = Study(
         "Violations are steps that break the rule, per episode.",
         "CartPole: 0.5 or more from the middle. CliffWalking: on a cell above the cliff. Acrobot: the second "
         "joint faster than 12.5 rad/s. Half-cheetah: 3 m or more behind its start. LunarLander: an engine on while a "
-        f"leg touches the ground, or tilted by more than {lunar_lander.TILT:g} rad.",
+        f"leg touches the ground, or tilted by more than {lunar_lander.TILT:g} rad. Highway: a collision, or less than "
+        "1.5 s behind the car ahead.",
         "The rewards of the half-cheetah's demonstrator were not recorded.",
     ),
     method_notes=(
