@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from compiling import OPTIMISED
-from scopil.algos import cloning
+from probes import demo_steps
+from scopil.algos import cloning, scopil
+from scopil.algos.base import Data, Spaces
+from scopil.config import build
 from scopil.core import imitation
 from scopil.core.distributions import Categorical
 from scopil.core.gaussian import SquashedGaussian
@@ -18,6 +21,7 @@ from scopil.core.gradient import trainable
 from scopil.core.heads import BoxHead, DiscreteHead, Head
 from scopil.core.nets import MLP
 from scopil.core.soft import operator
+from scopil.types import Transition
 
 STATES, HIDDEN = 6, (16,)
 HEAD = DiscreteHead(4)
@@ -120,3 +124,24 @@ def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint
     nll = -log_probs[[0, 1], [2, 0]].mean()
     assert float(budgeted(logits)) == pytest.approx(nll - 0.25, rel=1e-5)
     np.testing.assert_allclose(jax.grad(budgeted)(logits), jax.grad(plain)(logits), rtol=1e-5)
+
+
+def test_while_critics_learn_the_policy_stays_the_clone_wherever_the_learner_goes():
+    """Its statistics of observations have to stay with it: under others the same weights are another policy."""
+    cfg = build(scopil.Config, {"hidden": (8,), "batch_size": 16, "demo_batch_size": 16, "replay_size": 64})
+    obs = jax.random.normal(jax.random.key(0), (64, 2))
+    demos = demo_steps(obs, (obs[:, 0] > 0).astype(jnp.int32))
+    state = scopil.init(jax.random.key(1), Spaces(2, DiscreteHead(2)), cfg)
+    state = jax.jit(lambda s: scopil.prepare(s, Data(demos=demos), cfg, jax.random.key(2)))(state)
+    clone = np.asarray(scopil.policy(state).distribution(obs).log_probs)
+    assert (clone.argmax(1) == np.asarray(demos.action)).mean() > 0.95
+
+    def far_away(number: Any, state: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(3), number)
+        there, never = 50.0 + 30.0 * jax.random.normal(key, (16, 2)), jnp.zeros(16, bool)
+        batch = Transition(there, jnp.zeros(16, jnp.int32), jnp.ones(16), there, never, never)
+        shown = jax.tree.map(lambda leaf: leaf[:16], demos)
+        return scopil.update(state, Data(replay=batch, demo_batch=shown), cfg, key)[0]
+
+    state = jax.jit(lambda s: jax.lax.fori_loop(0, 50, far_away, s))(state)
+    np.testing.assert_allclose(scopil.policy(state).distribution(obs).log_probs, clone, rtol=1e-4, atol=1e-4)

@@ -61,7 +61,11 @@ STARTS = DemoStarts(jnp.zeros((3, 2)), jnp.arange(3))
 
 def data(seed: int = 0) -> Any:
     return Data(
-        replay=steps(16, seed), newest=steps(2, seed + 1), demo_batch=shown(12, seed + 2), demo_starts=STARTS
+        replay=steps(16, seed),
+        newest=steps(2, seed + 1),
+        began=jnp.ones(2, bool),
+        demo_batch=shown(12, seed + 2),
+        demo_starts=STARTS,
     )
 
 
@@ -278,6 +282,17 @@ def test_a_component_that_never_changes_is_left_out():
     assert np.isfinite(np.asarray(made.blur)).all()
 
 
+def test_a_component_that_is_fixed_within_episodes_is_no_place():
+    """A goal, for example: it is slower than all others, and two states with the same goal would look the same."""
+    fixed = walk()
+    goal = jnp.asarray(fixed.group, jnp.float32)
+    fixed = fixed._replace(obs=fixed.obs.at[:, 1].set(goal), next_obs=fixed.next_obs.at[:, 1].set(goal))
+    cfg = config()
+    made = scopil_rho.prepare(begun(cfg), given(fixed), cfg, jax.random.key(0)).contrast
+    assert made.scale[0] > 0
+    assert made.scale[1] == 0
+
+
 def test_features_that_do_not_exist_and_batches_that_are_too_large_are_refused():
     with pytest.raises(ConfigError, match="features = 2; the observation has components 0 to 1"):
         scopil_rho.init(jax.random.key(0), SPACES, config(features=(0, 2)))
@@ -325,7 +340,8 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     def step(number: Any, state: Any) -> Any:
         k_act, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(1), number))
         newest = world(scopil_rho.behaviour(state).act(jnp.zeros((8, 2)), k_act))
-        given = Data(replay=world(rows % 2), newest=newest, demo_batch=demos, demo_starts=STARTS)
+        began = jnp.ones(8, bool)
+        given = Data(replay=world(rows % 2), newest=newest, began=began, demo_batch=demos, demo_starts=STARTS)
         return scopil_rho.update(state, given, cfg, k_learn)[0]
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())

@@ -130,3 +130,14 @@ def test_a_run_folder_names_no_rules_of_its_own(name, run, imported, tmp_path):
     with pytest.raises(ConfigError, match="trust_env"):
         Run.open(run).rules()
     assert not imported()
+
+
+@pytest.mark.parametrize("name", ["study.json", "results.json"])
+def test_a_study_s_folder_names_no_file_to_run(tmp_path, imported, capsys, name):
+    """The name of a study may be a file's on the command line, never in a folder."""
+    (tmp_path / "out").mkdir()
+    note = {"study": "evil_module.py", "budget": "full"}
+    body = note if name == "study.json" else note | {"format": 2, "runs": [], "unfinished": {}}
+    (tmp_path / "out" / name).write_text(json.dumps(body))
+    assert "no study 'evil_module.py'" in refused(["report", "out"], capsys)
+    assert not imported()

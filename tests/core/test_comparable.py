@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from scopil.core import comparable
-from scopil.types import Transition
 
 
 def test_reach_is_how_far_most_demonstrated_starts_are_from_their_neighbours():
@@ -28,34 +27,38 @@ def test_with_one_start_every_episode_is_comparable():
     assert 1e30 < float(reach) < np.inf
 
 
-def play(own: Any, begun: list[float], ended: list[bool], value: float, known: Any = True) -> Any:
+def play(own: Any, place: list[float], began: list[bool], value: float, known: Any = True) -> Any:
     """One step of every environment, from these places, to states that hold `value`."""
-    rows, over = jnp.full((len(begun), 1), value), jnp.asarray(ended)
-    step = Transition(
-        rows, jnp.zeros(len(begun), int), jnp.zeros(len(begun)), rows, over, jnp.zeros_like(over)
-    )
+    reached, first = jnp.full((len(place), 1), value), jnp.asarray(began)
     starts = jnp.array([[0.0], [1.0]])
-    told = jnp.broadcast_to(jnp.asarray(known), over.shape)
-    return comparable.offer(own, step, jnp.asarray(begun)[:, None], told, starts, jax.random.key(0))
+    told = jnp.broadcast_to(jnp.asarray(known), first.shape)
+    return comparable.offer(own, reached, first, jnp.asarray(place)[:, None], told, starts, jax.random.key(0))
 
 
 def test_the_start_of_an_episode_decides_for_all_its_steps():
     own = comparable.empty(1, 2)._replace(reach=jnp.float32(0.2))
-    own = play(own, [0.1, 5.0], [False, False], 1.0)
+    own = play(own, [0.1, 5.0], [True, True], 1.0)
     assert own.playing.tolist() == [True, False]
     own = play(
-        own, [9.0, 1.1], [True, True], 2.0
+        own, [9.0, 1.1], [False, False], 2.0
     )  # far from every start, near one: it does not matter any more
     assert own.playing.tolist() == [True, False]
-    own = play(own, [3.0, 1.1], [False, False], 3.0)  # both begin anew
+    own = play(own, [3.0, 1.1], [True, True], 3.0)  # both begin anew
     assert own.playing.tolist() == [False, True]
     assert int(own.kept) == 3
     assert own.states[:4, 0].tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
+def test_an_episode_whose_start_was_not_seen_is_not_comparable():
+    """The first one after a warm-up, for example, even where it passes a demonstrated start."""
+    own = play(comparable.empty(1, 1)._replace(reach=jnp.float32(0.2)), [0.0], [False], 1.0)
+    assert own.playing.tolist() == [False]
+    assert int(own.kept) == 0
+
+
 def test_states_that_demonstrations_cannot_tell_of_are_not_kept():
     own = comparable.empty(1, 2)._replace(reach=jnp.float32(0.2))
-    own = play(own, [0.0, 1.0], [False, False], 1.0, known=[True, False])
+    own = play(own, [0.0, 1.0], [True, True], 1.0, known=[True, False])
     own = play(own, [9.0, 9.0], [False, False], 2.0, known=[False, True])
     assert own.playing.tolist() == [True, True]  # the episodes stay comparable
     assert own.states[:3, 0].tolist() == [1.0, 2.0, 0.0]
@@ -67,10 +70,9 @@ def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
 
     def run(seed: Any) -> Any:
         def body(number: Any, own: Any) -> Any:
-            rows = jnp.full((1, 1), number, jnp.float32)
-            never, key = jnp.zeros(1, bool), jax.random.fold_in(jax.random.key(seed), number)
-            made = Transition(rows, jnp.zeros(1, int), jnp.zeros(1), rows, never, never)
-            return comparable.offer(own, made, jnp.zeros((1, 1)), ~never, jnp.zeros((1, 1)), key)
+            rows, yes = jnp.full((1, 1), number, jnp.float32), jnp.ones(1, bool)
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            return comparable.offer(own, rows, yes, jnp.zeros((1, 1)), yes, jnp.zeros((1, 1)), key)
 
         return jax.lax.fori_loop(0, 1_000, body, own).states[:, 0]
 

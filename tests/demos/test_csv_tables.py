@@ -36,6 +36,21 @@ def test_a_folder_of_episodes(tmp_path):
     assert demos.about["assumed"][:2] == ["observations are the columns obs_y, obs_x", "not used: t"]
 
 
+@pytest.mark.parametrize(
+    ("last_rows", "ends"),
+    [
+        (("1,1,0,0", "2,,1,"), (True, False)),  # terminated, in the row where the episode ended
+        (("1,1,0,0", "2,,0,True"), (False, True)),
+        (("1,1,1,0", "2,,0,"), (True, False)),  # or in the row of the last action
+        (("1,1,0,0", "2,,,"), (False, False)),
+    ],
+)
+def test_the_last_row_may_say_how_the_episode_ended(last_rows, ends, tmp_path):
+    text = "\n".join(["x,action,terminated,truncated", "0,1,0,0", *last_rows])
+    (episode,) = load_demos(write(tmp_path / "episodes", {"a.csv": text}))
+    assert (len(episode), episode.terminated, episode.truncated) == (2, *ends)
+
+
 def test_columns_of_other_names_and_several_actions(tmp_path):
     folder = write(
         tmp_path / "g", {"a.csv": "speed,height,action_0,action_1,step\n0.1,0.2,-1,1,0\n0.3,0.4,0.5,0,1\n"}
@@ -71,6 +86,7 @@ def test_an_environment_decides_what_whole_numbers_are(tmp_path):
         ("x,action\nnan,1\n", "nan at index"),
         ("x,action\n1,1\n,1\n", "row 2: nothing in column 'x'"),
         ("x,action,terminated\n1,1,1\n2,1,0\n", "terminals set at step 0 of 2"),
+        ("x,action,terminated\n1,1,0\n2,,yes\n", "row 2: 'yes' in column 'terminated'"),
     ],
 )
 def test_bad_tables_are_refused_by_file_and_row(text, message, tmp_path):

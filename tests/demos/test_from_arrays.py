@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from scopil import Demonstrations, load_demos
+from scopil.envs.functional import compile_env
 from scopil.errors import DatasetError
+from scopil.train.demo_data import demo_data
 
 LENGTHS = (3, 1, 4)
 RNG = np.random.default_rng(0)
@@ -266,6 +268,21 @@ def test_plain_arrays_take_the_spaces_of_their_environment():
         assert load_demos((obs, actions), "CartPole-v1").action_space == gym.spaces.Discrete(2)
 
 
+@pytest.mark.parametrize("steps", [2, 47])  # 48 numbers are an episode, not one row of 48 states
+@pytest.mark.parametrize(
+    "form", [lambda n: n, lambda n: n[:, None], lambda n: n.astype(float), np.eye(48).__getitem__]
+)
+def test_numbers_of_states_are_taken_where_learners_see_them_one_hot(form, steps):
+    env = compile_env("tabular/CliffWalking-v0")
+    numbers = np.arange(steps + 1)[::-1]
+    demos = load_demos((form(numbers), np.zeros(steps, int)), env)
+    np.testing.assert_array_equal(demo_data(demos, env).transitions.obs, np.eye(48)[numbers[:-1]])
+    own = Demonstrations.from_arrays(
+        [numbers], [np.zeros(steps, int)], observation_space=gym.spaces.Discrete(48)
+    )
+    np.testing.assert_array_equal(demo_data(own, env).transitions.next_obs, np.eye(48)[numbers[1:]])
+
+
 @pytest.mark.parametrize(
     ("source", "env", "message"),
     [
@@ -293,6 +310,11 @@ def test_plain_arrays_take_the_spaces_of_their_environment():
             (np.zeros((3, 4)), np.array([0.5, 1.0])),
             "CartPole-v1",
             r"action space Box.*; the environment wants Discrete\(2\)",
+        ),
+        (
+            (np.array([36, 48]), np.array([0])),
+            "tabular/CliffWalking-v0",
+            r"observations: 48 at index .*Discrete\(48\)",
         ),
         ((np.zeros((3, 4)), np.array([0, 2])), "CartPole-v1", r"actions: 2 at index .*Discrete\(2\)"),
     ],

@@ -163,8 +163,11 @@ def test_numbers_of_states_enter_one_hot(getkey):
     np.testing.assert_array_equal(env.reset(getkey()).obs, np.eye(48)[36])
     np.testing.assert_array_equal(env.flatten(np.array([36])), np.eye(48)[36])
     np.testing.assert_array_equal(env.flatten(np.array([[36], [1]])), np.eye(48)[[36, 1]])
+    for bare in (36, np.array([36, 1]), np.arange(48)):
+        np.testing.assert_array_equal(env.flatten(bare), np.eye(48)[bare])
     rows = np.eye(48, dtype=np.float32)[:2]
     np.testing.assert_array_equal(env.flatten(rows), rows)
+    np.testing.assert_array_equal(env.flatten(rows[0]), rows[0])
 
 
 def test_a_box_of_one_integer_is_a_discrete_action(getkey):

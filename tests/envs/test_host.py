@@ -106,10 +106,23 @@ def test_a_vector_environment_in_any_autoreset_mode(mode, copy):
             np.testing.assert_array_equal(a, b)
 
 
-def test_an_asynchronous_vector_environment():
-    vector = AsyncVectorEnv([Walk] * 2, autoreset_mode=AutoresetMode.NEXT_STEP, context="spawn")
+@pytest.mark.parametrize(("mode", "shared"), [("NEXT_STEP", True), ("SAME_STEP", False)])
+def test_an_asynchronous_vector_environment(mode, shared):
+    vector = AsyncVectorEnv(
+        [Walk] * 2, shared_memory=shared, autoreset_mode=AutoresetMode[mode], context="spawn"
+    )
     try:
         check_ends(*roll(open_env(vector), 2, 50))
+    finally:
+        vector.close()
+
+
+def test_an_asynchronous_vector_environment_that_would_begin_episodes_twice():
+    """Gymnasium's workers clear their flag `autoreset` at a reset only where memory is shared."""
+    vector = AsyncVectorEnv([Walk], shared_memory=False, context="spawn")  # NEXT_STEP is its default
+    try:
+        with pytest.raises(EnvError, match=r"make it with shared_memory=True, or .*AutoresetMode\.SAME_STEP"):
+            roll(open_env(vector), 1, 1)
     finally:
         vector.close()
 
@@ -270,9 +283,8 @@ def test_what_cannot_be_copied_is_not(make, walk_id):
 
 def test_a_vector_environment_has_its_own_number():
     env = open_env(SyncVectorEnv([Walk] * 2))
-    with pytest.raises(
-        EnvError, match=r"num_envs = 3, but .* is 2 together and cannot be copied: set num_envs=2"
-    ):
+    wanted = r"3 environments wanted at a time, but .* is 2 together .*: set num_envs=2, and rollouts=2 where"
+    with pytest.raises(EnvError, match=wanted):  # `rollouts` is what ICRL asks for, whatever its num_envs
         roll(env, 3, 1)
 
 

@@ -12,7 +12,9 @@ import pytest
 import scopil
 from probes import Probe
 from scopil.envs.functional import CompiledEnv, id_of, make_env
+from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.host import HostEnv, open_env
+from scopil.envs.host_vector import FlatSpaces
 from scopil.envs.naming import read_options, split_options, with_options
 from scopil.envs.numbered import joined, numbered, split, split_in_jax
 from scopil.envs.trust import names_code
@@ -185,14 +187,24 @@ def test_an_agent_makes_all_choices_of_an_action(here):
     assert (episode.truncated, episode.terminated) == (True, False)
 
 
+class Choosing(Probe):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.MultiDiscrete([2, 3])  # pyright: ignore[reportAssignmentType]
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return 10.0 * action[0] + action[1]
+
+
+class Turning(Choosing):
+    """One choice, as a Box of one integer."""
+
+    action_space = gym.spaces.Box(0, 3, (1,), np.uint8)  # pyright: ignore[reportAssignmentType]
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return jnp.float32(action[0] - 3)
+
+
 def test_a_compiled_environment_gets_all_choices():
-    class Choosing(Probe):
-        observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-        action_space = gym.spaces.MultiDiscrete([2, 3])  # pyright: ignore[reportAssignmentType]
-
-        def reward(self, state, action, next_state, rng, params=None):
-            return 10.0 * action[0] + action[1]
-
     env = CompiledEnv(Choosing(), max_episode_steps=2)
     assert env.action_space == gym.spaces.Discrete(6)
     state = env.reset(jax.random.key(0))
@@ -202,6 +214,46 @@ def test_a_compiled_environment_gets_all_choices():
         12,
     ]
     np.testing.assert_array_equal(env.as_taken(5), [1, 2])
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_one_integer_is_predicted_in_the_shape_of_its_box(shape, dtype):
+    box = gym.spaces.Box(0, 3, shape, dtype)
+    compiled = CompiledEnv(type("Boxed", (Turning,), {"action_space": box})())
+    for env in (compiled, FlatSpaces("env", Choosing.observation_space, box)):
+        take = env.as_taken if isinstance(env, CompiledEnv) else env.taken
+        assert box.contains(take(3))
+        several = take(np.array([3, 0, 1]))
+        assert (several.shape, several.dtype) == ((3, *shape), dtype)
+        np.testing.assert_array_equal(several.reshape(3), [3, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("func", "taken", "number", "reward"), [(Choosing, [1, 2], 5, 12.0), (Turning, [1], 1, -2.0)]
+)
+def test_a_gymnasium_form_takes_what_an_agent_predicts_and_what_is_stored(func, taken, number, reward):
+    compiled = CompiledEnv(func())
+    env = FunctionalEnv(compiled)
+    group = FunctionalVectorEnv(compiled, 2)
+    env.reset(seed=0)
+    group.reset(seed=0)
+    for action in (compiled.as_taken(number), np.array(taken), number):
+        assert env.step(action)[1] == reward
+    for action in (compiled.as_taken(np.full(2, number)), np.full(2, number)):
+        np.testing.assert_array_equal(group.step(action)[1], [reward] * 2)
+    for wrong in (np.array(taken) + 3, np.array(taken) - 3.0, -1, 6):
+        with pytest.raises(EnvError, match="want one of"):
+            env.step(wrong)
+
+
+@pytest.mark.parametrize("func", [Choosing, Turning])
+def test_an_agent_is_recorded_where_its_actions_are_numbered(func):
+    agent = scopil.SAC(func(), hidden=(4,), seed=0)
+    assert agent.env.taken_space.contains(agent.predict(np.ones(1, np.float32))[0])
+    demos = scopil.record(func(), agent, 2)
+    assert demos.action_space == agent.env.action_space
+    assert len({int(a) for a in demos.actions}) == 1  # one state, one greedy action
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

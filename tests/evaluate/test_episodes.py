@@ -5,14 +5,18 @@ from typing import Any
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.experimental.functional import FuncEnv
 
 from samples import marble_episodes, small_set
 from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.demos import store
+from scopil.demos.record import record
 from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.episodes import player, replay
@@ -194,3 +198,59 @@ def test_the_shipped_set_of_an_environment():
     assert shipped.env_id == ENV_ID
     for setting, env_id in IDS.items():  # the planner's, not the people's
         assert demos_for(env_id).name == f"marble-maze/{setting}-v1"  # type: ignore[union-attr]
+
+
+class Bare:
+    """None of its methods takes params, nor has it any."""
+
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def initial(self, rng):
+        return jnp.int32(0)
+
+    def transition(self, state, action, rng):
+        return state + 1
+
+    def observation(self, state, rng):
+        return jnp.float32(state)[None]
+
+    def reward(self, state, action, next_state, rng):
+        return jnp.float32(state)
+
+    def terminal(self, state, rng):
+        return jnp.array(False)
+
+    def truncation(self, state):
+        return state >= 3
+
+    def state_info(self, state):
+        return {"place": state}
+
+    def transition_info(self, state, action, next_state):
+        return {"place": next_state}
+
+    def render_init(self):
+        return None
+
+    def render_image(self, state, render_state):
+        return render_state, np.full((2, 2, 3), state, np.uint8)
+
+
+def test_an_environment_without_params_is_played_recorded_and_drawn():
+    made: Any = type("Env", (Bare, FuncEnv), {})  # in two steps: a type checker would want the params
+    bare = CompiledEnv(made(), max_episode_steps=5)
+    spaces = spaces_of(bare.observation_space, bare.action_space)
+    policy = sac.policy(sac.init(jax.random.key(0), spaces, sac.Config(hidden=(8,))))
+    played = player(bare, "greedy")(policy, unseen_starts(bare, 1), jax.random.key(0))
+    recorded = record(bare, lambda obs: 0, 1)
+    for episode in (*played, *recorded):
+        assert (len(episode), episode.truncated) == (3, True)
+        np.testing.assert_array_equal(episode.info["place"], range(4))
+    drawn = FunctionalEnv(bare, "rgb_array")
+    drawn.reset(seed=0)
+    drawn.step(0)
+    assert np.unique(drawn.render()) == [1]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    group = FunctionalVectorEnv(bare, 2)
+    group.reset(seed=0)
+    np.testing.assert_array_equal(group.step(np.zeros(2, int))[4]["place"], [1, 1])

@@ -112,6 +112,49 @@ def test_what_is_no_rule_is_refused(here, name, text, message):
         load_rules(name)
 
 
+def near(obs, action, next_obs):
+    return next_obs[0] < 1
+
+
+def another(name):
+    def rule(obs, action, next_obs):
+        return {name: 1} if name else 1
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (
+            [lambda *_: 0, lambda *_: 1],
+            "rules: several rules, of which not all have a name; want .* dict by name",
+        ),
+        ([near, lambda *_: 1], "of which not all have a name"),
+        ({"near": near, "": near}, "of which not all have a name"),
+        ([another(""), another("")], "two rules are called 'rule'; want a name of its own for each"),
+        (["crashed", "crashed"], "two rules are called 'crashed'"),
+    ],
+)
+def test_rules_that_cannot_be_told_apart_are_refused(rules, message):
+    """One of them used to be counted alone."""
+    with pytest.raises(ConfigError, match=message):
+        Rules.of(rules)
+
+
+def test_costs_of_one_name_from_two_rules_are_refused(episode):
+    rules = {"one": another("far"), "other": another("far")}
+    with pytest.raises(ConfigError, match="two rules are called 'far'"):
+        with_rules([episode], rules)
+    found = measure_all([episode], rules=rules | {"other": another("low")})[0]
+    assert (found["violations/far"], found["violations/low"]) == (3, 3)
+
+
+def test_a_function_under_two_names_is_one_rule(here):
+    (here / "alias_rules.py").write_text(FILE + "distant = far\n")
+    assert list(load_rules("alias_rules.py").by_name) == ["far", "right"]
+
+
 def test_a_file_poses_as_no_package_and_finds_its_neighbours(here):
     (here / "neighbour_of_rules.py").write_text("LIMIT = 5\n")
     (here / "json.py").write_text(

@@ -73,6 +73,16 @@ def test_a_failed_run_does_not_stop_the_others(runs, pretend):
     assert runs[1].finished
 
 
+@pytest.mark.parametrize("call", [execute.execute, execute.execute_with_progress])
+def test_no_workers_are_refused(call, runs):
+    """They were waited for, for ever."""
+    line = {"env_steps": 400, "steps_per_second": 10.0}
+    runs[0].timing.path.write_text(json.dumps(line) + "\n")  # from which the time left is told
+    with pytest.raises(ConfigError, match="workers = 0; want at least 1") as refused:
+        call(runs, 0)
+    assert refused.value.setting == "workers"
+
+
 def test_finished_runs_are_left_alone(runs, pretend):
     runs[0].policy_file.write_bytes(b"mine")
     execute.execute(runs[:1])

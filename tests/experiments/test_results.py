@@ -8,6 +8,7 @@ import pytest
 
 import scopil
 from made_results import cell_of, result
+from samples import marble_episodes
 from scopil.evaluate.stored import EVALUATION, read_episodes
 from scopil.evaluate.summaries import EVALUATIONS, Cell, Timing, summarise
 from scopil.experiments import planning, results
@@ -16,6 +17,7 @@ from scopil.studies.marble_maze.study import STUDY
 from scopil.train.run import Run
 
 CELL = Cell("two-modes", "scopil")
+MODES = ("greedy", "sampled")
 COMMITTED = Path(__file__).parents[2] / "results"
 
 
@@ -176,3 +178,19 @@ def test_runs_whose_results_are_known_are_not_made_again(tmp_path):
     assert planning.still_planned(STUDY, tmp_path, "short", 7, before) == {}  # other steps
     planning.create(STUDY, tmp_path, "short", [CELL], seeds=1)
     assert known() == {CELL: [2]}  # a folder that is there speaks for itself
+
+
+def test_a_greedy_policy_plays_no_start_twice_for_the_count():
+    """Copies of one episode would make the bound on violations too good to be true."""
+    demos = marble_episodes(steps=3, episodes=2)
+    agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", demos, seed=0)
+    counts = {
+        mode: results._play(agent.env, agent.policy, f"{mode}/demonstrated", agent.demos, 6) for mode in MODES
+    }
+    assert {mode: len(each or ()) for mode, each in counts.items()} == {"greedy": 2, "sampled": 6}
+
+
+def test_runs_of_a_method_that_the_study_no_longer_has_are_left_alone(tmp_path):
+    for method in ("scopil", "of-before"):
+        created(tmp_path / "runs" / "two-modes" / f"{method}-0")
+    assert list(planning.found(STUDY, tmp_path)) == [CELL]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scopil.demos.dataset import Episode
 from scopil.errors import ConfigError
 from scopil.evaluate.summaries import Cell
 from scopil.report import kept_views, views
@@ -120,6 +121,21 @@ def test_curves_keep_their_last_point_and_few_others():
     assert len(found["steps"]) <= views.POINTS
     assert (found["steps"][-1], found["mean"][-1], found["std"][-1]) == (200, 300.0, 100.0)
     assert [values[-1] for values in found["seeds"].values()] == [200.0, 400.0]
+
+
+def test_states_on_a_tray_name_the_rules_they_break():
+    def shown(**info: list[float]) -> list[list[Any]]:
+        at = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+        arrays = {"position": at} | {name: np.array(costs) for name, costs in info.items()}
+        episode = Episode(observations=at, actions=np.zeros(2), info=arrays)
+        return [[*row[2:]] for row in views._episodes([episode], CORNERS, 100)["broken"]]
+
+    assert shown(cost=[1, 1, 1], cost_far=[0, 1, 1], cost_low=[0, 2, 0]) == [
+        [0, 1, "far, low"],
+        [0, 2, "far"],
+    ]
+    assert shown(cost=[0, 1, 0]) == [[0, 1, ""]]
+    assert shown() == []
 
 
 def test_only_runs_that_have_results_are_shown():

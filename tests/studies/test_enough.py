@@ -1,13 +1,20 @@
 """How many demonstrations are enough: which parts are learned from, and what is said of the curve."""
 
+import importlib
 import json
+import os
+import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from scopil.cli import enough as command
 from scopil.cli import main
+from scopil.cli.interrupts import INTERRUPTED
 from scopil.demos.store import load_demos
 from scopil.errors import ConfigError
+from scopil.experiments import execute
 from scopil.studies import enough
 from scopil.studies.enough import Point, sentence
 
@@ -30,6 +37,58 @@ def test_smaller_sets_are_parts_of_larger_ones():
     assert {e.observations.tobytes() for e in few} < kept
     with pytest.raises(ConfigError, match="41 demonstrations; want 2 to 40, the number in"):
         enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 41], 1_000, 1)
+
+
+@pytest.mark.parametrize(("steps", "seeds", "message"), [(1_000, 0, "seeds = 0"), (0, 1, "steps = 0")])
+def test_nothing_to_run_is_refused(steps, seeds, message):
+    demos = load_demos("marble-maze/simple-v1")
+    with pytest.raises(ConfigError, match=f"{message}; want at least 1"):
+        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5], steps, seeds)
+
+
+def test_a_folder_is_about_one_set(tmp_path):
+    """The parts and runs of the earlier set were found there, and its curve was told of the other."""
+    demos = load_demos("marble-maze/simple-v1")
+    enough.keep_set(demos, tmp_path)
+    enough.keep_set(replace(demos, name="renamed"), tmp_path)  # the same episodes
+    fewer = replace(demos, episodes=demos.episodes[:-1])
+    for other in (load_demos("marble-maze/multiple-v1"), fewer):
+        with pytest.raises(ConfigError, match=r"holds a study of .* not of .* as it is now.* with --out"):
+            enough.keep_set(other, tmp_path)
+    (tmp_path / "set.json").unlink()
+    (tmp_path / "study.json").touch()
+    with pytest.raises(ConfigError, match="holds a study of unknown demonstrations, not of"):
+        enough.keep_set(demos, tmp_path)
+    assert not (tmp_path / "set.json").exists()
+    (tmp_path / "set.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"set\.json cannot be read"):
+        enough.keep_set(demos, tmp_path)
+
+
+WORDS = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5", "--steps", "500"]
+
+
+def test_the_command_refuses_another_set_in_its_folder(tmp_path, capsys):
+    enough.keep_set(load_demos("marble-maze/multiple-v1"), tmp_path)
+    assert main([*WORDS, "--out", str(tmp_path)]) == 2
+    assert "Name another folder with --out." in capsys.readouterr().err
+
+
+def test_a_stopped_command_stops_its_workers(tmp_path, monkeypatch):
+    """SIGTERM ended it at once, and its runs with nothing saved."""
+
+    def stop(*_):
+        assert callable(signal.getsignal(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(execute, "execute_with_progress", stop)
+    assert main([*WORDS, "--out", str(tmp_path)]) == INTERRUPTED
+
+
+def test_evaluation_has_one_thread_as_training_has(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS")
+    importlib.reload(command)
+    assert os.environ["XLA_FLAGS"] == "--xla_cpu_multi_thread_eigen=false"
 
 
 def test_a_power_law_is_continued():

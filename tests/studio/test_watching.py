@@ -11,10 +11,11 @@ import pytest
 from runs import ENV, untrained_run
 from samples import small_set
 from scopil.demos import store
+from scopil.demos.dataset import Episode
 from scopil.demos.editing import mark_of
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.studio import training_jobs, watching
-from scopil.studio.worker import Setting, checked_call
+from scopil.studio.worker import Setting, broken, checked_call
 from scopil.train.sinks import JsonLines
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -51,6 +52,13 @@ def test_an_overview_lists_what_lies_there_and_what_is_wrong_with_it(home):
     assert found["envs"][0] == "my:Env-v0"
     assert "CartPole-v1" in found["envs"]
     json.dumps(found, allow_nan=False)
+
+
+def test_pages_mark_the_states_that_are_counted():
+    """`cost` used to be marked beside the rules that have names."""
+    info = {"cost": np.array([1.0, 1.0]), "cost_far": np.array([0.0, 1.0])}
+    played = Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info=info)
+    assert broken(played).tolist() == [False, True]
 
 
 def test_a_runs_rows_come_from_where_the_page_has_read_to(home):

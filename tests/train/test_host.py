@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
@@ -20,6 +21,7 @@ from scopil.algos import find
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
 from scopil.demos.dataset import Demonstrations
+from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
 from scopil.errors import CheckpointError, DatasetError, EnvError
 from scopil.train import run as run_module
@@ -27,6 +29,8 @@ from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
 from scopil.train.run import Run, RunSpec
 from scopil.treefile import read_arrays
+from toys import INVERSE, Throttle, toy_demos
+from toys import ROLLOUT as TOY_ROLLOUT
 
 STRETCH = 200
 CONFIG: Any = SMALL | {"replay_size": 1024}
@@ -285,6 +289,22 @@ def test_every_kind_of_learner(algorithm, config, walk_id, tmp_path):
         assert 1 <= max(ended) <= LIMIT
     if algorithm.startswith("oracle"):
         assert 0 < row["cost/mean"] < 1
+
+
+def test_what_an_episode_becomes_after_its_end_reaches_no_learner():
+    """An action chosen at NaN is NaN, and a mask does not stop its gradient."""
+
+    class Lost(Throttle):
+        def observation(self, state, rng, params=None):
+            return jnp.where(state.clock > 2, jnp.nan, super().observation(state, rng))
+
+    loop = make_loop(find("icrl"), CompiledEnv(Lost(), max_episode_steps=4), toy_demos(continuous=True))
+    cfg = loop.algorithm.config(**TOY_ROLLOUT, **INVERSE)
+    policy = loop.algorithm.policy(loop.init_learner(jax.random.key(0), cfg))
+    own = loop.play(policy, jax.random.key(1), 3)
+    np.testing.assert_array_equal(own.mask, [[True, True, False, False]] * 3)
+    assert np.isfinite(own.obs).all()
+    assert np.isfinite(own.action).all()
 
 
 class Silent(Walk):

@@ -53,6 +53,7 @@ class Data(NamedTuple):
     newest: Transition | None = (
         None  # the step of all environments that was just collected, every leaf (N, …)
     )
+    began: Bool[Array, " N"] | None = None  # with `newest`: whether that step was the first of its episode
     rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
     demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
     demos: DemoTransitions | None = None  # all demonstrated steps

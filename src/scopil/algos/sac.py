@@ -146,11 +146,11 @@ class Seen(NamedTuple):
     obs_stats: RunningStats | None
 
 
-def see(state: Any, data: Data, key: PRNGKey) -> Seen:
+def see(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -> Seen:
     batch, demo, op = data.replay, data.demo_batch, operator(state.head)
     assert batch is not None
     obs_stats = state.obs_stats
-    if obs_stats is not None:
+    if obs_stats is not None and learn_stats:
         watched = [batch.obs] if demo is None else [batch.obs, demo.obs]
         obs_stats = update_stats(obs_stats, jnp.concatenate(watched))
 

@@ -44,8 +44,9 @@ def resolution_setting() -> Any:
 def slack_setting() -> Any:
     return setting(
         default=None,
-        about="δ in nats, of the whole action. None: 0 for discrete actions, which asks for the demonstrator exactly "
-        "(ours: the paper gives no value); 1.5 for each component of a continuous one, at the resolution.",
+        about="δ in nats, of the whole action. None: taken from the demonstrations where `slack_from_demos` is on; "
+        "else 0 for discrete actions, which asks for the demonstrator exactly (ours: the paper gives no value), and "
+        "1.5 for each component of a continuous one, at the resolution.",
     )
 
 
@@ -165,14 +166,16 @@ def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     if cfg.from_cloning:
         soft = cloning.soften(clone.actor, shown, state.target_entropy, k_soft)
         asked = soft.entropy if cfg.target_entropy is None else state.target_entropy
-        state = state._replace(actor=soft.actor, obs_stats=obs_stats, target_entropy=asked)
+        average = None if state.average is None else soft.actor.params
+        state = state._replace(actor=soft.actor, obs_stats=obs_stats, target_entropy=asked, average=average)
     return state
 
 
 def update(
     state: State, data: Data, cfg: Shared, key: PRNGKey, parts: Parts = WHOLE
 ) -> tuple[State, Metrics]:
-    seen = sac.see(state, data, key)
+    # A clone is itself only under the statistics that it was trained with: those of the demonstrations.
+    seen = sac.see(state, data, key, learn_stats=not cfg.from_cloning)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
     rl_share, demo_share = 2 * (1 - cfg.entropy_split), 2 * cfg.entropy_split
     demo_action: Any = seen.demo_action

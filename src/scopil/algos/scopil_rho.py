@@ -116,7 +116,8 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     mean, deviation = demos.next_obs.mean(0), demos.next_obs.std(0)
     change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
-    pace = jnp.where(scale > 0, change * scale, jnp.inf)
+    # What never changes within an episode, a goal for example, is nowhere that one could go.
+    pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
     if cfg.features is not None:
         use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
     else:
@@ -195,16 +196,23 @@ def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
     k_own, k_pick, k_contrast, k_scopil = jax.random.split(key, 4)
-    batch, demo, newest, starts = data.replay, data.demo_batch, data.newest, data.demo_starts
+    batch, demo, newest, began, starts = (
+        data.replay,
+        data.demo_batch,
+        data.newest,
+        data.began,
+        data.demo_starts,
+    )
     assert batch is not None
     assert demo is not None
     assert newest is not None
+    assert began is not None
     assert starts is not None
 
     # what the learner did in episodes that begin as demonstrated ones do
-    begun, first = (contrast.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
+    place, first = (contrast.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
     known = contrast.known(state.contrast, contrast.features(state.contrast, newest.next_obs))
-    own = comparable.offer(state.own, newest, begun, known, first, k_own)
+    own = comparable.offer(state.own, newest.next_obs, began, place, known, first, k_own)
 
     # f_k, τ_k
     def learn(old: Contrast) -> Contrast:

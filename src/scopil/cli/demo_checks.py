@@ -1,5 +1,6 @@
 """What `scopil demos check` and `show` find out about a set of demonstrations."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -305,12 +306,15 @@ def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
 
 def count_violations(episodes: Sequence[Episode]) -> str:
     """Violations per rule, and how many of them are in initial states."""
-    info = [e.info for e in episodes]
-    rules = [name for name in info[0] if name.startswith("cost_")] or [k for k in info[0] if k == "cost"]
-    if not rules:
+    from scopil.evaluate.measures import broken_rules
+
+    counts: Counter[str] = Counter()
+    initial = 0
+    for rule, broken in (each for e in episodes for each in broken_rules(e).items()):
+        counts[rule or "cost"] += int(broken.sum())
+        initial += int(broken[0])
+    if not counts:
         return "the environment reports no costs"
-    counts = {name: sum(int((e[name] > 0).sum()) for e in info) for name in rules}
-    initial = sum(int(e[name][0] > 0) for e in info for name in rules)
-    each = ", ".join(f"{name.removeprefix('cost_')} {count}" for name, count in counts.items())
+    each = ", ".join(f"{name} {count}" for name, count in counts.items())
     states = sum(len(e.observations) for e in episodes)
     return f"{each}; {initial} in initial states, {sum(counts.values()) - initial} later; {states} states visited"

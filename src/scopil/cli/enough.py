@@ -1,13 +1,19 @@
 """`scopil demos enough SET`: would fewer demonstrations do, would more help?"""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any
+
+# Before JAX starts: evaluation then computes what training computed (see scopil.cli.train).
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from scopil.cli.interrupts import raised
 from scopil.cli.options import RulesOption, option
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
@@ -39,10 +45,12 @@ def enough(
     numbers = curves.sizes_for(len(demos)) if sizes is None else _numbers(sizes)
     study = curves.study(demos, where, numbers, steps, seeds, counted)
     console = Console()
-    runs = planning.create(study, out, "full", study.cells(), seeds)
-    if failed := execute_with_progress(runs, workers, console):
-        raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
-    points = curves.curve(results.evaluate_study(study, planning.found(study, out)))
+    curves.keep_set(demos, out)
+    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+        runs = planning.create(study, out, "full", study.cells(), seeds)
+        if failed := execute_with_progress(runs, workers, console):
+            raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
+        points = curves.curve(results.evaluate_study(study, planning.found(study, out)))
     titles = {method: study.title_of(method) for method in curves.METHODS}
     curves.draw(points, titles, out / "enough.png")
     said = curves.sentence(points)

@@ -60,13 +60,16 @@ def report(
     if len(runs) == 1 and (is_study_folder(runs[0]) or (runs[0] / "results.json").exists()):
         if out is not None:
             raise ConfigError(f"the report of {runs[0]} is written into that folder; omit --out.")
+        if rules is not None:
+            raise ConfigError(f"{runs[0]} holds a study, which has rules of its own; omit --rules.")
         return _study(runs[0], console, trust_env)
     opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()  # refuses a run without one
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))
     evaluator = Evaluator(rules=None if rules is None else load_rules(rules))
-    command = shlex.join(["scopil", "report", *map(str, runs), "--out", str(out)])
+    given = [*(("--rules", rules) if rules else ()), *(("--trust-env",) if trust_env else ())]
+    command = shlex.join(["scopil", "report", *map(str, runs), "--out", str(out), *given])
     try:
         write_page(out, _report(opened, out, command, evaluator, console))
     finally:

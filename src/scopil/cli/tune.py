@@ -48,8 +48,12 @@ def tune(
     search, console = search_from(plan, found), Console()
     folder = out or Path("out", found.name)
     with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
-        best, *_ = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
-    console.print(f"\nbest of {search.trials} trials ({best['value']:.4g}); for {study}:\n", highlight=False)
+        made = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
+    best, diverged = made[0], sum(trial.failed for trial in made)
+    aside = f", of which {diverged} diverged" if diverged else ""
+    console.print(
+        f"\nbest of {len(made)} trials{aside} ({best['value']:.4g}); for {study}:\n", highlight=False
+    )
     lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
     console.print("\n".join([f"[methods.{search.method}]", *lines]), markup=False, highlight=False)
     console.print(f"\nscopil study {study} reports all of them", highlight=False)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.core.indices import uniform_indices
-from scopil.types import PRNGKey, Transition
+from scopil.types import PRNGKey
 
 CAPACITY = 20_000
 WITHIN = 0.9  # the share of demonstrated starts whose nearest neighbour is within reach
@@ -26,7 +26,6 @@ class Comparable(NamedTuple):
     offered: Int[Array, ""]  # states ever offered
     reach: Float[Array, ""]
     playing: Bool[Array, " N"]  # whether the episode being played is comparable
-    over: Bool[Array, " N"]  # whether an episode begins with the next step
 
     @property
     def kept(self) -> Int[Array, ""]:
@@ -35,11 +34,7 @@ class Comparable(NamedTuple):
 
 def empty(obs_dim: int, num_envs: int) -> Comparable:
     return Comparable(
-        jnp.zeros((CAPACITY, obs_dim), jnp.float32),
-        jnp.int32(0),
-        jnp.float32(0.0),
-        jnp.zeros(num_envs, bool),
-        jnp.ones(num_envs, bool),
+        jnp.zeros((CAPACITY, obs_dim), jnp.float32), jnp.int32(0), jnp.float32(0.0), jnp.zeros(num_envs, bool)
     )
 
 
@@ -64,23 +59,29 @@ def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Arra
 
 def offer(
     own: Comparable,
-    newest: Transition,
-    begun: Float[Array, "N F"],
+    reached: Float[Array, "N D"],
+    began: Bool[Array, " N"],
+    place: Float[Array, "N F"],
     known: Bool[Array, " N"],
     starts: Float[Array, "S F"],
     key: PRNGKey,
 ) -> Comparable:
-    """Takes in one step of every environment; `begun` are the features of the states that it was made in, `known` says
-    whether demonstrations could tell of the states that it led to."""
-    near = _distances(begun, starts).min(1) <= own.reach
-    playing = jnp.where(own.over, near, own.playing)
+    """Takes in one step of every environment, to the states `reached`.
+
+    Args:
+        began: whether it was the first of its episode.
+        place: the features of the states that it was made in.
+        known: whether demonstrations could tell of the states that were reached.
+        starts: the features of demonstrated starts.
+    """
+    near = _distances(place, starts).min(1) <= own.reach
+    playing = jnp.where(began, near, own.playing)
     taken = playing & known
     number = own.offered + jnp.cumsum(taken) - taken  # of each comparable state, from 0
     (drawn,) = uniform_indices(key, (len(taken), own.offered + 1))
     place = jnp.where(number < CAPACITY, number, drawn)  # a place that does not exist: not kept
-    states = own.states.at[jnp.where(taken, place, CAPACITY)].set(newest.next_obs, mode="drop")
-    over = newest.terminated | newest.truncated
-    return Comparable(states, own.offered + taken.sum(), own.reach, playing, over)
+    states = own.states.at[jnp.where(taken, place, CAPACITY)].set(reached, mode="drop")
+    return Comparable(states, own.offered + taken.sum(), own.reach, playing)
 
 
 def _distances(a: Float[Array, "N F"], b: Float[Array, "S F"]) -> Float[Array, "N S"]:

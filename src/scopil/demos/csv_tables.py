@@ -2,7 +2,7 @@
 
 A header names the columns. `action` or `action_…` are the action, `reward` the reward, `terminated` and `truncated`
 flags; observations are the columns `obs…`, or, where there are none, all other columns but `step`, `t` and `time`.
-The last row may lack its action: it is where the episode ended.
+The last row may lack its action: it is where the episode ended, and a flag in it says how.
 """
 
 import csv
@@ -18,6 +18,7 @@ from scopil.demos.from_arrays import from_raw_episodes
 from scopil.errors import DatasetError
 
 CLOCKS = {"step", "t", "time"}
+FLAGS = {"terminated", "truncated"}
 SINGLE = {"reward": "rewards", "terminated": "terminals", "truncated": "timeouts"}
 
 
@@ -95,6 +96,9 @@ def _episode(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) ->
     }
     for column in columns.single:
         raw[SINGLE[column]] = _numbers(cells[column][:acted], column, file)
+        if column in FLAGS and any(cell.strip() for cell in cells[column][acted:]):
+            flags = raw[SINGLE[column]]
+            flags[-1] = flags[-1] or _numbers(cells[column], column, file)[-1]
     return raw
 
 

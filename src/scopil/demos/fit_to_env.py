@@ -10,6 +10,7 @@ from scopil.demos.dataset import Demonstrations
 from scopil.demos.from_arrays import READ_OFF
 from scopil.demos.named_observations import renamed
 from scopil.envs.base import BatchEnv
+from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
 from scopil.envs.numbered import joined, joint_sizes
 from scopil.errors import DatasetError
@@ -42,7 +43,7 @@ def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
 
 def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     demos = by_env_names(demos, env)
-    raw = env.flat.raw if isinstance(env, HostEnv) else env.observation_space
+    raw = _shown(env)
     about = {k: v for k, v in demos.about.items() if k != "spaces"}
     seen = _rows(demos, "observations", raw)
     if seen is None:
@@ -60,6 +61,13 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     return replace(
         demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about
     )  # which checks the values
+
+
+def _shown(env: BatchEnv) -> gym.Space:
+    """The space of observations as the environment gives them: of states that learners see one-hot, their numbers."""
+    if isinstance(env, CompiledEnv) and env.state_numbers is not None:
+        return env.state_numbers
+    return env.flat.raw if isinstance(env, HostEnv) else env.observation_space
 
 
 def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:

@@ -148,7 +148,7 @@ def _note_assumptions(raw: list[RawEpisode], assumed: list[str]) -> None:
     if repeated:
         assumed.append(
             f"the last observation of {repeated} of {len(raw)} episodes is not recorded: the one before it is "
-            f"repeated; no learned pair contains it"
+            f"repeated; no learner uses it as a next state"
         )
     if len(unended) > repeated:
         assumed.append("the last observation of an episode is the last of its next_observations")

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from scopil.envs.base import BatchEnv, EnvState, Offer
 from scopil.envs.naming import split_options
-from scopil.envs.numbered import joint_sizes, numbered, split, split_in_jax, state_numbers
+from scopil.envs.numbered import joint_sizes, numbered, split_in_jax, state_numbers, taken
 from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import findable, is_file_name, load_module, load_object, split_name
@@ -35,7 +35,7 @@ class CompiledEnv(BatchEnv):
     """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
 
     `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock has a method
-    `truncation(state, params)`.
+    `truncation(state, params)`. Where an environment has no params, its methods are called without them.
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
@@ -51,7 +51,8 @@ class CompiledEnv(BatchEnv):
             )
         self.env = env
         self.params = env.get_default_params() if params is None else params
-        self._params = () if self.params is None else (self.params,)  # a FuncEnv without params may take none
+        # What its methods get last: a FuncEnv without params may take none.
+        self.given_params: tuple[Any, ...] = () if self.params is None else (self.params,)
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
         self.observation_space, self.state_numbers = (
@@ -70,14 +71,14 @@ class CompiledEnv(BatchEnv):
 
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
-        return self.begin(self.env.initial(k_state, *self._params), k_obs)
+        return self.begin(self.env.initial(k_state, *self.given_params), k_obs)
 
     def begin(self, inner: Any, key: PRNGKey) -> EnvState:
         """An episode that starts from a given inner state."""
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
 
     def _observe(self, inner: Any, key: PRNGKey) -> Array:
-        obs = jnp.asarray(self.env.observation(inner, key, *self._params))
+        obs = jnp.asarray(self.env.observation(inner, key, *self.given_params))
         if self.state_numbers is not None:
             first, count = int(self.state_numbers.start), int(self.state_numbers.n)
             return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
@@ -87,17 +88,19 @@ class CompiledEnv(BatchEnv):
         """One step of one environment, without autoreset."""
         k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
         env, played = self.env, self.env_action(action)
-        inner = env.transition(state.inner, played, k_move, *self._params)
+        inner = env.transition(state.inner, played, k_move, *self.given_params)
         kept = jax.tree.map(_shaped_like, inner, state.inner)
         after = EnvState(kept, self._observe(inner, k_obs), state.steps + 1)
-        reward = jnp.asarray(env.reward(state.inner, played, inner, k_reward, *self._params), jnp.float32)
-        terminated = jnp.asarray(env.terminal(inner, k_end, *self._params), bool)
+        reward = jnp.asarray(
+            env.reward(state.inner, played, inner, k_reward, *self.given_params), jnp.float32
+        )
+        terminated = jnp.asarray(env.terminal(inner, k_end, *self.given_params), bool)
         truncated = self._out_of_time(after) & ~terminated
         return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
 
     def _out_of_time(self, state: EnvState) -> Bool[Array, ""]:
         own_clock = getattr(self.env, "truncation", None)
-        late = jnp.array(False) if own_clock is None else own_clock(state.inner, self.params)
+        late = jnp.array(False) if own_clock is None else own_clock(state.inner, *self.given_params)
         if self.max_episode_steps is not None:
             late = late | (state.steps >= self.max_episode_steps)
         return late
@@ -107,14 +110,14 @@ class CompiledEnv(BatchEnv):
 
     def reports_cost(self) -> bool:
         """Asked of the shapes alone: nothing is computed."""
-        inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self._params))
+        inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self.given_params))
         space = self.action_space
         action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
         return "cost" in jax.eval_shape(self.step_info, inner, action, inner)
 
     def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
         """What the environment reports of one step between two inner states."""
-        return self.env.transition_info(before, self.env_action(action), after, *self._params)
+        return self.env.transition_info(before, self.env_action(action), after, *self.given_params)
 
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
@@ -135,13 +138,15 @@ class CompiledEnv(BatchEnv):
         return False
 
     def flatten(self, observation: Any) -> np.ndarray:
-        """State numbers become one-hot rows; rows stay as they are."""
+        """State numbers, with or without axes of their own, become one-hot rows; rows stay as they are."""
         rows, wanted = np.asarray(observation), self.observation_space.shape
-        if self.state_numbers is None or rows.shape[-1:] == wanted:
+        # As many whole numbers as there are states are an episode or a batch, not one row.
+        several = rows.ndim == 1 and rows.dtype.kind in "iu"
+        if self.state_numbers is None or (rows.shape[-1:] == wanted and not several):
             return rows.astype(np.float32)
-        shape = self.env.observation_space.shape or ()
-        batch = rows.shape[: rows.ndim - len(shape)]
-        numbers = rows.reshape(batch).astype(np.int64) - int(self.state_numbers.start)
+        shape = self.env.observation_space.shape or (1,) * (rows.ndim > 1)
+        own = len(shape) if rows.shape[rows.ndim - len(shape) :] == shape else 0
+        numbers = rows.reshape(rows.shape[: rows.ndim - own]).astype(np.int64) - int(self.state_numbers.start)
         return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
 
     @property
@@ -149,8 +154,7 @@ class CompiledEnv(BatchEnv):
         return self.env.action_space
 
     def as_taken(self, action: Any) -> Any:
-        known = self.env.action_space
-        return action if joint_sizes(known) is None else split(action, known)
+        return taken(action, self.env.action_space)
 
     def close(self) -> None:
         """Nothing to close."""

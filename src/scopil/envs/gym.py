@@ -1,6 +1,7 @@
 """A compiled environment as a Gymnasium `Env` and `VectorEnv`: NumPy in, NumPy out."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from scopil.envs.functional import CompiledEnv
+from scopil.envs.numbered import joined, joint_sizes
 from scopil.errors import EnvError
 
 
@@ -23,7 +25,7 @@ class FunctionalEnv(gym.Env):
     def __init__(self, compiled: CompiledEnv, render_mode: str | None = None):
         self.compiled = compiled
         self.observation_space = compiled.observation_space
-        self.action_space = compiled.action_space
+        self.action_space = _shown_actions(compiled)
         self.render_mode = render_mode
         self._key = None
         self._render_state = None
@@ -42,14 +44,14 @@ class FunctionalEnv(gym.Env):
             self._key, k_obs = jax.random.split(self._key)
             self._state, info = self._begin(_initial_at(self.compiled, start), k_obs)
         if self.render_mode is not None:
-            self._render_state = self.compiled.env.render_init(self.compiled.params)
+            self._render_state = self.compiled.env.render_init(*self.compiled.given_params)
             self._look()
         return _fetch((self._state.obs, info))
 
     def step(self, action: Any):
         if self._key is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        action = _checked(action, self.action_space)
+        action = _numbers(action, self.compiled, self.compiled.action_space, self.action_space)
         self._key, self._state, out = self._step(self._state, action, self._key)
         obs, reward, terminated, truncated, info = out.unpack()
         if self.render_mode is not None:
@@ -65,7 +67,7 @@ class FunctionalEnv(gym.Env):
     def _look(self) -> None:
         """Draw every state, whether or not it is asked for: a picture may show the path so far."""
         self._render_state, self._image = self.compiled.env.render_image(
-            self._state.inner, self._render_state, self.compiled.params
+            self._state.inner, self._render_state, *self.compiled.given_params
         )
         if self.render_mode == "human":
             if self._window is None:
@@ -86,11 +88,11 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
 
     def begin(inner, key):
         state = compiled.begin(inner, key)
-        return state, compiled.env.state_info(inner, compiled.params)
+        return state, compiled.env.state_info(inner, *compiled.given_params)
 
     def reset(key):
         key, k_inner, k_obs = jax.random.split(key, 3)
-        return key, *begin(compiled.env.initial(k_inner, compiled.params), k_obs)
+        return key, *begin(compiled.env.initial(k_inner, *compiled.given_params), k_obs)
 
     def step(state, action, key):
         key, k_step = jax.random.split(key)
@@ -104,23 +106,23 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
 @lru_cache(maxsize=32)
 def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callable, Callable, Callable]:
     """`reset`, `begin` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
-    env, params = compiled.env, compiled.params
+    env, params = compiled.env, compiled.given_params
 
     def reset(key):
         key, k_reset = jax.random.split(key)
         state = compiled.reset_batch(k_reset, num_envs)
-        return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
 
     def begin(inner, key):
         key, k_obs = jax.random.split(key)
         state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
-        return key, state, jax.vmap(lambda inner: env.state_info(inner, params))(state.inner)
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
 
     def step(state, action, key):
         key, k_step = jax.random.split(key)
         new, t, after = compiled.step_batch(state, action, k_step)
         info = jax.vmap(compiled.step_info)(state.inner, action, after.inner)
-        fresh = jax.vmap(lambda inner: env.state_info(inner, params))(new.inner)
+        fresh = jax.vmap(lambda inner: env.state_info(inner, *params))(new.inner)
         return key, new, (new.obs, t, info, fresh)
 
     return jax.jit(reset), jax.jit(begin), jax.jit(step)
@@ -143,9 +145,10 @@ class FunctionalVectorEnv(VectorEnv):
         self.num_envs = num_envs
         self.render_mode = None
         self.single_observation_space = compiled.observation_space
-        self.single_action_space = compiled.action_space
+        self.single_action_space = _shown_actions(compiled)
         self.observation_space = batch_space(compiled.observation_space, num_envs)
-        self.action_space = batch_space(compiled.action_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._learners_space = batch_space(compiled.action_space, num_envs)
         self._key = None
         self._reset, self._begin, self._step = _compiled_vector_calls(compiled, num_envs)
 
@@ -164,7 +167,7 @@ class FunctionalVectorEnv(VectorEnv):
     def step(self, actions: Any):
         if self._key is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        actions = _checked(actions, self.action_space)
+        actions = _numbers(actions, self.compiled, self._learners_space, self.action_space)
         self._key, self._state, out = self._step(self._state, actions, self._key)
         obs, t, info, fresh = _fetch(out)
         ended = t.terminated | t.truncated
@@ -194,12 +197,28 @@ def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
     return initial_at(start, compiled.params)
 
 
-def _checked(action: Any, space: gym.Space) -> np.ndarray:
-    """Compiled code does not check the bounds of an index, so discrete actions are checked here."""
-    action = np.asarray(action)
-    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) and not space.contains(action):
-        raise EnvError(f"action {action.tolist()} of dtype {action.dtype}; want one of {space}.")
-    return action
+def _shown_actions(compiled: CompiledEnv) -> gym.Space:
+    """Several choices at a time are taken as the FuncEnv takes them, which is what an agent predicts."""
+    own = compiled.taken_space
+    return compiled.action_space if joint_sizes(own) is None else own
+
+
+def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Space) -> np.ndarray:
+    """An action, or a batch of them, in `space`, the learners'. It may come as the FuncEnv itself takes it, or as
+    learners number it: demonstrations store joint choices as numbers. `shown` is what is wanted of callers.
+
+    Compiled code does not check the bounds of an index, so discrete actions are checked here."""
+    given = numbers = np.asarray(action)
+    if isinstance(space, gym.spaces.Box):
+        return given
+    own, lead = compiled.taken_space, space.shape or ()
+    assert own.shape is not None
+    if own is not compiled.action_space and given.shape == (*lead, *own.shape):
+        with suppress(TypeError, ValueError):  # no choice of the space: refused below, by its shape
+            numbers = (given if joint_sizes(own) is None else joined(given, own)).reshape(lead)
+    if not space.contains(numbers):
+        raise EnvError(f"action {given.tolist()} of dtype {given.dtype}; want one of {shown}.")
+    return numbers if numbers is given else numbers.astype(np.int64)
 
 
 def _fetch(tree: Any) -> Any:

@@ -274,8 +274,9 @@ class HostEnv(BatchEnv):
     def _make(self, num_envs: int) -> HostVector:
         if self.num_envs not in (None, num_envs):
             raise EnvError(
-                f"num_envs = {num_envs}, but {self.name} is {self.num_envs} together and cannot be copied: set "
-                f"num_envs={self.num_envs}, or give an id or a function that makes one environment."
+                f"{num_envs} environments wanted at a time, but {self.name} is {self.num_envs} together and cannot be "
+                f"copied: set num_envs={self.num_envs}, and rollouts={self.num_envs} where the algorithm has it, or "
+                f"give an id or a function that makes one environment."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
         return GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)

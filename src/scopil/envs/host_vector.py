@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from scopil.envs.numbered import joint_sizes, numbered, split
+from scopil.envs.numbered import joint_sizes, numbered, split, taken
 from scopil.errors import EnvError
 
 
@@ -80,8 +80,8 @@ class FlatSpaces:
         )
 
     def taken(self, actions: Any) -> Any:
-        """Actions of a policy as the environment takes them: of several choices at a time, all of them."""
-        return actions if joint_sizes(self.env_action) is None else split(actions, self.env_action)
+        """Actions of a policy as the environment takes them."""
+        return taken(actions, self.env_action)
 
     def _finite(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():
@@ -197,7 +197,15 @@ class GivenVectorEnv:
                 f"{flat.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
                 f"gymnasium.vector.AutoresetMode, so that it is known when its episodes begin."
             ) from error
-        self._own_seeds = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
+        inner = env.unwrapped
+        self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
+        apart = isinstance(inner, AsyncVectorEnv) and not inner.shared_memory
+        if apart and self._mode is AutoresetMode.NEXT_STEP:
+            # Its workers forget that a reset was done for them, and do it again in place of the next step.
+            raise EnvError(
+                f"{flat.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
+                f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
+            )
         self._steps = 0
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:

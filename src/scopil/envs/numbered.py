@@ -58,6 +58,17 @@ def split(numbers: Any, space: gym.Space) -> np.ndarray:
     return parts.reshape((*np.shape(numbers), *space.shape)).astype(space.dtype)
 
 
+def taken(actions: Any, space: gym.Space) -> Any:
+    """Actions of a policy as an environment with that action space takes them: of several choices at a time all of
+    them, and one integer in the shape of its Box. Other actions are in that form already."""
+    if joint_sizes(space) is not None:
+        return split(actions, space)
+    if numbered(space) is space:
+        return actions
+    assert space.shape is not None
+    return np.asarray(actions, space.dtype).reshape((*np.shape(actions), *space.shape))
+
+
 def split_in_jax(number: Array, space: gym.Space) -> Array:
     """`split` of one number inside a compiled program."""
     sizes, first = joint_sizes(space), np.ravel(getattr(space, "start", 0))

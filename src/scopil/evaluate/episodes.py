@@ -189,14 +189,14 @@ def replay(env: BatchEnv, demos: Demonstrations) -> list[Episode]:
 def _rollout(
     env: CompiledEnv, choose: Callable[[EnvState, PRNGKey], Array], state: EnvState, key: PRNGKey
 ) -> dict[str, Any]:
-    begin_info = env.env.state_info(state.inner, env.params)
+    begin_info = env.env.state_info(state.inner, *env.given_params)
 
     def body(carry, step):
         state, alive = carry
         k_act, k_step = jax.random.split(jax.random.fold_in(key, step))
         action = choose(state, k_act)
         after, t = env.advance(state, action, k_step)
-        info = env.env.transition_info(state.inner, env.env_action(action), after.inner, env.params)
+        info = env.step_info(state.inner, action, after.inner)
         over = t.terminated | t.truncated
         row = {"transition": t, "info": info, "alive": alive}
         return (jax.tree.map(lambda new, old: jnp.where(alive, new, old), after, state), alive & ~over), row

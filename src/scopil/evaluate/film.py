@@ -11,6 +11,7 @@ from scopil.envs.base import ENDLESS, BatchEnv
 from scopil.envs.host_vector import numbers_of
 from scopil.errors import EnvError
 from scopil.evaluate.episodes import Record
+from scopil.evaluate.measures import broken_rules
 
 Picture = np.ndarray  # uint8, (height, width, 3)
 MOST = 400  # frames of a film; beyond, every second, fourth, … state is shown
@@ -78,19 +79,13 @@ def _picture(env: gym.Env) -> Picture:
 def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:
     """Below each picture one line per rule, as long as the episode: red where it was broken so far, and a red edge
     around the state that breaks one. Without rules the pictures are as they were."""
-    broken = [_broken(episode) for episode in episodes]
+    broken = [broken_rules(episode) for episode in episodes]
     names = list(dict.fromkeys(name for one in broken for name in one))
     if not names:
         return [shot.picture for shot in shots]
     width = max(shot.picture.shape[1] for shot in shots)
-    labels = {name: _label(name, width // 4) for name in names}
+    labels = {name: _label(name or "cost", width // 4) for name in names}
     return [_framed(shot, broken[shot.episode], labels) for shot in shots]
-
-
-def _broken(episode: Episode) -> dict[str, np.ndarray]:
-    """By rule, whether each state breaks it; where no rules are named, by `cost`."""
-    rules = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
-    return rules or {k: v > 0 for k, v in episode.info.items() if k == "cost"}
 
 
 def _framed(shot: Shot, broken: dict[str, np.ndarray], labels: dict[str, Picture]) -> Picture:

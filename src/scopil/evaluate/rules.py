@@ -50,6 +50,8 @@ class Rules:
                     f"rule {name!r} is a {type(rule).__name__}; want a function of (obs, action, next_obs), or a key "
                     f"of info."
                 )
+        if len(self.by_name) > 1 and UNNAMED in self.by_name:
+            raise _not_told_apart(UNNAMED, self.source)
 
     @classmethod
     def of(cls, given: Any, source: str | None = None) -> "Rules":
@@ -63,7 +65,10 @@ class Rules:
         if callable(given):
             return cls({_name_of(given): given}, source)
         if isinstance(given, Sequence):
-            return cls({one if isinstance(one, str) else _name_of(one): one for one in given}, source)
+            names = [one if isinstance(one, str) else _name_of(one) for one in given]
+            if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+                raise _not_told_apart(twice[0], source)
+            return cls(dict(zip(names, given)), source)
         raise ConfigError(
             f"rules of type {type(given).__name__}; want a function of (obs, action, next_obs), a dict of functions or "
             f"info keys by name, or a file."
@@ -95,9 +100,10 @@ def load_rules(name: str) -> Rules:
     if split_name(name)[1]:
         return Rules.of(load_object(name, EXAMPLE), source=name)
     module = load_module(name, EXAMPLE)
-    found = getattr(module, "RULES", None) or [
+    functions = [
         thing for key, thing in vars(module).items() if not key.startswith("_") and _is_rule(thing, module)
     ]
+    found = getattr(module, "RULES", None) or [*dict.fromkeys(functions)]  # one under two names is one rule
     if not found:
         raise ConfigError(
             f"{name} has no rules; want a dict RULES, or functions def my_rule(obs, action, next_obs)."
@@ -151,9 +157,12 @@ def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any]) -> Episod
     costs: dict[str, np.ndarray] = {}
     for name, rule in rules.by_name.items():
         if isinstance(rule, str):
-            costs[f"cost_{name}"] = episode.info.get(rule, np.zeros(len(seen)))
+            mine = {f"cost_{name}": episode.info.get(rule, np.zeros(len(seen)))}
         else:
-            costs |= _costs(name, rule, seen, episode.actions)
+            mine = _costs(name, rule, seen, episode.actions)
+        if twice := [key for key in mine if key in costs]:  # functions may name their costs themselves
+            raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
+        costs |= mine
     kept = {k: v for k, v in episode.info.items() if k != "cost" and not k.startswith("cost_")}
     return replace(episode, info=kept | costs)
 
@@ -181,6 +190,15 @@ def _by_name(name: str, cost: Any) -> dict[str, float]:
     if isinstance(cost, Mapping):
         return {f"cost_{rule}": float(value) for rule, value in cost.items()}
     return {f"cost_{name}" if name else "cost": float(cost)}
+
+
+def _not_told_apart(name: str, source: str | None) -> ConfigError:
+    """Of two rules under one name, only one would be counted."""
+    what = f"two rules are called {name!r}" if name else "several rules, of which not all have a name"
+    return ConfigError(
+        f"{source or 'rules'}: {what}; want a name of its own for each. Give them as a dict by name: "
+        f'{{"too fast": one, "off the road": another}}.'
+    )
 
 
 def _name_of(rule: Any) -> str:

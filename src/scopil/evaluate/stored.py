@@ -85,9 +85,15 @@ def _arrays(episodes: Mapping[str, Sequence[Episode]]) -> dict[str, np.ndarray]:
         out[f"{key}:observations"] = np.concatenate([e.observations for e in each])
         out[f"{key}:actions"] = np.concatenate([e.actions for e in each])
         out[f"{key}:rewards"] = np.concatenate([_rewards(e) for e in each])
-        for name in each[0].info:
-            out[f"{key}:info:{name}"] = np.concatenate([e.info[name] for e in each])
+        for name, like in {n: a for e in each for n, a in e.info.items()}.items():
+            out[f"{key}:info:{name}"] = np.concatenate([_reported(e, name, like) for e in each])
     return out
+
+
+def _reported(episode: Episode, name: str, like: np.ndarray) -> np.ndarray:
+    """Zeros where an episode has no such number: a rule that it never broke, for example."""
+    absent = np.zeros((len(episode) + 1, *like.shape[1:]), like.dtype)
+    return episode.info.get(name, absent)
 
 
 def _rewards(episode: Episode) -> np.ndarray:

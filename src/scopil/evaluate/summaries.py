@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scopil.evaluate import stats
-from scopil.evaluate.measures import Measures
+from scopil.evaluate.measures import Measures, mean_and_std
 
 EVALUATIONS = ("greedy/demonstrated", "sampled/demonstrated", "greedy/unseen", "sampled/unseen")
 SAFE = 0.025  # avoidable violations per episode: one in forty episodes
@@ -86,22 +86,22 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
     summary = Summary(
         seeds=len(results),
         steps=max(r.steps for r in results),
-        measures={key: stats.mean_std([m.get(key, 0.0) for m in means]) for key in means[0]},
+        measures=mean_and_std(means),
         iqm=None,
         interval=None,
         p_avoidable=None,
         unsafe=None,
     )
-    if any("violations" not in m for m in means):
+    if "violations" not in summary.measures:
         return summary
-    violations = [m["violations"] for m in means]
+    violations = [m.get("violations", 0.0) for m in means]
     return summary._replace(
         iqm=stats.iqm(violations),
         interval=stats.bootstrap_interval([violations]),
         p_avoidable=stats.clopper_pearson_upper(
             sum(r.violating[evaluation] for r in results), sum(r.episodes[evaluation] for r in results)
         ),
-        unsafe=stats.unsafe_share([m["avoidable"] for m in means]),
+        unsafe=stats.unsafe_share([m.get("avoidable", 0.0) for m in means]),
     )
 
 

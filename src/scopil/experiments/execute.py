@@ -45,7 +45,9 @@ class Engine(Protocol):
 def prepare(folder: Path, spec: RunSpec) -> Run:
     """The run in `folder`: opened, or created."""
     if not (folder / "run.json").exists():
-        return Run.create(folder, spec)
+        made = Run.create(folder, spec)
+        made.env().close()  # else every planned run keeps one open; made again when it is needed
+        return made
     found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # trusted where it is what is wanted
     before, now = _flat(found.note()), _flat(wanted.note())
     if odd := [
@@ -55,6 +57,7 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
             f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one."
         )
     _refuse_changed_demos(found, wanted)
+    wanted.env().close()
     return found
 
 
@@ -125,10 +128,13 @@ def execute(
 
     A run that another process is training (a worker may outlive a killed parent) is not started; it is waited for.
     """
+    if workers < 1:  # nothing would ever start
+        raise ConfigError(f"workers = {workers}; want at least 1.", setting="workers")
     engine = engine or Local()
     waiting = [run for run in runs if not run.finished]
     going: dict[Path, Job] = {}
     failed: dict[Path, str] = {}
+    observe(going, failed)  # what earlier calls finished
     try:
         while waiting or going:
             waiting = [run for run in waiting if not run.finished]
@@ -181,7 +187,6 @@ def execute_with_progress(
         bar.update(everything, completed=sum(done.values()), left=_words(left))
 
     with bar:
-        look((), {})
         return execute(runs, workers, look, engine)
 
 

@@ -61,7 +61,7 @@ def create(
     """The planned runs, opened or created; refuses a folder that holds another study or budget. Runs whose results are
     `known`, by cell and seed, are not made again."""
     note = Note(study.name, budget, steps, study.source)
-    if is_study_folder(out) and (there := read_note(out)) != note:
+    if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # its file may be spelt otherwise
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     settings = list(dict.fromkeys(cell.setting for cell in wanted))
     write_demos(study, out, settings)
@@ -138,6 +138,14 @@ def read_note(out: Path) -> Note:
     return note
 
 
+def _known(study: Study, method: str) -> bool:
+    """Whether the study still has it: a method may have been renamed in its file, or its package be gone."""
+    try:
+        return bool(study.title_of(method))
+    except ConfigError:
+        return False
+
+
 def is_study_folder(out: Path) -> bool:
     return (out / NOTE).exists()
 
@@ -148,7 +156,7 @@ def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
     for setting in study.settings:
         for file in sorted((out / "runs" / setting).glob("*-*/run.json")):
             method, _, seed = file.parent.name.rpartition("-")
-            if seed.isdigit():
+            if seed.isdigit() and _known(study, method):
                 run = Run.open(file.parent)
                 named = study.settings[setting].env, name_of_rules(study.settings[setting].rules)
                 run.trust_env = (run.spec.env, run.spec.rules) == named

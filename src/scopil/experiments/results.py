@@ -17,7 +17,7 @@ from scopil.envs.base import BatchEnv
 from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
 from scopil.evaluate.demonstrator import measure_demonstrations
-from scopil.evaluate.episodes import player
+from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.offers import drawing
 from scopil.evaluate.rules import Rules, own_rules
@@ -84,6 +84,7 @@ class Evaluator:
             "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
             "study": None if study is None else study.name,
             "episodes": None if study is None or setting is None else study.episodes_of(setting),
+            "evaluations": list(EVALUATIONS if study is None else study.evaluations),
             "rules": None if rules is None else rules.digest,
         }
         kept = read_evaluation(run.folder, made_from)
@@ -118,13 +119,13 @@ class Evaluator:
 def _play(
     env: BatchEnv, policy: Policy, key: str, demos: Demonstrations | None, episodes: int | None
 ) -> list[Any] | None:
-    """None where there are no demonstrated starts."""
+    """None where there are no demonstrated starts. Copies of one episode are no evidence: each is played once."""
     mode, _, which = key.partition("/")
     try:
         first = starts_from(which, env, demos, episodes)
     except DatasetError:
         return None
-    return player(env, "greedy" if mode == "greedy" else "sampled")(policy, first, jax.random.key(0))
+    return play_distinct(env, "greedy" if mode == "greedy" else "sampled", policy, first, jax.random.key(0))
 
 
 def evaluate_study(

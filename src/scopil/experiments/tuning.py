@@ -1,12 +1,14 @@
 """Settings of a study's method searched by Optuna. Trials are runs in folders, so that a search can be stopped and
 called again; they are judged from starts of their own, which no report uses.
 
-<out>/tuning/trials.jsonl                  one line per trial: its settings, and its value once it is known
+<out>/tuning/trials.jsonl                  one line on what is searched, then one per trial: its settings, and its value
+                                           once it is known, or that it failed
 <out>/tuning/runs/<trial>/<setting>-<seed>/  run folders
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,16 @@ import jax
 from rich.console import Console
 
 from scopil.config import settings
-from scopil.envs.base import BatchEnv
 from scopil.errors import ConfigError, ScopilError
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import Measures, average, measure_all
-from scopil.evaluate.rules import Rules
+from scopil.evaluate.rules import name_of_rules
 from scopil.evaluate.starts import EPISODES, unseen_starts
 from scopil.evaluate.summaries import Cell
 from scopil.experiments.execute import Engine, execute_with_progress, prepare
 from scopil.experiments.local import Local
 from scopil.experiments.planning import demos_name, write_demos
+from scopil.experiments.results import Evaluator
 from scopil.files import write_atomically
 from scopil.studies.base import Study
 from scopil.train.run import Run
@@ -33,6 +35,8 @@ TUNING, TRIALS = "tuning", "trials.jsonl"
 TUNE_SEED = 20_250_711  # of the starts that trials are judged from; a report's come from seed 0
 FIRST_SEED = 1_000  # of trials' runs: the seeds of the study's own runs stay unseen too
 DEFAULT_OBJECTIVE = {"reward": 1.0}
+# How a DivergedError begins: of a run's process only the log is seen.
+DIVERGED = "stopped before environment step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +51,19 @@ class Search:
 
 
 class Trial(dict):
-    """One line of trials.jsonl: `settings`, and `value` and `measures` where they are known."""
+    """One line of trials.jsonl: `settings`, and `value` and `measures` where they are known, or why it `failed`."""
 
     @property
     def done(self) -> bool:
         return self.get("value") is not None
+
+    @property
+    def failed(self) -> bool:
+        return "failed" in self
+
+    @property
+    def over(self) -> bool:
+        return self.done or self.failed
 
 
 def search_from(plan: Mapping[str, Any], study: Study) -> Search:
@@ -59,7 +71,7 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
     known = {"method", "settings", "objective", "trials", "seeds"}
     if odd := sorted(set(plan) - known):
         raise ConfigError(f"[tune] has no entry {odd[0]}; there are {', '.join(sorted(known))}.")
-    methods = list(study.methods) or list(dict.fromkeys(c.method for c in study.cells()))
+    methods = list(study.methods)
     method = plan.get("method", methods[0])
     if method not in methods:
         raise ConfigError(f"[tune] method = {method!r}; the study has {', '.join(methods)}.")
@@ -81,7 +93,8 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
         raise ConfigError(
             f"[tune] objective = {objective!r}; want weights, as in {{reward = 1, violations = -10}}."
         )
-    return Search(**{**plan, "method": method, "settings": ranges, "objective": objective})
+    weights = {measure: float(weight) for measure, weight in objective.items()}
+    return Search(**{**plan, "method": method, "settings": ranges, "objective": weights})
 
 
 def _refuse_range(name: str, given: Any) -> None:
@@ -106,40 +119,90 @@ def tune(
     console: Console | None = None,
     engine: Engine | None = None,
 ) -> list[Trial]:
-    """Search until there are `search.trials` trials; returns all of them, the best first."""
+    """Search until there are `search.trials` trials; returns all of them, the best first, failed ones last."""
     optuna, console, engine = _optuna(), console or Console(), engine or Local()  # one for all trials
-    folder, trials = out / TUNING, read_trials(out)
-    _refuse_other_search(trials, search, folder)
+    folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
+    _refuse_other_search(found, wanted, trials, folder)
     write_demos(study, out, study.settings)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
     sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # called again, it draws others
-    while len(trials) < search.trials or not all(t.done for t in trials):
-        done = [t for t in trials if t.done]
-        asked = optuna.create_study(direction="maximize", sampler=sampler)
-        for trial in done:
-            _tell(optuna, asked, trial, ranges)
-        while len(trials) < search.trials and len(trials) - len(done) < workers:
-            drawn = asked.ask(ranges).params
-            trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
-        _write(folder, trials)  # before they are trained: called again, they are continued
-        _train_and_judge(study, search, out, trials, workers, console, engine)
-        _write(folder, trials)
-    return sorted(trials, key=lambda t: -t["value"])
+    evaluator = Evaluator(study)
+    try:
+        while len(trials) < search.trials or not all(t.over for t in trials):
+            over = [t for t in trials if t.over]
+            asked = optuna.create_study(direction="maximize", sampler=sampler)
+            for trial in over:
+                _tell(optuna, asked, trial, ranges)
+            while len(trials) < search.trials and len(trials) - len(over) < workers:
+                drawn = asked.ask(ranges).params
+                trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
+            _write(folder, wanted, trials)  # before they are trained: called again, they are continued
+            try:
+                _train_and_judge(study, search, out, trials, workers, console, engine, evaluator)
+            finally:
+                _write(folder, wanted, trials)
+    finally:
+        evaluator.close()
+    if not any(t.done for t in trials):
+        raise ScopilError(
+            f"all {len(trials)} trials in {folder} diverged; want one that does not: search other ranges in another "
+            f"folder (--out), or more trials."
+        )
+    return sorted(trials, key=lambda t: -t["value"] if t.done else math.inf)
 
 
 def read_trials(out: Path) -> list[Trial]:
+    return _read(out)[1]
+
+
+def _read(out: Path) -> tuple[dict[str, Any], list[Trial]]:
+    """What was searched, and the trials. Files from before it was noted do not say what was searched."""
     file = out / TUNING / TRIALS
+    if not file.exists():
+        return {}, []
     try:
-        return [Trial(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
-    except ValueError as error:
+        rows = [dict(json.loads(line)) for line in file.read_text().splitlines()]
+        found = dict(rows.pop(0)["search"]) if rows and "search" in rows[0] else {}
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{file} is damaged: {error}; remove the folder to search again.") from error
+    return found, [Trial(row) for row in rows]
 
 
-def _refuse_other_search(trials: Sequence[Trial], search: Search, folder: Path) -> None:
-    if trials and set(trials[0]["settings"]) != set(search.settings):
+def _described(study: Study, search: Search) -> dict[str, Any]:
+    """All that a trial's value depends on, by the names that a study's file has for it. How many trials there are is no
+    part of it: a search may go on."""
+    found: dict[str, Any] = {"tune.method": search.method, "tune.seeds": search.seeds}
+    found["tune.objective"] = dict(search.objective)
+    found |= {f"tune.settings.{name}": given for name, given in search.settings.items()}
+    for name, setting in study.settings.items():
+        spec = study.spec(next(iter(study.budgets)), Cell(name, search.method), FIRST_SEED, None)
+        kept = {
+            "algorithm": spec.algorithm.name,
+            "env": spec.env,
+            "demos": setting.demos if isinstance(setting.demos, str) else None,  # others are the study's own
+            "rules": name_of_rules(setting.rules),
+            "steps": spec.steps,
+            "episodes": study.episodes_of(name),
+            # Trials have their own of what is searched; so the best ones may be copied into the study's file.
+            "config": {key: value for key, value in spec.config.items() if key not in search.settings},
+        }
+        found |= {f"settings.{name}.{key}": value for key, value in kept.items()}
+    return json.loads(json.dumps(found))  # as the file holds it
+
+
+def _refuse_other_search(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], trials: Sequence[Trial], folder: Path
+) -> None:
+    """Values of two searches do not compare, and Optuna refuses settings outside of its ranges."""
+    names = dict.fromkeys([*found, *wanted]) if trials else {}
+    if not any(t.over for t in trials):
+        names.pop("tune.objective", None)  # nothing was judged by it: a misspelt measure can be mended
+    # As text: 0 and 0.0 are other ranges, of whole numbers and of any.
+    was, now = ({n: json.dumps(each.get(n), sort_keys=True) for n in names} for each in (found, wanted))
+    if odd := [f"{n} = {was[n]}, not {now[n]}" for n in names if was[n] != now[n]]:
+        said = f"with {', '.join(odd[:3])}" if found else "that it does not describe, not this one"
         raise ConfigError(
-            f"{folder} holds a search over {', '.join(trials[0]['settings'])}, not over "
-            f"{', '.join(search.settings)}: name another folder, or remove it."
+            f"{folder} holds a search {said}: name another folder with --out, or remove this one."
         )
 
 
@@ -151,15 +214,24 @@ def _train_and_judge(
     workers: int,
     console: Console,
     engine: Engine | None,
+    evaluator: Evaluator,
 ) -> None:
-    """Train what was asked for and is not judged yet."""
-    runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.done}
+    """Train what was asked for and is not judged yet. A trial of which a run diverges has failed: it would diverge
+    again. Whatever else stops a run may be mended, and is raised."""
+    runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.over}
     failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
-    if failed:
-        raise ScopilError("; ".join(f"{where} failed: {line}" for where, line in failed.items()))
-    judge = _judge(study)
     for i, mine in runs.items():
-        measures = average([judge(setting, run) for setting, run in zip(_settings(study, search), mine)])
+        if lines := [line for run in mine if DIVERGED in (line := failed.get(run.folder, ""))]:
+            trials[i].update(failed=lines[0])
+            console.print(f"trial {i}: diverged  {trials[i]['settings']}", markup=False, highlight=False)
+    if others := {where: line for where, line in failed.items() if DIVERGED not in line}:
+        raise ScopilError("; ".join(f"{where} failed: {line}" for where, line in others.items()))
+    for i, mine in runs.items():
+        if trials[i].failed:
+            continue
+        measures = average(
+            [_judge(study, evaluator, setting, run) for setting, run in zip(_settings(study, search), mine)]
+        )
         if odd := [name for name in search.objective if name not in measures]:
             raise ConfigError(f"[tune] objective: no {odd[0]} is measured; there are {', '.join(measures)}.")
         value = sum(weight * measures[name] for name, weight in search.objective.items())
@@ -182,19 +254,12 @@ def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) ->
     return made
 
 
-def _judge(study: Study) -> Callable[[str, Run], Measures]:
-    """Greedy episodes from starts that neither training nor a report uses."""
-    envs: dict[str, BatchEnv] = {}
-
-    def judge(setting: str, run: Run) -> Measures:
-        env = envs.setdefault(setting, run.env())
-        first = unseen_starts(env, study.episodes_of(setting) or EPISODES, TUNE_SEED)
-        given = study.settings[setting].rules
-        rules = run.rules() if given is None else Rules.of(given)
-        episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
-        return average(measure_all(episodes, env, rules))
-
-    return judge
+def _judge(study: Study, evaluator: Evaluator, setting: str, run: Run) -> Measures:
+    """Greedy episodes from starts that neither training nor a report uses, counted by a report's rules."""
+    env = evaluator.env(run)
+    first = unseen_starts(env, study.episodes_of(setting) or EPISODES, TUNE_SEED)
+    episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
+    return average(measure_all(episodes, env, evaluator.rules(run, setting)))
 
 
 def _distribution(optuna: Any, given: Any) -> Any:
@@ -218,12 +283,16 @@ def _plain(value: Any) -> Any:
 
 def _tell(optuna: Any, asked: Any, trial: Trial, distributions: Mapping[str, Any]) -> None:
     params = {name: _hashable(value) for name, value in trial["settings"].items()}
-    made = optuna.trial.create_trial(params=params, distributions=dict(distributions), value=trial["value"])
+    state = optuna.trial.TrialState.FAIL if trial.failed else optuna.trial.TrialState.COMPLETE
+    made = optuna.trial.create_trial(
+        params=params, distributions=dict(distributions), state=state, value=trial.get("value")
+    )
     asked.add_trial(made)
 
 
-def _write(folder: Path, trials: Sequence[Trial]) -> None:
-    write_atomically(folder / TRIALS, "".join(json.dumps(t) + "\n" for t in trials).encode())
+def _write(folder: Path, wanted: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+    rows = [{"search": wanted}, *trials]
+    write_atomically(folder / TRIALS, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def _optuna() -> Any:

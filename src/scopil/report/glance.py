@@ -1,7 +1,7 @@
 """The first screen: every method in one line, its seeds as dots, and a sentence on each setting.
 
-The first method of a setting is compared with the others by permutation tests over seeds; the p-values of the whole
-page are corrected together, by Holm's method.
+The first method of a setting is compared with the others by permutation tests over seeds; the p-values of all these
+comparisons are corrected together, by Holm's method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
     ours: Figure
     theirs: Figure
     p: float
-    corrected: float  # for all comparisons of the page
+    corrected: float  # for all of these comparisons
 
 
 def settings_of(layout: Layout, results: Results) -> dict[str, str]:
@@ -208,12 +208,13 @@ def how_compared(made: Sequence[Comparison]) -> str:
         return ""
     n = len(made)
     corrected = (
-        f"corrected for the {n} comparisons of this page by Holm's method"
+        f"corrected for the {n} comparisons of these sentences by Holm's method"
         if n > 1
-        else "the only one of this page"
+        else "the only one here"
     )
+    policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
     return (
-        f"Greedy policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
+        f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
         f"{SIGNIFICANT:g}. The test needs seeds: of four against four no p is below 0.029, of three against three none "
         f"below 0.1."
     )
@@ -242,17 +243,19 @@ def table(
 ) -> Drawn:
     """The table of dots; in Markdown the same figures in words."""
     columns, settings = columns_of(results), settings_of(layout, results)
-    head = ["", "Seeds", *(c.title for c in columns)]
-    shared = {c: _axis(c, results, layout, list(settings)) for c in columns if c.measure == "violations"}
+    head, shown_at = ["", "Seeds", *(c.title for c in columns)], _reference_key(columns)
+    shared = {
+        c: _axis(c, results, layout, list(settings), shown_at) for c in columns if c.measure == "violations"
+    }
     body, rows = [], []
     for setting, title in settings.items():
-        axes = {c: shared.get(c) or _axis(c, results, layout, [setting]) for c in columns}
+        axes = {c: shared.get(c) or _axis(c, results, layout, [setting], shown_at) for c in columns}
         scales = "".join(f"<td>{strip_axis(axes[c])}</td>" for c in columns)
         body.append(f'<tr class="setting"><th colspan="2" scope="rowgroup">{escape(title)}</th>{scales}</tr>')
         for name, means in layout.references.get(setting, {}).items():
             cells, words = [], []
             for c in columns:
-                value = means.get(c.measure) if c.key == DEMONSTRATED else None
+                value = means.get(c.measure) if c.key == shown_at else None
                 words.append(NONE if value is None else figure(c.measure, value))
                 drawn = (
                     "" if value is None else strip([Dot(value, f"{name}: {words[-1]}")], None, axes[c], "ref")
@@ -287,14 +290,22 @@ def table(
     return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
 
 
-def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[str]) -> Axis:
+def _reference_key(columns: Sequence[Column]) -> str:
+    """Where a demonstrator's figures stand: with demonstrated starts, or where nothing was played from these, first."""
+    keys = [c.key for c in columns]
+    return DEMONSTRATED if DEMONSTRATED in keys else keys[0]
+
+
+def _axis(
+    column: Column, results: Results, layout: Layout, settings: Sequence[str], reference_key: str
+) -> Axis:
     values = [
         run.means[column.key][column.measure]
         for cell, runs in results.items()
         for run in runs
         if cell.setting in settings and column.measure in run.means.get(column.key, {})
     ]
-    if column.key == DEMONSTRATED:
+    if column.key == reference_key:
         each = [m for s in settings for m in layout.references.get(s, {}).values()]
         values += [m[column.measure] for m in each if column.measure in m]
     return axis_for(values, column.measure == "violations")

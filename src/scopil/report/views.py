@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scopil.evaluate.measures import average
+from scopil.evaluate.measures import average, breaks_a_rule, broken_rules
 from scopil.evaluate.offers import Drawing
 from scopil.evaluate.stored import read_episodes, read_measures
 from scopil.evaluate.summaries import Cell
@@ -178,13 +178,8 @@ def _episodes(episodes: Episodes, corners: Sequence[float], budget: int) -> View
             + "l" * bool(len(moves))
             + " ".join(f"{x} {y}" for x, y in moves)
         )
-        costs = {k.removeprefix("cost_"): v for k, v in episode.info.items() if k.startswith("cost_")}
-        costs = costs or ({"": episode.info["cost"]} if "cost" in episode.info else {})
-        rules = [", ".join(name for name, cost in costs.items() if cost[i] > 0) for i in range(len(at))]
-        hit = (
-            np.any([np.asarray(cost) > 0 for cost in costs.values()], axis=0)
-            if costs
-            else np.zeros(len(at), bool)
-        )
-        broken += [[*points[i].tolist(), number, i, rules[i]] for i in np.flatnonzero(hit).tolist()]
+        rules = broken_rules(episode)
+        for i in np.flatnonzero(breaks_a_rule(episode)).tolist():
+            names = ", ".join(name for name, line in rules.items() if line[i])
+            broken.append([*points[i].tolist(), number, i, names])
     return {"paths": "".join(paths), "broken": broken, "episodes": len(episodes)}

@@ -26,11 +26,15 @@ def names() -> list[str]:
 
 
 def find(name: str) -> "Study":
-    """A study of ours, of an installed package, or in a file (`my_study.toml`, `my_study.py`)."""
-    if name.endswith((".toml", ".py")):
-        from scopil.studies.study_file import read_study
+    """A study of ours, of an installed package, or in a file (`my_study.toml`, `my_study.py`): the caller's word, never
+    a file's."""
+    from scopil.studies.study_file import is_study_file, read_study
 
-        return read_study(name)
+    return read_study(name) if is_study_file(name) else find_installed(name)
+
+
+def find_installed(name: str) -> "Study":
+    """A study of ours or of an installed package. No file is read, so that a folder may name it."""
     if name in _OURS:
         module, _, attribute = _OURS[name].partition(":")
         return getattr(import_module(module), attribute)

@@ -1,8 +1,11 @@
 """Are these demonstrations enough? The same learner from 5, 10, 20, … of them, judged from unseen starts.
 
 It is a study as any other: runs resume, and its report is a page. Beyond that it is a curve and a sentence.
+
+<out>/set.json    the set that the folder is about
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,14 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations
-from scopil.errors import ConfigError
+from scopil.errors import ConfigError, refused_as
 from scopil.evaluate.rules import Rules
 from scopil.evaluate.summaries import Results, Table
+from scopil.experiments.planning import is_study_folder
+from scopil.files import parse_json, write_atomically
 from scopil.report.training_curves import new_figure, save_figure
 from scopil.studies.base import Budget, Setting, Study
 
 METHODS = ("scopil-rho", "bc")
 UNSEEN = "greedy/unseen"
+SET = "set.json"
 
 
 class Point(NamedTuple):
@@ -50,6 +56,9 @@ def study(
     episodes: int = 200,
 ) -> Study:
     """One setting for each number of demonstrations. Smaller sets are parts of the larger ones."""
+    for what, value in (("seeds", seeds), ("steps", steps)):
+        if value < 1:
+            raise ConfigError(f"{what} = {value}; want at least 1.", setting=what)
     if odd := [n for n in sizes if not 2 <= n <= len(demos)]:
         raise ConfigError(f"{odd[0]} demonstrations; want 2 to {len(demos)}, the number in {demos.name}.")
     order = np.random.default_rng(0).permutation(len(demos)).tolist()
@@ -73,6 +82,26 @@ def study(
 
 def _some(demos: Demonstrations, rows: Sequence[int]) -> Demonstrations:
     return replace(demos, episodes=tuple(demos.episodes[i] for i in sorted(rows)))
+
+
+def keep_set(demos: Demonstrations, out: Path) -> None:
+    """Note in the folder which set it is about, before anything else is written there. Another set is refused: parts
+    and runs have the same names whatever the set, and those of the earlier one would be found and told."""
+    file, wanted = out / SET, {"set": demos.name, "digest": demos.digest}
+    if not file.exists() and not is_study_folder(out):
+        write_atomically(file, json.dumps(wanted, indent=1).encode() + b"\n")
+        return
+    said = "a study of unknown demonstrations"  # of another study, or from before there was a note
+    if file.exists():
+        with refused_as(ConfigError, file):
+            found = parse_json(file.read_bytes())
+            if found["digest"] == wanted["digest"]:
+                return
+            said = f"a study of {found['set']} ({found['digest'][:8]})"
+    raise ConfigError(
+        f"{out} holds {said}, not of {wanted['set']} ({wanted['digest'][:8]}) as it is now: another set, or other "
+        f"episodes. Name another folder with --out."
+    )
 
 
 def curve(results: Results) -> list[Point]:

@@ -28,7 +28,7 @@ from scopil.report.page import Block, Fold, Grid, Picture, Text
 from scopil.report.study_page import StudyReport, hero_caption, hero_methods, median_seed
 from scopil.report.study_tables import Layout, shown_tables
 from scopil.report.training_curves import new_figure
-from scopil.studies import find
+from scopil.studies import find, find_installed
 from scopil.studies.base import Study, run_folder
 from scopil.train.run import Run
 
@@ -87,10 +87,10 @@ def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyR
             f"{out} holds a study of the file {note.source}: scopil study {note.source} --out {out} reports it, and "
             f"so does --trust-env."
         )
-    study = find(note.source or note.study)
-    return write_report(
-        study, out, command_for(study, {"--budget": note.budget, "--out": str(out)}), {}, console
-    )
+    study = find_installed(note.study) if note.source is None else find(note.source)
+    options = {"--budget": note.budget, "--out": str(out)}
+    options |= {} if note.steps is None else {"--steps": str(note.steps)}
+    return write_report(study, out, command_for(study, options), {}, console)
 
 
 def command_for(study: Study, options: Mapping[str, str]) -> str:
@@ -102,7 +102,7 @@ def command_for(study: Study, options: Mapping[str, str]) -> str:
 def report_results(out: Path) -> StudyReport:
     """The report from results.json and figures alone, where the run folders are kept elsewhere or were removed."""
     loaded = results.load(out)
-    study = find(loaded.study)
+    study = find_installed(loaded.study)
     order = {cell: i for i, cell in enumerate(study.cells())}
     played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
     pictures: dict[str, list[Picture]] = {}

@@ -64,8 +64,9 @@ class Setting:
 
 def broken(episode: Episode) -> np.ndarray:
     """Which of an episode's states break a rule."""
-    costs = [v > 0 for k, v in episode.info.items() if k == "cost" or k.startswith("cost_")]
-    return np.any(costs, axis=0) if costs else np.zeros(len(episode) + 1, bool)
+    from scopil.evaluate.measures import breaks_a_rule
+
+    return breaks_a_rule(episode)
 
 
 def main(role: str, setting: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
@@ -124,7 +125,7 @@ class Loop:
         learner = self.init_learner(k_learner, cfg)
         if self.algorithm.prepare is not None:
             assert self.demos is not None
-            k_prepare = jax.random.fold_in(k_learner, 1)
+            k_prepare = jax.random.fold_in(k_learner, jnp.uint32(2**32 - 1))  # `init` may split k_learner
             shown = Data(demos=self._shown(cfg), demo_starts=self.demos.starts)
             learner = self.algorithm.prepare(learner, shown, cfg, k_prepare)
         return TrainState(
@@ -143,10 +144,11 @@ class Loop:
         demos = None if self.demos is None else self._shown(cfg)
         if asked is None or not asked(cfg) or demos is None or demos.reward is None:
             return replay
-        rows = min(len(demos.obs), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
-        return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[:rows], steps)))
+        whole = np.flatnonzero(~_without_end(demos))
+        whole = whole[: min(len(whole), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs]
+        return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[whole], steps)))
 
     def _shown(self, cfg: Any) -> DemoTransitions:
         """The demonstrated steps that are learned from."""
@@ -197,6 +199,7 @@ class Loop:
     def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One block: its update's metrics, and sums over the episodes that ended in it."""
         keys = self._keys(state)
+        began = None if state.env is None else state.env.steps == 0
         if not self.algorithm.steps_environment:
             state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
         elif self._wants("rollout"):
@@ -206,7 +209,7 @@ class Loop:
         learner, metrics = state.learner, {}
         for k in jax.random.split(keys.update, getattr(cfg, "grad_steps", 1)):
             k_data, k_learn = jax.random.split(k)
-            data = self._data(state, collected, cfg, k_data)
+            data = self._data(state, collected, began, cfg, k_data)
             learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
         state = self._restart(state._replace(learner=learner), cfg, keys.restart)
         return state, (metrics, episodes)
@@ -285,7 +288,7 @@ class Loop:
 
     # --- what an update learns from -----------------------------------------------------------------------------------
 
-    def _data(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey) -> Data:
+    def _data(self, state: TrainState, collected: Any, began: Any, cfg: Any, key: PRNGKey) -> Data:
         data = Data()
         wanted: list[tuple[int, Any]] = []
         if state.replay is not None:
@@ -300,7 +303,7 @@ class Loop:
             data = _with_steps(data, "replay", batch, collected)
         if self._wants("newest"):
             newest = collected.step if isinstance(collected, Costed) else collected
-            data = data._replace(newest=newest)
+            data = data._replace(newest=newest, began=began)
         if self._wants("rollout"):
             data = _with_steps(data, "rollout", collected, collected)
         if self.demos is not None:
@@ -323,11 +326,12 @@ class Loop:
         def step(carry, key):
             env, alive = carry
             k_act, k_step = jax.random.split(key)
-            action = policy.act(env.obs, k_act)
+            # Beyond its end an episode may be anything, even NaN, whose gradient a mask would not stop; nor that of an
+            # action at such an observation.
+            obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
+            action = policy.act(obs, k_act)
             after, transition = world.advance_batch(env, action, k_step)
             over = transition.terminated | transition.truncated
-            # Beyond its end an episode may be anything, even NaN, whose gradient a mask would not stop.
-            obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
             return (after, alive & ~over), PaddedEpisodes(obs, action, alive)
 
         first = (world.reset_batch(k_first, count), jnp.ones(count, bool))
@@ -401,6 +405,15 @@ class Loop:
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
     return Loop(algorithm, env, demo_data(demos, env) if algorithm.needs_demos else None)
+
+
+def _without_end(demos: DemoTransitions) -> np.ndarray:
+    """Last steps that may lead nowhere: a set that lacks the state after an episode has the one before it instead. A
+    critic would take that for a step which goes on for ever."""
+    episode = np.asarray(demos.episode)
+    last = np.append(episode[1:] != episode[:-1], True)
+    same = (np.asarray(demos.obs) == np.asarray(demos.next_obs)).all(axis=-1)
+    return last & same & ~np.asarray(demos.terminated)
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:

@@ -32,15 +32,15 @@ def title(method: str) -> str:
 def answers(results: Results, simple: str = "simple") -> list[Answer]:
     """`simple` is the setting that stands for the paper's Simple."""
     return [
-        Answer("Does it keep constraints that nobody models?", *_keeps(results, simple)),
-        Answer("Does it keep both modes of the demonstrations?", *_modes(results)),
-        Answer("What does the entropy inside the constraint do?", *_entropy(results, simple)),
+        Answer("Does SCOPIL keep constraints that nobody models?", *_keeps(results, simple)),
+        Answer("Does SCOPIL keep both modes of the demonstrations?", *_modes(results)),
+        Answer("What does the entropy inside SCOPIL's constraint do?", *_entropy(results, simple)),
     ]
 
 
 def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """Whether a method has significantly fewer violations from unseen starts than every other, in every setting. One
-    correction for all comparisons."""
+    """Whether a method has significantly fewer violations from unseen starts than every other, in every setting where
+    both have runs. `yardsticks` are given the true cost and are not compared. One correction for all comparisons."""
     pairs = [
         (where, results[Cell(where.setting, ours)], runs)
         for where, runs in results.items()
@@ -62,10 +62,10 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
         )
     name, many, sure = title(ours), len(pairs), len(pairs) - len(missed)
     if not missed:
-        claim = (
-            f"{name} has significantly fewer violations per episode than every other method in every setting"
-        )
-        return f"Yes: {claim}.", lines
+        settings = len({where.setting for where, _, _ in pairs})
+        others = f"than every other method{' that is not given the true cost' if yardsticks else ''}"
+        where = "in this setting" if settings == 1 else f"in each of {settings} settings"
+        return f"Yes: {name} has significantly fewer violations per episode {others}, {where}.", lines
     named = f" (not than {listed(missed)})" if len(missed) <= NAMED else ""
     return (
         f"{'Not everywhere' if sure else 'Not shown'}: {name} has fewer violations per episode in {ahead} of {many} "
@@ -124,9 +124,10 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
         others = ", ".join(f"{_figure(runs, key=key)} ({title(a)})" for a, runs in rivals.items())
         lines.append(f"{simple}, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
     names = " and ".join(title(a) for a in judged)
+    where = simple.capitalize().replace("-people", " with people")
     claim = (
-        f"on Simple, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from the "
-        f"demonstrated starts"
+        f"on {where}, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from "
+        f"the demonstrated starts"
     )
     if fewer:
         return f"Yes: {claim}. For unseen starts see below.", lines
