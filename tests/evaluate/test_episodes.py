@@ -15,11 +15,12 @@ from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.demos import store
 from scopil.demos.record import record
+from scopil.envs.base import EnvState
 from scopil.envs.functional import CompiledEnv, compile_env
 from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.evaluate.episodes import player, replay
+from scopil.evaluate.episodes import _round, player, replay
 from scopil.evaluate.starts import demonstrated_starts, demos_for, starts_from, states_at, unseen_starts
 from scopil.policy import Policy
 
@@ -254,3 +255,12 @@ def test_an_environment_without_params_is_played_recorded_and_drawn():
     group = FunctionalVectorEnv(bare, 2)
     group.reset(seed=0)
     np.testing.assert_array_equal(group.step(np.zeros(2, int))[4]["place"], [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("starts", "wanted"), [("aabaabaab", 3), ("aaaa", 1), ("abcd", 4), ("abcab", 3), ("abac", 4)]
+)
+def test_a_round_ends_where_starts_repeat_themselves(starts, wanted):
+    """One that was demonstrated twice stays twice in it, as it is in the means of demonstrations."""
+    numbers = jnp.array([ord(letter) for letter in starts])
+    assert _round(EnvState(numbers, numbers[:, None], jnp.zeros(len(starts), jnp.int32))) == wanted

@@ -111,30 +111,30 @@ class HostPlayer:
 def play_distinct(
     env: BatchEnv, mode: Mode, policy: Policy, first: Any, key: PRNGKey, advance: Advance = lambda ended: None
 ) -> list[Episode]:
-    """`player(env, mode)`, but a greedy policy plays no start twice where that gives the same episode again."""
+    """`player(env, mode)`, but where starts are repeated round after round, a greedy policy plays one round if another
+    would give the same episodes again."""
     play = player(env, mode)
     if mode == "sampled" or isinstance(first, Seeds):
         return play(policy, first, key, advance)
-    distinct = _distinct(first)
-    if len(distinct) == first.steps.shape[0]:
+    round_of = _round(first)
+    if round_of == first.steps.shape[0]:
         return play(policy, first, key, advance)
-    index = np.array([*distinct, distinct[0]])
+    index = np.array([*range(round_of), 0])
     *episodes, again = play(policy, jax.tree.map(lambda leaf: leaf[index], first), key, advance)
     one = episodes[0]
     same = np.array_equal(one.observations, again.observations) and np.array_equal(one.actions, again.actions)
     return episodes if same else play(policy, first, key, advance)
 
 
-def _distinct(first: EnvState) -> list[int]:
-    """The first of each kind of start."""
+def _round(first: EnvState) -> int:
+    """After how many starts they repeat themselves. A start that was demonstrated twice counts twice in each round."""
     leaves = [
         np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
         for leaf in jax.tree.leaves(first)
     ]
-    seen: dict[bytes, int] = {}
-    for i in range(first.steps.shape[0]):
-        seen.setdefault(b"".join(leaf[i].tobytes() for leaf in leaves), i)
-    return list(seen.values())
+    count = first.steps.shape[0]
+    rows = [b"".join(leaf[i].tobytes() for leaf in leaves) for i in range(count)]
+    return next(p for p in range(1, count + 1) if rows[p:] == rows[: count - p])
 
 
 class Record:
