@@ -15,9 +15,7 @@ METHODS = ["scopil-rho", "scopil", "sac", "bc"]
 
 def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
     print(f"Four trainings of {steps:,} steps. The rules are drawn on the tray; no learner is given them.")
-    runs = scopil.train_runs(
-        out, ["scopil-rho", "scopil", "sac", "bc"], ENV, DEMOS, steps=steps, checkpoint_every=20_000
-    )
+    runs = scopil.train_runs(out, METHODS, ENV, DEMOS, steps=steps, checkpoint_every=20_000)
     env = scopil.open_env(ENV)
     demonstrated = scopil.replay(env, scopil.load_demos(DEMOS))
     rows = {"demonstrations": scopil.average(scopil.measure_all(demonstrated, env))}

@@ -157,7 +157,7 @@ def test_one_run_is_reported_in_its_own_folder(runs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("played again")
 
-    monkeypatch.setattr("scopil.experiments.results.player", refuse)
+    monkeypatch.setattr("scopil.experiments.results.play_distinct", refuse)
     assert main(["report", str(runs[-1])]) == 0  # from what is kept in the folder
 
 

@@ -112,10 +112,8 @@ def moments(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
     yield lambda: lines.read_bytes().count(b"\n") > before + 1
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    ["scopil", pytest.param("ppo-dgd", marks=pytest.mark.slow), pytest.param("icrl", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow  # CI kills commands too, in its short attack
+@pytest.mark.parametrize("algorithm", ["scopil", "ppo-dgd", "icrl"])
 def test_killed_three_times_and_none_the_wiser(algorithm, lab, request):
     name = f"killed-{algorithm}"
     for happened in moments(lab, name):

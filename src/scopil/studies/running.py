@@ -152,8 +152,13 @@ def write_report(
     runs = planning.found(study, out)
     finished = {c: done for c, rs in runs.items() if (done := [r for r in rs if r.finished])}
     missing = {name(r): results.state(r) for rs in runs.values() for r in rs if not r.finished}
-    before = results.earlier(out, study.name, budget)
-    before = planning.still_planned(study, out, budget, note.steps, before)
+    known = results.earlier(out, study.name, budget)
+    before = planning.still_planned(study, out, budget, note.steps, known)
+    there = {(cell, run.spec.seed) for cell, rs in runs.items() for run in rs}
+    if lost := _runs_of(known) - _runs_of(before) - there:
+        console.print(
+            f"{len(lost)} results of runs that are gone are left out: the study would make these runs otherwise now."
+        )
     gone = kept_views.of_runs(kept_views.load(out), _runs_of(before))
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=sum(map(len, finished.values())))

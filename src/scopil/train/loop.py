@@ -209,7 +209,7 @@ class Loop:
         learner, metrics = state.learner, {}
         for k in jax.random.split(keys.update, getattr(cfg, "grad_steps", 1)):
             k_data, k_learn = jax.random.split(k)
-            data = self._data(state, collected, began, cfg, k_data)
+            data = self._data(state, collected, cfg, k_data, began)
             learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
         state = self._restart(state._replace(learner=learner), cfg, keys.restart)
         return state, (metrics, episodes)
@@ -288,7 +288,7 @@ class Loop:
 
     # --- what an update learns from -----------------------------------------------------------------------------------
 
-    def _data(self, state: TrainState, collected: Any, began: Any, cfg: Any, key: PRNGKey) -> Data:
+    def _data(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey, began: Any = None) -> Data:
         data = Data()
         wanted: list[tuple[int, Any]] = []
         if state.replay is not None:
