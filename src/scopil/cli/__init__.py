@@ -3,11 +3,16 @@
 A module in this package has `main(argv) -> int | None` and raises `ScopilError` for what it refuses.
 """
 
+import os
 import re
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+
+# Before JAX starts. One thread per process: the networks are too small to share, and one process per core is what
+# scales. Set for every command, so that an evaluation computes what training computed.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 from scopil import __version__
 from scopil.cli.interrupts import INTERRUPTED, heard, leave

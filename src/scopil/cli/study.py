@@ -1,14 +1,10 @@
 """`scopil study NAME`: a study of ours, or one of your own in a file, from training to the report."""
 
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
-
-# Before JAX starts: evaluation then computes what training computed (see scopil.cli.train).
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import tyro
 from rich.console import Console

@@ -11,9 +11,6 @@ from itertools import dropwhile, islice, pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-# One thread per process: the networks are too small to share, and one process per core is what scales.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-
 import gymnasium as gym
 import tyro
 from rich.console import Console

@@ -1,13 +1,9 @@
 """`scopil tune my_study.toml`: settings of one method, searched by Optuna."""
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Annotated
-
-# Before JAX starts: evaluation then computes what training computed (see scopil.cli.train).
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import tyro
 from rich.console import Console
