@@ -95,3 +95,11 @@ def test_the_process_hands_the_code_on(tmp_path):
     assert bad.stdout == ""
     assert bad.stderr.startswith("error: no demonstrations")
     assert bad.stderr.count("\n") == 1
+
+
+def test_every_command_has_one_thread(monkeypatch):
+    """An evaluation then computes what training computed."""
+    monkeypatch.delenv("XLA_FLAGS")
+    code = "import os, scopil.cli; print(os.environ['XLA_FLAGS'])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "--xla_cpu_multi_thread_eigen=false\n"

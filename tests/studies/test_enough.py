@@ -1,15 +1,12 @@
 """How many demonstrations are enough: which parts are learned from, and what is said of the curve."""
 
-import importlib
 import json
-import os
 import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from scopil.cli import enough as command
 from scopil.cli import main
 from scopil.cli.interrupts import INTERRUPTED
 from scopil.demos.store import load_demos
@@ -83,12 +80,6 @@ def test_a_stopped_command_stops_its_workers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(execute, "execute_with_progress", stop)
     assert main([*WORDS, "--out", str(tmp_path)]) == INTERRUPTED
-
-
-def test_evaluation_has_one_thread_as_training_has(monkeypatch):
-    monkeypatch.delenv("XLA_FLAGS")
-    importlib.reload(command)
-    assert os.environ["XLA_FLAGS"] == "--xla_cpu_multi_thread_eigen=false"
 
 
 def test_a_power_law_is_continued():
