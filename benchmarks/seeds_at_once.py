@@ -41,14 +41,14 @@ def contender(module: Any, settings: dict[str, Any], seeds: int, steps: int):
     def start(seed: Any) -> Any:
         return loop.warm_up(loop.init(jax.random.key(seed), cfg), cfg.batch_size)
 
-    def run(state: Any) -> Any:
-        return loop.run(state, cfg, steps)[0]
+    def run(state: Any, blocks: Any) -> Any:
+        return loop.run(state, cfg, blocks)[0]
 
     one = seeds == 1
     state = jax.jit(start if one else jax.vmap(start))(0 if one else jnp.arange(seeds))
-    advance = jax.jit(run if one else jax.vmap(run), donate_argnums=0)
+    advance = jax.jit(run if one else jax.vmap(run, in_axes=(0, None)), donate_argnums=0)
     while True:
-        state = jax.block_until_ready(advance(state))
+        state = jax.block_until_ready(advance(state, steps))
         yield
 
 
@@ -65,7 +65,7 @@ def main(seeds: list[int], rounds: int, steps: int) -> None:
     body: dict[str, Any] = {"rounds": rounds, "steps": steps}
     for (name, n), times in spent.items():
         body.setdefault(name, {})[str(n)] = min(times)
-        print(f"{name}, {n} at once: {min(times):.0f} µs per step and seed")
+        print(f"{name}, {n} at once: {min(times):.0f} µs per step and seed", flush=True)
     write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
 
 
