@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401  (registers the ids)
+from hosts import Walk
 from scopil.demos import keyboard, store
 from scopil.demos.editing import annotate, drop, mark_of, notes_of
 from scopil.demos.key_map import Held, parse_keys
@@ -110,6 +111,20 @@ def test_undo_repeats_marble_maze_exactly(tmp_path):
     np.testing.assert_array_equal(recorder._observations, observations)
     reset_again, _ = recorder.env.reset(options={"start": recorder._start})
     np.testing.assert_array_equal(reset_again, observations[0])
+
+
+def test_rules_that_are_named_alone_are_counted_while_recording(tmp_path):
+    class NamedAlone(Walk):
+        def info(self):
+            return {"cost_left": self.x < -1, "cost_right": self.x > 1, "cost_note": "not a number"}
+
+    recorder = Recorder(NamedAlone(), tmp_path / "a.npz", drawn=False)
+    visited = [recorder.observation[0]]
+    for action in (1, 1, 1, 0, 0, 0, 0, 0):
+        recorder.step(action)
+        visited.append(recorder.observation[0])
+        assert recorder.broken == (abs(visited[-1]) > 1)
+    assert recorder.violations == (np.abs(visited) > 1).sum() > 2
 
 
 def test_an_environment_that_forgets_its_seed_is_found_out_by_undo(tmp_path):

@@ -1,6 +1,7 @@
 """Episodes drawn on the tray: the right states in the right colours, and constraints of any kind."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,13 @@ def test_states_are_drawn_where_they_were_in_the_right_colour(axes):
     draw_episodes(axes, episodes, PARAMS)
     np.testing.assert_array_equal(drawn(axes, GREEN), [(90, 10), (100, 0), (0, 0)])
     np.testing.assert_array_equal(drawn(axes, RED), [(50, 60), (45, 60)])
+
+
+def test_rules_that_are_named_alone_are_drawn_too(axes):
+    one = episode([(50, 60), (90, 10), (100, 0)], [1, 0, 0])
+    by_rule = {"cost_hot": np.array([0, 0, 1.0]), "cost_cold": np.array([0, 1.0, 0])}
+    draw_episodes(axes, [replace(one, info={"position": one.info["position"]} | by_rule)], PARAMS)
+    np.testing.assert_array_equal(drawn(axes, RED), [(90, 10), (100, 0)])
 
 
 def colour_at(axes, x, y) -> tuple:

@@ -12,6 +12,7 @@ import numpy as np
 from scopil.demos import store
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.editing import sole_writer
+from scopil.envs.base import cost_of
 from scopil.errors import DatasetError, EnvError
 
 StepCost = Callable[
@@ -37,7 +38,7 @@ class Recorder:
         drawn: bool = True,
         cost: StepCost | None = None,
     ):
-        """`drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of `info["cost"]`;
+        """`drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of what `info` says;
         the initial state then counts as lawful."""
         _check_env(env, drawn)
         self._cost = cost
@@ -73,7 +74,7 @@ class Recorder:
         """This episode again, from the same start."""
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
-        self._costs = [info.get("cost") if self._cost is None else 0.0]
+        self._costs = [cost_of(info) if self._cost is None else 0.0]
         self._start = start_of(self.env, info)
         self.terminated = self.truncated = False
         self._image: np.ndarray | None = None
@@ -86,9 +87,7 @@ class Recorder:
         self._actions.append(played)
         self._rewards.append(float(reward))
         before, after = self._observations[-2:]
-        self._costs.append(
-            info.get("cost") if self._cost is None else self._cost(before, played, after, info)
-        )
+        self._costs.append(cost_of(info) if self._cost is None else self._cost(before, played, after, info))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._image = None
 
@@ -184,13 +183,13 @@ class Recorder:
     @property
     def broken(self) -> bool:
         """Whether the newest state has a cost."""
-        return bool(np.any(np.asarray(self._costs[-1] or 0) > 0))
+        return (self._costs[-1] or 0.0) > 0
 
     @property
     def violations(self) -> int | None:
         """Visited states of this episode with a cost; None when the environment reports no costs."""
         costs = [c for c in self._costs if c is not None]
-        return sum(bool(np.any(np.asarray(c) > 0)) for c in costs) if costs else None
+        return sum(c > 0 for c in costs) if costs else None
 
     @property
     def recorded(self) -> list[dict[str, Any]]:

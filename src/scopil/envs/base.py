@@ -1,6 +1,7 @@
 """What every part of the library may ask of an environment: stepping in batches, and a few optional offers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -12,6 +13,13 @@ from scopil.types import PRNGKey, Transition
 ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 
 Offer = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
+
+
+def cost_of(info: Mapping[str, Any]) -> float | None:
+    """Of one step: `cost`, or the largest `cost_<rule>` where rules are named alone; None where nothing is said."""
+    named = [value for key, value in info.items() if str(key).startswith("cost_")]
+    said = [np.asarray(cost) for cost in ([info["cost"]] if "cost" in info else named)]
+    return max((float(np.max(cost, initial=0)) for cost in said if cost.dtype.kind in "biuf"), default=None)
 
 
 class EnvState(NamedTuple):

@@ -14,7 +14,7 @@ from scopil.agents import Agent, load
 from scopil.core.distributions import Categorical
 from scopil.demos import editing, store
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.envs.base import BatchEnv
+from scopil.envs.base import BatchEnv, cost_of
 from scopil.envs.functional import make_env
 from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError
@@ -241,7 +241,12 @@ def _drawn(
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        seen, actions, rewards, costs = [np.array(obs)], [], [], [0.0 if setting.judge else _cost(info)]
+        seen, actions, rewards, costs = (
+            [np.array(obs)],
+            [],
+            [],
+            [0.0 if setting.judge else cost_of(info) or 0.0],
+        )
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
@@ -249,17 +254,13 @@ def _drawn(
             actions.append(np.array(action))
             rewards.append(float(reward))
             judged = setting.judge and setting.judge(seen[-2], actions[-1], seen[-1], info)
-            costs.append(_cost(info) if judged is None else judged)
+            costs.append((cost_of(info) or 0.0) if judged is None else judged)
             pictures += [np.asarray(made.render())] if draw else []
             if terminated or truncated:
                 break
     finally:
         made.close()
     return {"observations": seen, "actions": actions, "rewards": rewards, "costs": costs, "frames": pictures}
-
-
-def _cost(info: dict[str, Any]) -> float:
-    return float(np.max(np.asarray(info.get("cost", 0.0), float), initial=0.0))
 
 
 def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scopil.demos.dataset import Episode
+from scopil.evaluate.measures import breaks_a_rule
 from scopil.studies.marble_maze.constraints import min_margin
 from scopil.studies.marble_maze.physics import CELL, HOLE_RADIUS
 from scopil.studies.marble_maze.settings import MarbleParams
@@ -29,7 +30,7 @@ def draw_episodes(axes: Any, episodes: Sequence[Episode], params: MarbleParams) 
     draw_tray(axes, params)
     for episode in episodes:
         at = episode.info["position"]
-        broken = episode.info["cost"] > 0
+        broken = breaks_a_rule(episode)
         axes.plot(at[:, 0], at[:, 1], color=INK, linewidth=0.5, alpha=0.25, zorder=2)
         axes.scatter(*at[~broken].T, s=5, color=GREEN, linewidths=0, alpha=0.8, zorder=3)
         axes.scatter(*at[broken].T, s=16, color=RED, marker="x", linewidths=1.1, zorder=5)
