@@ -41,6 +41,10 @@ class Config(scopil.Shared):
         about="η of the multiplier, plain ascent, times what demonstrations earn: |Σ γᵗ r| of an episode over 13.",
         low=0,
     )
+    # With entropy in the constraint no λ, however large, leads below the δ that the data give, where α is above 0.4.
+    entropy_split: float = setting(
+        default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1
+    )
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
     occupancy_lr: float = setting(default=3e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
