@@ -41,7 +41,7 @@ class Config(scopil.Shared):
         about="η of the multiplier, plain ascent, times what demonstrations earn: |Σ γᵗ r| of an episode over 13.",
         low=0,
     )
-    # With entropy in the constraint no λ, however large, leads below the δ that the data give, where α is above 0.4.
+    # With β = ½ the policy goes to the least −log π − αH as λ grows: 0.27 nats for nine actions and α = 0.4, above δ.
     entropy_split: float = setting(
         default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1
     )
