@@ -315,13 +315,13 @@ def told() -> contrast.Contrast:
 
 def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     """One action pays 1 and leads to a strange state (c = 1), the other pays 0 and leads to a familiar one (c = 0). A
-    soft policy of temperature α takes the first with p = σ((1 − μ)/α). A fifth of the held-out demonstrated states is
-    strange, so that with κ = 1 the constraint p ≤ 0.2 holds with equality at μ* = 1 − α log(p/(1 − p))."""
-    alpha, share = 0.5, 0.2
+    soft policy of temperature t = 2(1 − β)α takes the first with p = σ((1 − μ)/t). A fifth of the held-out demonstrated
+    states is strange, so that with κ = 1 the constraint p ≤ 0.2 holds with equality at μ* = 1 − t log(p/(1 − p))."""
+    alpha, beta, share = 0.3, 0.25, 0.2
     cfg = config(
         multiplier_init=0.0, multiplier_lr=0.0, log_alpha_init=float(np.log(alpha)), alpha_lr=0.0,
         contrast_lr=0.0, quantile=1 - share, occupancy_init=0.0, occupancy_lr=2e-3, occupancy_share=1.0,
-        learning_rate=3e-3, num_envs=8, batch_size=20, demo_batch_size=20, contrast_batch_size=20,
+        learning_rate=3e-3, num_envs=8, batch_size=20, demo_batch_size=20, contrast_batch_size=20, entropy_split=beta,
     )  # fmt: skip
     spaces = Spaces(2, DiscreteHead(2))
 
@@ -355,4 +355,5 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
     pi: Any = scopil_rho.behaviour(state).distribution(jnp.zeros((1, 2)))
     taken = pi.probs[0, 0]
     assert float(taken) == pytest.approx(share, abs=0.04)
-    assert float(state.occupancy) == pytest.approx(1 - alpha * np.log(share / (1 - share)), abs=0.15)
+    temperature = 2 * (1 - beta) * alpha
+    assert float(state.occupancy) == pytest.approx(1 - temperature * np.log(share / (1 - share)), abs=0.15)
