@@ -109,11 +109,14 @@ def solve() -> Callable[..., Solution]:
 
         return jax.jit(train)
 
-    def run(name: str, **changes: Any) -> Solution:
+    def run(name: str, budget: float | None = None, **changes: Any) -> Solution:
         programs.setdefault(name, program(name))
         values = {k: v for k, v in sharp(**changes).items() if hasattr(find(name).config, k)}
         cfg = printed(find(name), **values)
-        p, lam, q = programs[name](begin(find(name).init, cfg), cfg)
+        state = begin(find(name).init, cfg)
+        if budget is not None:  # as if the demonstrations had said so
+            state = state._replace(demo_nll=jnp.float32(budget))
+        p, lam, q = programs[name](state, cfg)
         np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics know the bandit
         return Solution(float(p), float(lam))
 
@@ -138,6 +141,22 @@ def test_a_binding_constraint_with_entropy_has_its_root(beta, slack, solve):
     assert want.lam > 0.1
     assert got.p == pytest.approx(want.p, abs=1e-3)
     assert got.lam == pytest.approx(want.lam, abs=1e-2)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_slack_from_the_data_is_reached_without_entropy_in_the_constraint_and_may_not_be_with_it(beta, solve):
+    """−log p ≤ δ. With w = 2βα = ½ a growing λ leads to the least −log p − w H(p) instead, which is above δ = 0.05."""
+    alpha, budget = 0.5, 0.05
+    got = solve("scopil", budget, slack_from_demos=True, entropy_split=beta, log_alpha_init=math.log(alpha))
+    if beta == 0:
+        p = math.exp(-budget)
+        assert got.p == pytest.approx(p, abs=1e-3)
+        assert got.lam == pytest.approx(p * (2 * alpha * math.log(p / (1 - p)) + EDGE), abs=0.05)
+    else:
+        least = root(lambda p: constraint_slope(p, 2 * beta * alpha), 0.5, 1 - 1e-12)
+        assert -math.log(least) > 2 * budget
+        assert got.p == pytest.approx(least, abs=0.01)
+        assert got.lam > 30  # and it goes on
 
 
 @pytest.mark.parametrize("name", ["scopil", "s-eic"])
