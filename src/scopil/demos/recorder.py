@@ -183,13 +183,13 @@ class Recorder:
     @property
     def broken(self) -> bool:
         """Whether the newest state has a cost."""
-        return (self._costs[-1] or 0.0) > 0
+        return bool((self._costs[-1] or 0.0) > 0)
 
     @property
     def violations(self) -> int | None:
         """Visited states of this episode with a cost; None when the environment reports no costs."""
         costs = [c for c in self._costs if c is not None]
-        return sum(c > 0 for c in costs) if costs else None
+        return sum(bool(c > 0) for c in costs) if costs else None
 
     @property
     def recorded(self) -> list[dict[str, Any]]:

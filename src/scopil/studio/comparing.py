@@ -241,12 +241,8 @@ def _drawn(
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        seen, actions, rewards, costs = (
-            [np.array(obs)],
-            [],
-            [],
-            [0.0 if setting.judge else cost_of(info) or 0.0],
-        )
+        seen, actions, rewards = [np.array(obs)], [], []
+        costs = [0.0 if setting.judge else cost_of(info) or 0.0]
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
