@@ -31,8 +31,8 @@ def main(slacks: list[str], seeds: list[int], steps: int) -> None:
         for slack in slacks:
             rows = body["runs"].setdefault(slack, {})
             if str(seed) not in rows:
-                given = {} if slack == "default" else {"slack": float(slack)}
-                agent = scopil.SCOPILRho(ENV, DEMOS, seed=seed, **given)
+                given = None if slack == "default" else float(slack)
+                agent = scopil.SCOPILRho(ENV, DEMOS, seed=seed, slack=given)
                 agent.learn(steps, progress_bar=True)
                 rows[str(seed)] = {kind: evaluate(agent, *kind.split("/")) for kind in KINDS}
                 write_atomically(RESULT, json.dumps(body, indent=1).encode() + b"\n")
