@@ -16,8 +16,7 @@ from toys import REPLAY, registered_toy, toy, toy_demos
 @pytest.fixture(scope="module")
 def agent() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cloning, "CLONE_STEPS", 20)
-        patch.setattr(cloning, "REGULAR_STEPS", 10)
+        patch.setattr(cloning, "STAGE_STEPS", 10)
         settings: Any = REPLAY | {"demo_batch_size": 8, "contrast_batch_size": 8}
         return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(
             500

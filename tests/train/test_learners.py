@@ -166,8 +166,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkeypatch):
     """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
     monkeypatch.setattr(trainer, "STRETCH", STRETCH)
-    monkeypatch.setattr(cloning, "CLONE_STEPS", 20)
-    monkeypatch.setattr(cloning, "REGULAR_STEPS", 10)
+    monkeypatch.setattr(cloning, "STAGE_STEPS", 10)
     monkeypatch.setattr(scopil_algorithm, "CRITICS_FIRST", 100)  # so that both phases are seen
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
     algorithm, called = cls._algorithm, []

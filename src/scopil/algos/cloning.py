@@ -16,7 +16,7 @@ from scopil.core.soft import operator
 from scopil.demos.dataset import DemoTransitions
 from scopil.types import PRNGKey
 
-CLONE_STEPS, REGULAR_STEPS = 20_000, 10_000
+STAGE_STEPS = 10_000  # of gradient; twice
 SCORED = 4_096  # at most so many pairs: enough for the second digit
 RATE = 1e-3
 
@@ -60,13 +60,23 @@ def clone(actor: Trainable, shown: Lesson, key: PRNGKey) -> Clone:
     """θ: minimise E_D [ −log π(a|s) ].
 
     What repeats is learned first, and noise is learned by heart much later. So what a clone leaves open after the
-    first steps tells how close the demonstrator is to himself: it is δ from the data.
+    first of two stages tells how close the demonstrator is to himself: it is δ from the data.
     """
-    k_first, k_rest, k_pick = jax.random.split(key, 3)
-    scored = jax.random.permutation(k_pick, len(shown.obs))[:SCORED]
-    actor = _descend(actor, shown, k_first, REGULAR_STEPS)
-    left_open = nll(actor.params, shown, scored).mean()
-    actor = _descend(actor, shown, k_rest, CLONE_STEPS - REGULAR_STEPS)
+    keys = jax.random.split(key, 3)
+    scored = jax.random.permutation(keys[2], len(shown.obs))[:SCORED]
+
+    def step(net: Trainable, key: PRNGKey) -> tuple[Trainable, None]:
+        index = jax.random.randint(key, (shown.batch_size,), 0, len(shown.obs))
+        return gradient_step(net, lambda actor: (nll(actor, shown, index).mean(), None), RATE)[0], None
+
+    def stage(net: Trainable, key: PRNGKey) -> tuple[Trainable, Net]:
+        net, _ = jax.lax.scan(step, net, jax.random.split(key, STAGE_STEPS))
+        return net, net.params
+
+    # A loop of two stages, so that a stage is compiled once.
+    actor, after = jax.lax.scan(stage, actor, keys[:2])
+    regular = jax.tree.map(lambda leaf: leaf[0], after)
+    left_open = nll(regular, shown, scored).mean()
     return Clone(trainable(actor.params), left_open)  # Adam anew: its pace was set by another loss
 
 
@@ -112,11 +122,3 @@ def _wider(actor: Net, t: Array, head: Head) -> Net:
     w, b, shrink = top(actor).weights[-1], top(actor).biases[-1], jnp.exp(-t)
     last = (w, b.at[head.num_actions :].add(t)) if head.continuous else (w * shrink, b * shrink)
     return eqx.tree_at(lambda m: (top(m).weights[-1], top(m).biases[-1]), actor, last)
-
-
-def _descend(net: Trainable, shown: Lesson, key: PRNGKey, steps: int) -> Trainable:
-    def step(net: Trainable, key: PRNGKey) -> tuple[Trainable, None]:
-        index = jax.random.randint(key, (shown.batch_size,), 0, len(shown.obs))
-        return gradient_step(net, lambda actor: (nll(actor, shown, index).mean(), None), RATE)[0], None
-
-    return jax.lax.scan(step, net, jax.random.split(key, steps))[0]
