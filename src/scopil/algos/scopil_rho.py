@@ -54,7 +54,7 @@ class Config(scopil.Shared):
     )
     features: tuple[int, ...] | None = setting(
         default=None,
-        about="Components of the observation that a law may speak of, by number. None: the slowest ones.",
+        about="Components of the observation that a rule may depend on, by number. None: the slowest ones.",
         low=0,
     )
     blur: float = setting(

@@ -84,13 +84,13 @@ STUDY = Study(
         setting: Setting(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")
         for setting, title in (
             ("simple", "Simple"),
-            ("multiple", "Multiple-constraints"),
+            ("multiple", "Multiple"),
             ("two-modes", "Two-modes"),
         )
     },
     tables={
         "simple": _table("Simple", "simple", ("scopil", "icrl", "sac", "bc"), ("scopil", "icrl", "sac")),
-        "multiple": _table("Multiple-constraints", "multiple", ("scopil", "bc"), ("scopil",)),
+        "multiple": _table("Multiple", "multiple", ("scopil", "bc"), ("scopil",)),
         "two-modes": _table("Two-modes", "two-modes", ("scopil", "bc"), ("scopil",)),
         "ablation": _table("Ablations on Simple", "simple", ("scopil", *_ABLATIONS), _ABLATIONS),
         "yardsticks": _table("Yardsticks on Simple", "simple", ("scopil", *_BASELINES), _BASELINES),

@@ -38,8 +38,8 @@ EVERY = (
 _TITLES = {
     "simple": "Simple, planner",
     "simple-people": "Simple, people",
-    "multiple": "Multiple-constraints, planner",
-    "multiple-people": "Multiple-constraints, people",
+    "multiple": "Multiple, planner",
+    "multiple-people": "Multiple, people",
     "two-modes": "Two-modes, planner",
     "two-modes-people": "Two-modes, people",
 }
