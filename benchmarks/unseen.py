@@ -71,8 +71,8 @@ def settled(runs: dict[str, Any]) -> list[str]:
                 low, mean, high = row[LAST]["dual/lambda"]
                 apart.setdefault(name.rpartition("-")[0], []).append(max(high - mean, mean - low) / mean)
     return [
-        f"λ of {STUDY.title_of(method)}: {sum(each <= 0.2 for each in found)} of {len(found)} runs within 20 % of "
-        f"the mean over the last quarter, at most {max(found):.0%}"
+        f"λ of {STUDY.title_of(method)}: over the last quarter within 20 % of its mean in "
+        f"{sum(each <= 0.2 for each in found)} of {len(found)} runs; the farthest is {100 * max(found):.0f} % off"
         for method, found in apart.items()
     ]
 

@@ -97,8 +97,8 @@ class Shared(sac.Config):
     )
     average_over: int = setting(
         default=20_000,
-        about="The policy is an exponential moving average of the actors over so many gradient steps; 0: the newest actor "
-        "(the paper's).",
+        about="The policy is an exponential moving average of the actors over so many gradient steps; 0: the newest "
+        "actor (the paper's).",
         low=0,
         printed=0,
     )
