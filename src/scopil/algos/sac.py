@@ -37,7 +37,9 @@ class Config:
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
-    alpha_lr: float = setting(default=2e-3, about="Rate of log α (Adam); the paper's κ.", low=0, continuous=3e-4)
+    alpha_lr: float = setting(
+        default=2e-3, about="Rate of log α (Adam); the paper's κ.", low=0, continuous=3e-4
+    )
     polyak: float = setting(
         default=5e-3,
         about="Share of the critics that enters their targets each gradient step; the paper's ε.",

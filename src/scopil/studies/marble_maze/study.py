@@ -82,11 +82,7 @@ STUDY = Study(
     about=ABOUT,
     settings={
         setting: Setting(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")
-        for setting, title in (
-            ("simple", "Simple"),
-            ("multiple", "Multiple"),
-            ("two-modes", "Two-modes"),
-        )
+        for setting, title in (("simple", "Simple"), ("multiple", "Multiple"), ("two-modes", "Two-modes"))
     },
     tables={
         "simple": _table("Simple", "simple", ("scopil", "icrl", "sac", "bc"), ("scopil", "icrl", "sac")),
