@@ -43,7 +43,6 @@ run.write_atomically = lambda path, *pieces: (path.name == "run.json" and interr
 """
 FIRST_OF_ALL = """
 import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are started with it ignored
 import scopil_command
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -57,6 +56,14 @@ sys.meta_path.insert(0, Finder())
 sys.exit(scopil_command.main())
 """
 TINY = ["--steps", "2000", "--hidden", "8", "--batch-size", "32", "--replay-size", "2000"]
+
+
+@pytest.fixture(autouse=True)
+def _children_hear_sigint():
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def child(out: Path, before: str) -> subprocess.CompletedProcess:

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,9 +14,10 @@ from scopil import studies
 from scopil.cli import main
 from scopil.errors import DatasetError, EnvError
 from scopil.evaluate.rules import Rules, load_rules, name_of_rules
+from scopil.evaluate.starts import UNSEEN_SEED
 from scopil.evaluate.summaries import Cell, Table
 from scopil.experiments import planning, results
-from scopil.studies import half_cheetah_study, running
+from scopil.studies import external, half_cheetah_study, running
 from scopil.studies.base import Budget
 from scopil.studies.external import METHODS, STUDY
 from scopil.studies.running import run_study
@@ -32,9 +34,23 @@ from scopil.train.run import Run
     ],
 )
 def test_the_experts_keep_their_rules(name, earned, episodes):
-    (shown,) = results.reference_measures(STUDY, name).items()
-    assert shown[0] == f"Demonstrator ({episodes} episodes)"
-    assert (shown[1]["reward"], shown[1]["violations"]) == (earned, 0)
+    shown = results.reference_measures(STUDY, name)[f"Demonstrator ({episodes} episodes)"]
+    assert (shown["reward"], shown["violations"]) == (earned, 0)
+
+
+def test_the_demonstrator_is_judged_from_the_starts_of_the_policies():
+    episodes = external._from_unseen_starts("acrobot", 2)
+    env, task = gym.make("Acrobot-v1"), TASKS["acrobot"]
+    for episode, seed in zip(
+        episodes, np.random.default_rng(UNSEEN_SEED).integers(2**31, size=2), strict=True
+    ):
+        obs, _ = env.reset(seed=int(seed))
+        for before, action in zip(episode.observations, episode.actions):
+            assert np.array_equal(before, obs)
+            assert action == task.expert(obs)
+            obs, *_ = env.step(int(action))
+        assert np.array_equal(episode.observations[-1], obs)
+        assert episode.terminated
 
 
 @pytest.mark.parametrize("name", TASKS)

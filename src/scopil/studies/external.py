@@ -5,10 +5,15 @@ authors with their expert, LunarLander with Gymnasium's own controller, and high
 `pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` leaves tasks out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.record import record
+from scopil.envs.functional import make_env
+from scopil.envs.host import open_env
+from scopil.evaluate.starts import Seeds, unseen_starts
 from scopil.evaluate.summaries import Table
 from scopil.studies import half_cheetah, half_cheetah_study, highway, lunar_lander, small_tasks
 from scopil.studies.base import Budget, Setting, Study
@@ -55,15 +60,33 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
 }
 
 
+EXPERTS: dict[str, Callable[[Any], int]] = {
+    "acrobot": small_tasks.TASKS["acrobot"].expert,
+    "highway": highway.drive,
+}
+
+
 def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
-    """The demonstrations themselves; of LunarLander only landings are shown, so there the controller is judged from
-    the starts of the policies."""
+    """The demonstrations themselves; of LunarLander only landings are shown. And the demonstrator from the starts of
+    the policies, where starts matter and he is a program."""
     if setting == "lunar-lander":
         return lunar_lander.references(setting, episodes)
     demos = SETTINGS[setting].demos
     assert callable(demos)
     shown: Demonstrations = demos()
-    return {f"Demonstrator ({len(shown)} episodes)": shown.episodes}
+    rows: dict[str, Sequence[Episode]] = {f"Demonstrator ({len(shown)} episodes)": shown.episodes}
+    if setting in EXPERTS:
+        rows["Demonstrator, unseen starts"] = _from_unseen_starts(setting, episodes)
+    return rows
+
+
+def _from_unseen_starts(setting: str, episodes: int) -> list[Episode]:
+    env = make_env(SETTINGS[setting].env)
+    first = unseen_starts(open_env(env), episodes)
+    assert isinstance(first, Seeds)
+    played = [record(env, EXPERTS[setting], 1, seed=int(seed)).episodes[0] for seed in first.seeds]
+    env.close()
+    return played
 
 
 STUDY = Study(
