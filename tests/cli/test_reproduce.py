@@ -63,7 +63,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     assert "multiple/scopil-1: failed (error: out of luck)" in page
     assert "Simple: not run." in page
     assert "SCOPIL on multiple: 1 of 2 seeds done." in page
-    assert "| Demonstrations |" in page
+    assert "| Demonstrator (40 episodes) |" in page
     for picture in ("demonstrations-multiple", "curves-multiple", "episodes-multiple-scopil"):
         assert (tmp_path / "a" / "figures" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "a" / "timing.json").read_text()) == {

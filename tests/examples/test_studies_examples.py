@@ -82,7 +82,7 @@ def test_the_table_of_lunar_lander(tmp_path, capsys, monkeypatch):
     example = script("examples/lunar_lander.py")
     for _ in range(2):  # the second time there is nothing left to train
         example.main(steps=600, seeds=1, out=tmp_path)
-        assert "| Controller, unseen starts |" in capsys.readouterr().out
+        assert "| Demonstrator, unseen starts |" in capsys.readouterr().out
     runs = json.loads((tmp_path / "results.json").read_text())["runs"]
     assert {run["method"] for run in runs} == set(lunar_lander.METHODS)
     assert all("violations/tilt" in run["means"]["greedy/unseen"] for run in runs)

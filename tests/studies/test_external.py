@@ -17,7 +17,7 @@ from scopil.evaluate.rules import Rules, load_rules, name_of_rules
 from scopil.evaluate.starts import UNSEEN_SEED
 from scopil.evaluate.summaries import Cell, Table
 from scopil.experiments import planning, results
-from scopil.studies import external, half_cheetah_study, running
+from scopil.studies import half_cheetah_study, running
 from scopil.studies.base import Budget
 from scopil.studies.external import METHODS, STUDY
 from scopil.studies.running import run_study
@@ -34,13 +34,13 @@ from scopil.train.run import Run
     ],
 )
 def test_the_experts_keep_their_rules(name, earned, episodes):
-    shown = results.reference_measures(STUDY, name)[f"Demonstrator ({episodes} episodes)"]
+    shown = results.demonstrator_measures(STUDY, name)[f"Demonstrator ({episodes} episodes)"]
     assert (shown["reward"], shown["violations"]) == (earned, 0)
 
 
 def test_the_demonstrator_is_judged_from_the_starts_of_the_policies():
-    episodes = external._from_unseen_starts("acrobot", 2)
     env, task = gym.make("Acrobot-v1"), TASKS["acrobot"]
+    episodes = results._from_unseen_starts(task.env, task.expert, 2)
     for episode, seed in zip(
         episodes, np.random.default_rng(UNSEEN_SEED).integers(2**31, size=2), strict=True
     ):
@@ -173,6 +173,6 @@ def test_the_cheetahs_demonstrator_is_counted_without_rewards(tmp_path, monkeypa
     observations[1, 2, 0] = -3.0  # at the wall
     np.savez(tmp_path / "data.npz", observations=observations, actions=np.zeros((2, 5, 6), np.float32))
     monkeypatch.setenv(half_cheetah_study.DATA, str(tmp_path / "data.npz"))
-    found = results.reference_measures(STUDY, "half-cheetah")["Demonstrator (2 episodes)"]
+    found = results.demonstrator_measures(STUDY, "half-cheetah")["Demonstrator (2 episodes)"]
     assert found["violations"] == 0.5
     assert "reward" not in found

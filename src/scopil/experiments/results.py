@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import jax
 
 from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
+from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.record import record
 from scopil.envs.base import BatchEnv
+from scopil.envs.functional import make_env
 from scopil.envs.host import open_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
 from scopil.evaluate.demonstrator import measure_demonstrations
@@ -21,7 +23,7 @@ from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.offers import drawing
 from scopil.evaluate.rules import Rules, own_rules
-from scopil.evaluate.starts import demos_for, starts_from
+from scopil.evaluate.starts import Seeds, demos_for, starts_from, unseen_starts
 from scopil.evaluate.stored import read_evaluation, write_evaluation
 from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
 from scopil.experiments.execute import name, steps_done
@@ -145,29 +147,30 @@ def evaluate_study(
     return results
 
 
-def reference_measures(study: Study, setting: str) -> dict[str, Measures]:
-    """Means of the study's reference episodes, a demonstrator's for example, counted by the same rules."""
-    if study.references is None:
-        return {}
-    kept = study.settings[setting]
+def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
+    """Means of the demonstrations, and of the demonstrator from the starts of the policies, by the setting's rules."""
+    kept, rows = study.settings[setting], {}
     env = open_env(kept.env)
     try:
-        found = study.references(setting, study.episodes_of(setting) or 40)
-        return {name: average(measure_all(each, env, kept.rules)) for name, each in found.items()}
+        if kept.demos is not None:
+            demos = store.load_demos(kept.demos() if callable(kept.demos) else kept.demos, env)
+            rules = None if kept.rules is None else Rules.of(kept.rules)
+            rows[f"Demonstrator ({len(demos)} episodes)"] = average(measure_demonstrations(demos, env, rules))
+        if kept.demonstrator is not None:
+            played = _from_unseen_starts(kept.env, kept.demonstrator, study.episodes_of(setting) or 40)
+            rows["Demonstrator, unseen starts"] = average(measure_all(played, env, kept.rules))
+        return rows
     finally:
         env.close()
 
 
-def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
-    """Means of the demonstrations themselves, by the setting's rules; nothing where there are none."""
-    kept = study.settings[setting]
-    if kept.demos is None:
-        return {}
-    env = open_env(kept.env)
+def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) -> list[Episode]:
+    env = make_env(name)
     try:
-        demos = store.load_demos(kept.demos() if callable(kept.demos) else kept.demos, env)
-        rules = None if kept.rules is None else Rules.of(kept.rules)
-        return {f"Demonstrator ({len(demos)} episodes)": average(measure_demonstrations(demos, env, rules))}
+        starts = unseen_starts(open_env(env), episodes)
+        if not isinstance(starts, Seeds):
+            raise ConfigError(f"{name}: a demonstrator plays from starts that seeds make; these are states.")
+        return [record(env, choose, 1, seed=int(seed)).episodes[0] for seed in starts.seeds]
     finally:
         env.close()
 

@@ -29,6 +29,9 @@ class Setting:
     demos: str | Callable[[], Demonstrations] | None = (
         None  # anything that `load_demos` takes, or what makes a set
     )
+    demonstrator: Callable[[Any], Any] | None = (
+        None  # who made them, where he is a program that `scopil.record` plays: he is judged from the policies' starts
+    )
     rules: Any = None  # what `scopil.Rules.of` takes; None: the costs that the environment reports
     steps: int | None = None  # environment steps of a run, where the budget names none
     episodes: int | None = None  # per evaluation, where they are not the study's
@@ -88,18 +91,13 @@ class Study:
     budgets: Mapping[str, Budget]  # the first is the default
     question: str = ""  # that the report answers, in one sentence; empty: a usual one
     about: str = ""  # a paragraph for readers who know nothing of it
-    source: str | None = (
-        None  # the file it was read from; without references of its own, the demonstrator has a row
-    )
+    source: str | None = None  # the file it was read from
     methods: Mapping[str, Method] = field(
         default_factory=dict
     )  # those not listed are algorithms with their defaults
     evaluations: tuple[str, ...] = EVALUATIONS
     episodes: int | None = None  # per evaluation; None: one per demonstrated start, 40 unseen ones
     extra: Callable[[FinishedRun], dict[str, Measures]] | None = None
-    references: Callable[[str, int], Mapping[str, Sequence[Any]]] | None = (
-        None  # (setting, episodes) → episodes by name
-    )
     glossary: Sequence[str] = ()  # how to read its tables
     method_notes: Sequence[str] = ()
     published: Published | None = None

@@ -5,15 +5,8 @@ authors with their expert, LunarLander with Gymnasium's own controller, and high
 `pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` leaves tasks out.
 """
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from scopil.demos.dataset import Demonstrations, Episode
-from scopil.demos.record import record
-from scopil.envs.functional import make_env
-from scopil.envs.host import open_env
-from scopil.evaluate.starts import Seeds, unseen_starts
 from scopil.evaluate.summaries import Table
 from scopil.studies import half_cheetah, half_cheetah_study, highway, lunar_lander, small_tasks
 from scopil.studies.base import Budget, Setting, Study
@@ -29,8 +22,14 @@ _SMALL = {
 
 def _small(name: str, title: str) -> Setting:
     task = small_tasks.TASKS[name]
-    shown = partial(small_tasks.demonstrations, name)
-    return Setting(title=title, env=task.env, demos=shown, rules=task.rule, steps=50_000)
+    return Setting(
+        title=title,
+        env=task.env,
+        demos=partial(small_tasks.demonstrations, name),
+        demonstrator=task.expert if name == "acrobot" else None,  # of the others no start is harder
+        rules=task.rule,
+        steps=50_000,
+    )
 
 
 SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
@@ -46,6 +45,7 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
         title="LunarLander with the controller's habits",
         env=lunar_lander.ENV,
         demos=lunar_lander.demonstrate,
+        demonstrator=lunar_lander.land,
         rules=lunar_lander.rules,
         steps=300_000,
     ),
@@ -53,40 +53,12 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
         title="Highway with a cautious driver",
         env=highway.ENV,
         demos=highway.demonstrations,
+        demonstrator=highway.drive,
         rules=f"{highway.__name__}:RULES",
         steps=10_000,
         episodes=40,
     ),
 }
-
-
-EXPERTS: dict[str, Callable[[Any], int]] = {
-    "acrobot": small_tasks.TASKS["acrobot"].expert,
-    "highway": highway.drive,
-}
-
-
-def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
-    """The demonstrations themselves; of LunarLander only landings are shown. And the demonstrator from the starts of
-    the policies, where starts matter and he is a program."""
-    if setting == "lunar-lander":
-        return lunar_lander.references(setting, episodes)
-    demos = SETTINGS[setting].demos
-    assert callable(demos)
-    shown: Demonstrations = demos()
-    rows: dict[str, Sequence[Episode]] = {f"Demonstrator ({len(shown)} episodes)": shown.episodes}
-    if setting in EXPERTS:
-        rows["Demonstrator, unseen starts"] = _from_unseen_starts(setting, episodes)
-    return rows
-
-
-def _from_unseen_starts(setting: str, episodes: int) -> list[Episode]:
-    env = make_env(SETTINGS[setting].env)
-    first = unseen_starts(open_env(env), episodes)
-    assert isinstance(first, Seeds)
-    played = [record(env, EXPERTS[setting], 1, seed=int(seed)).episodes[0] for seed in first.seeds]
-    env.close()
-    return played
 
 
 STUDY = Study(
@@ -105,7 +77,6 @@ STUDY = Study(
     },
     evaluations=("greedy/unseen", "sampled/unseen"),
     episodes=EPISODES,
-    references=references,
     glossary=(
         "Violations are steps that break the rule, per episode.",
         "CartPole: 0.5 or more from the middle. CliffWalking: on a cell above the cliff. Acrobot: the second "

@@ -5,17 +5,16 @@ on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, an
 `pip install "scopil[box2d]"`.
 """
 
-from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from scopil.algos import bc, sac, scopil, scopil_rho
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.dataset import Demonstrations
+from scopil.demos.record import record
 from scopil.envs.functional import make_env
-from scopil.envs.host import open_env
-from scopil.evaluate.starts import Seeds, unseen_starts
 from scopil.evaluate.summaries import Table
 from scopil.studies.base import Budget, Method, Setting, Study
 
@@ -35,11 +34,20 @@ def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
     return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}
 
 
+_DISCRETE = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))  # all that the controller asks of it
+
+
+def land(obs: np.ndarray) -> int:
+    from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
+
+    return int(heuristic(_DISCRETE, obs))
+
+
 def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
     """The controller's first landings."""
     env, landed, seed = make_env(ENV), [], 0
     while len(landed) < episodes:
-        episode = _controlled(env, seed)
+        (episode,) = record(env, land, 1, seed=seed)
         seed += 1
         if episode.total_reward >= LANDED:
             landed.append(episode)
@@ -60,40 +68,6 @@ def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
     )
 
 
-def controller(episodes: int = EPISODES) -> list[Episode]:
-    """The demonstrator from the unseen starts that policies are evaluated from, crashes included."""
-    env = make_env(ENV)
-    first = unseen_starts(open_env(env), episodes)
-    assert isinstance(first, Seeds)
-    played = [_controlled(env, int(seed)) for seed in first.seeds]
-    env.close()
-    return played
-
-
-def references(setting: str, episodes: int) -> dict[str, Sequence[Episode]]:
-    return {"Controller, unseen starts": controller(episodes)}
-
-
-def _controlled(env: gym.Env, seed: int) -> Episode:
-    from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
-
-    obs, _ = env.reset(seed=seed)
-    observations, actions, rewards = [obs], [], []
-    terminated = truncated = False
-    while not (terminated or truncated):
-        actions.append(int(heuristic(env, obs)))
-        obs, reward, terminated, truncated, _ = env.step(actions[-1])
-        observations.append(obs)
-        rewards.append(float(reward))
-    return Episode(
-        observations=np.stack(observations),
-        actions=np.array(actions),
-        rewards=np.array(rewards),
-        terminated=terminated,
-        truncated=not terminated,
-    )
-
-
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
 
 STUDY = Study(
@@ -104,7 +78,9 @@ STUDY = Study(
         f"leg is on the ground and stays within {TILT:g} rad of upright; the reward asks for neither, and no learner "
         "is given these rules."
     ),
-    settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, rules=rules)},
+    settings={
+        "controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, demonstrator=land, rules=rules)
+    },
     tables={"lander": Table("LunarLander", "controller", METHODS, METHODS)},
     budgets={
         "full": Budget(seeds=3, steps=300_000),
@@ -118,7 +94,6 @@ STUDY = Study(
     },
     evaluations=("greedy/unseen", "sampled/unseen"),
     episodes=EPISODES,
-    references=references,
     glossary=(
         "Violations (engine): steps with an engine on while a leg touches the ground. Violations (tilt): states tilted "
         f"by more than {TILT:g} rad. Both are counted per episode.",

@@ -288,18 +288,16 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
 def _references(
     study: Study, out: Path, played: Results, here: Collection[str]
 ) -> dict[str, dict[str, Measures]]:
-    """Measured once per folder, and kept there. Of a setting whose runs are all gone, what they need may be missing:
-    then it has none."""
+    """The demonstrators' measures, made once per folder and kept there; of a study's file every time, for what it names
+    may change. Of a setting whose runs are all gone, what they need may be missing: then it has none."""
     file, kept = out / REFERENCES, _read_references(out)
     settings = dict.fromkeys(cell.setting for cell in played)
-    if study.source is not None and study.references is None:
+    if study.source is not None:
         return {setting: results.demonstrator_measures(study, setting) for setting in settings}
-    if study.references is None:
-        return {}
     for setting in settings:
         if setting not in kept:
             try:
-                kept[setting] = results.reference_measures(study, setting)
+                kept[setting] = results.demonstrator_measures(study, setting)
             except (EnvError, DatasetError):
                 if setting in here:
                     raise

@@ -1,10 +1,7 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
 from scopil.algos import ablations, registered, scopil
-from scopil.demos.store import load_demos
-from scopil.envs.functional import compile_env
 from scopil.envs.registration import IDS
-from scopil.evaluate.episodes import replay
 from scopil.evaluate.summaries import SAFE, Table
 from scopil.studies.base import Budget, Method, Published, Setting, Study
 from scopil.studies.marble_maze.answers import answers, mode_tables
@@ -69,12 +66,6 @@ def _table(title: str, setting: str, shown: tuple[str, ...], trained: tuple[str,
     return Table(title, setting, shown, tuple(m for m in trained if m in registered()))
 
 
-def references(setting: str, episodes: int) -> dict[str, list]:
-    """The demonstrations, measured as a policy's episodes are."""
-    env = compile_env(IDS[setting.removesuffix("-people")])
-    return {"Demonstrations": list(replay(env, load_demos(f"marble-maze/{setting}-v1")))}
-
-
 STUDY = Study(
     name="paper",
     title="SCOPIL: the paper's experiments, run again",
@@ -97,7 +88,6 @@ STUDY = Study(
     },
     methods=AS_PRINTED,
     extra=modes_of,
-    references=references,
     glossary=GLOSSARY,
     method_notes=METHODS,
     published=Published("paper", PRINTED, heading),

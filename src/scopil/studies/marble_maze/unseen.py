@@ -16,7 +16,7 @@ from scopil.studies.marble_maze import expected
 from scopil.studies.marble_maze.answers import TITLES, answers, mode_tables, most_lawful
 from scopil.studies.marble_maze.modes import modes_of
 from scopil.studies.marble_maze.paper_tables import PRINTED, heading
-from scopil.studies.marble_maze.study import AS_PRINTED, SHORT, references
+from scopil.studies.marble_maze.study import AS_PRINTED, SHORT
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
 CLONE = "scopil-clone"  # SCOPIL as the library has it
@@ -90,7 +90,6 @@ STUDY = Study(
     methods=AS_PRINTED | {CLONE: Method(algorithm=scopil.ALGORITHM, title=TITLES[CLONE])},
     episodes=1_000,
     extra=modes_of,
-    references=references,
     method_notes=(
         "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
         "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, as printed; from a "
