@@ -7,6 +7,7 @@ that each program is traced and compiled once.
 import inspect
 import shutil
 import typing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -245,7 +246,7 @@ def test_evaluations_while_learning_keep_the_best_and_stop_early(ids, tmp_path, 
         800,
     ]  # 2.0 and 2.5 are no better than 3.0
     assert agent.num_timesteps == 800
-    assert evaluation.best_score == 3.0
+    assert evaluation.best_score == (0.0, 3.0)
     assert scopil.load(tmp_path / "best.safetensors").num_timesteps == 400
     assert {200, 400, 600, 800} <= set(seen)
     assert asked[0] == {
@@ -543,7 +544,8 @@ def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, 
     agent = scopil.load(run.folder)
     assert agent.demos is not None
     assert agent.predict(np.zeros(2))[0] in range(3)
-    assert len(agent.play(episodes=3)) == 3
+    assert len(agent.play(episodes=3, deterministic=False)) == 3
+    assert len(agent.play(episodes=3)) == 1  # they all begin in one state
     assert agent.evaluate(episodes=3, deterministic=False)["steps"] == 2
     shutil.rmtree(run.folder)
     assert agent.evaluate(episodes=3)["steps"] == 2  # nothing more is read
@@ -560,3 +562,61 @@ def test_an_agents_rules_take_the_place_of_reported_costs(trained, kind):
 def test_networks_that_no_machine_holds():
     with pytest.raises(ConfigError, match="sac: networks larger than any machine; lower hidden"):
         scopil.SAC(toy(continuous=False), hidden=(2**64,))
+
+
+def test_a_saved_agent_knows_whose_starts_it_was_shown(tmp_path):
+    shown = "marble-maze/simple-people-v1"
+    agent = scopil.BC("scopil/MarbleMaze-Simple-v0", shown, hidden=(4,))
+    agent.save(tmp_path / "bc.safetensors")
+    loaded = scopil.load(tmp_path / "bc.safetensors")
+    assert loaded.demos is None
+    wanted = np.stack([e.observations[0] for e in agent.play("demonstrated")])
+    np.testing.assert_array_equal(np.stack([e.observations[0] for e in loaded.play("demonstrated")]), wanted)
+
+    mine = scopil.load_demos(shown).select(lambda e: e.total_reward < -14)
+    agent = scopil.BC("scopil/MarbleMaze-Simple-v0", replace(mine, name="mine"), hidden=(4,))
+    agent.save(tmp_path / "mine.safetensors")
+    with pytest.raises(DatasetError, match="no demonstrations to take starts from"):
+        scopil.load(tmp_path / "mine.safetensors").play("demonstrated")
+
+
+def test_the_best_policy_of_a_run_has_the_runs_demonstrations(ids, tmp_path):
+    toy_demos(continuous=False).save(tmp_path / "demos.npz")
+    run = untrained_run(
+        tmp_path / "run", "scopil", demos=str(tmp_path / "demos.npz"), env=ids["numbered"], demo_batch_size=4
+    )
+    agent = scopil.load(run.policy_file)
+    assert agent.demos is not None
+    assert agent.demos.digest == scopil.load_demos(tmp_path / "demos.npz").digest
+    agent.save(run.folder / "other.safetensors")  # of an agent, not of the run
+    again = scopil.load(run.folder / "other.safetensors")
+    assert again.demos is None
+    shutil.copy(run.policy_file, tmp_path / "moved.safetensors")
+    assert scopil.load(tmp_path / "moved.safetensors").demos is None
+
+
+def test_the_best_is_the_most_lawful_first():
+    found = iter(
+        [
+            {"reward": -14.0, "avoidable": 0.0},
+            {"reward": -10.0, "avoidable": 3.0},
+            {"reward": -13.0, "avoidable": 0.0},
+        ]
+    )
+    saved = []
+
+    class Played(Agent):
+        def __init__(self):
+            self._outside = None
+
+        def evaluate(self, *args, **how):
+            return next(found)
+
+        def save(self, path):
+            saved.append(len(evaluation.history))
+
+    evaluation = scopil.EvalCallback(every=1, best="best.safetensors")
+    evaluation.begin(Played())
+    for step in (1, 2, 3):
+        evaluation(trainer.TrainStatus(step, {}, None))
+    assert saved == [1, 3]

@@ -11,7 +11,7 @@ from typing import Any
 
 from scopil.agents import Agent
 from scopil.errors import ConfigError
-from scopil.evaluate.measures import Measures
+from scopil.evaluate.measures import Measures, score
 from scopil.train.trainer import TrainStatus
 
 
@@ -23,7 +23,8 @@ class EvalCallback:
         episodes: how many each time.
         starts, deterministic, rules: as `Agent.evaluate` takes them.
         seed: of the unseen starts. Not 0, whose starts `evaluate` uses by default: nothing is chosen by those.
-        score: measures → a number, the larger the better; by default the reward.
+        score: measures → what is larger the better they are; by default (−avoidable violations, reward), so that the
+            reward decides only among equally lawful policies.
         best: a file for the agent with the best score so far.
         patience: stop after so many evaluations in a row without a better score; None: never.
         until: measures → whether they are good enough to stop.
@@ -40,7 +41,7 @@ class EvalCallback:
         deterministic: bool = True,
         seed: int = 1,
         rules: Any = None,
-        score: Callable[[Measures], float] = lambda measures: measures["reward"],
+        score: Callable[[Measures], Any] = score,
         best: str | Path | None = None,
         patience: int | None = None,
         until: Callable[[Measures], bool] = lambda measures: False,
@@ -56,7 +57,7 @@ class EvalCallback:
         self._due = 0
         self._waited = 0
         self.history: list[tuple[int, Measures]] = []
-        self.best_score = float("-inf")
+        self.best_score: Any = None
 
     def begin(self, agent: Agent) -> None:
         """Called by `Agent.learn`."""
@@ -74,7 +75,7 @@ class EvalCallback:
         self.history.append((status.env_steps, found))
         score = self._score(found)
         self._waited += 1
-        if score > self.best_score:
+        if self.best_score is None or score > self.best_score:
             self.best_score, self._waited = score, 0
             if self._best is not None:
                 self._agent.save(self._best)

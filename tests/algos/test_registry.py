@@ -75,6 +75,8 @@ def test_an_entry_point_that_is_no_algorithm_is_refused(installed):
 def test_replay_and_rollouts_exclude_each_other():
     with pytest.raises(ConfigError, match="both wants both a replay and rollouts"):
         replace(ppo.ALGORITHM, name="both", wants=frozenset({"replay", "rollout"}))
+    with pytest.raises(ConfigError, match="odd wants the newest step and no replay"):
+        replace(ppo.ALGORITHM, name="odd", wants=frozenset({"rollout", "newest"}))
 
 
 @pytest.mark.parametrize(

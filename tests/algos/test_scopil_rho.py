@@ -280,6 +280,10 @@ def test_a_component_that_never_changes_is_left_out():
     made = scopil_rho.prepare(begun(cfg), given(still), cfg, jax.random.key(0)).contrast
     assert np.asarray(made.scale).tolist()[0] == 0
     assert np.isfinite(np.asarray(made.blur)).all()
+    cfg = config(features=(0,))  # unless it is named: a flag that the demonstrator never sets
+    named = scopil_rho.prepare(begun(cfg), given(still), cfg, jax.random.key(0)).contrast
+    seen = contrast.features(named, jnp.array([[1.0, 0.0], [0.0, 0.0]])).T
+    assert float(jnp.abs(seen[0] - seen[1]).max()) == pytest.approx(1.0)
 
 
 def test_a_component_that_is_fixed_within_episodes_is_no_place():

@@ -6,7 +6,14 @@ import numpy as np
 
 from reference import ppo_numpy as ref
 from scopil.core import normalise
-from scopil.core.normalise import new_scale, new_stats, restart_scale, scale_signal, update_stats
+from scopil.core.normalise import (
+    in_own_units,
+    new_scale,
+    new_stats,
+    restart_scale,
+    scale_signal,
+    update_stats,
+)
 
 
 def test_batches_add_up_to_the_moments_of_all_rows():
@@ -71,3 +78,12 @@ def test_a_coordinate_that_grows_while_training_stays_in_sight():
     for scale in np.linspace(1.0, 100.0, 200):
         stats = watch(stats, jnp.linspace(0.0, scale, 32)[:, None])
     assert 1.0 < float(normalise.normalise(stats, jnp.array([[100.0]]))[0, 0]) < 5.0
+
+
+def test_what_never_varies_keeps_its_units():
+    batch = jnp.stack([jnp.arange(200.0), jnp.full(200, 3.0)], axis=1)
+    stats = in_own_units(update_stats(new_stats((2,)), batch), batch)
+    seen = np.asarray(normalise.normalise(stats, jnp.array([[99.5, 3.0], [99.5, 3.5]])))
+    np.testing.assert_allclose(seen[:, 1], [0.0, 0.5], atol=1e-3)
+    np.testing.assert_allclose(seen[:, 0], 0.0, atol=1e-3)
+    assert in_own_units(None, batch) is None

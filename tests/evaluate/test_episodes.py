@@ -21,8 +21,17 @@ from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.evaluate.episodes import _round, player, replay
-from scopil.evaluate.starts import demonstrated_starts, demos_for, starts_from, states_at, unseen_starts
+from scopil.evaluate.starts import (
+    demonstrated_starts,
+    demos_for,
+    starts_from,
+    states_at,
+    unseen_starts,
+    watched_from,
+    watched_starts,
+)
 from scopil.policy import Policy
+from toys import toy, toy_demos
 
 ENV_ID = "scopil/MarbleMaze-Simple-v0"
 
@@ -264,3 +273,20 @@ def test_a_round_ends_where_starts_repeat_themselves(starts, wanted):
     """One that was demonstrated twice stays twice in it, as it is in the means of demonstrations."""
     numbers = jnp.array([ord(letter) for letter in starts])
     assert _round(EnvState(numbers, numbers[:, None], jnp.zeros(len(starts), jnp.int32))) == wanted
+
+
+def test_evaluations_while_training_use_no_start_that_policies_are_judged_from(env):
+    watched, judged = watched_starts(env, None), unseen_starts(env)
+    assert isinstance(watched, EnvState)
+    assert isinstance(judged, EnvState)
+    assert not (np.asarray(watched.obs)[:, None] == np.asarray(judged.obs)[None]).all(-1).any()
+
+
+def test_recorded_starts_are_of_no_use_where_an_environment_cannot_start_there():
+    env, shown = toy(continuous=False), toy_demos(continuous=False)
+    placed = replaced(shown, episodes=tuple(replaced(e, start=np.zeros(2)) for e in shown.episodes))
+    assert placed.starts is not None
+    assert watched_from(env, placed) == "unseen"
+    watched_starts(env, placed)
+    with pytest.raises(DatasetError, match="cannot start at a demonstrated state; use unseen starts"):
+        starts_from("demonstrated", env, placed)

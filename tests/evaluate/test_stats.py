@@ -31,28 +31,27 @@ def test_iqm_is_scipys_trimmed_mean():
 
 def test_bootstrap_of_a_mean_matches_the_normal_interval():
     values = np.random.default_rng(1).normal(5.0, 2.0, size=400)
-    low, high = stats.bootstrap_interval([values], lambda v: float(np.mean(v)), level=0.9)
+    low, high = stats.bootstrap_interval(values, np.mean, level=0.9)
     half = 1.645 * values.std() / math.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.02)
 
 
-def test_bootstrap_keeps_each_strata_share():
-    """Each stratum is constant: no resample can differ, where pooled resampling would."""
-    assert stats.bootstrap_interval([[0.0] * 3, [1.0] * 5], lambda v: float(np.mean(v))) == (0.625, 0.625)
-    low, high = stats.bootstrap_interval([[0.0] * 3 + [1.0] * 5], lambda v: float(np.mean(v)))
-    assert low < 0.625 < high
+def test_bootstrap_of_a_single_value_is_that_value():
+    assert stats.bootstrap_interval([2.0]) == (2.0, 2.0)
 
 
-def test_bootstrap_of_single_values_is_the_statistic():
-    assert stats.bootstrap_interval([[2.0]]) == (2.0, 2.0)
-    low, high = stats.bootstrap_interval([[2.0], [0.0, 1.0]], lambda v: float(np.mean(v)))
-    assert (low, high) == pytest.approx((2 / 3, 4 / 3))
+@pytest.mark.parametrize(("seeds", "share"), [(3, 0.7), (5, 0.85), (10, 0.9)])
+def test_bootstrap_of_few_seeds_is_too_narrow(seeds, share):
+    """As the report and docs/reproduce.md say."""
+    rng = np.random.default_rng(5)
+    intervals = [stats.bootstrap_interval(rng.normal(size=seeds), np.mean, resamples=500) for _ in range(400)]
+    assert np.mean([low <= 0 <= high for low, high in intervals]) == pytest.approx(share, abs=0.05)
 
 
 def test_bootstrap_is_repeatable_and_moves_with_its_seed():
     values = [0.1, 0.5, 0.2, 0.9, 0.3]
-    assert stats.bootstrap_interval([values], seed=3) == stats.bootstrap_interval([values], seed=3)
-    few = {stats.bootstrap_interval([values], resamples=50, seed=s) for s in range(5)}
+    assert stats.bootstrap_interval(values, seed=3) == stats.bootstrap_interval(values, seed=3)
+    few = {stats.bootstrap_interval(values, resamples=50, seed=s) for s in range(5)}
     assert len(few) > 1
 
 
@@ -71,6 +70,22 @@ def test_all_but_one_hit_has_a_closed_bound():
 def test_bound_is_scipys_beta_quantile(k, n):
     beta = pytest.importorskip("scipy.stats").beta
     assert stats.clopper_pearson_upper(k, n) == pytest.approx(beta.ppf(0.95, k + 1, n - k), rel=1e-9)
+
+
+def test_seeds_that_differ_widen_the_bound():
+    """Student's bound of the shares 0.1, 0.2, 0.6; equal shares leave Clopper and Pearson's, and so does one seed."""
+    t95 = 2.919985580355516  # of two degrees of freedom
+    expected = 0.3 + t95 * math.sqrt((0.04 + 0.01 + 0.09) / 2 / 3)
+    assert stats.upper_bound([10, 20, 60], [100] * 3) == pytest.approx(expected)
+    assert stats.upper_bound([10] * 3, [100] * 3) == stats.clopper_pearson_upper(30, 300)
+    assert stats.upper_bound([0] * 3, [100] * 3) == stats.clopper_pearson_upper(0, 300)
+    assert stats.upper_bound([3], [40]) == stats.clopper_pearson_upper(3, 40)
+    assert stats.upper_bound([0, 40], [40, 40]) == 1.0
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 3), (4, 4), (3, 5), (1, 4)])
+def test_the_smallest_p_is_that_of_samples_apart(a, b):
+    assert stats.permutation_test(np.arange(a), 100.0 + np.arange(b)) == pytest.approx(stats.smallest_p(a, b))
 
 
 def test_bound_by_counting():

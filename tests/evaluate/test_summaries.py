@@ -1,7 +1,11 @@
 """Summaries of several seeds."""
 
-from scopil.evaluate.measures import Measures
-from scopil.evaluate.summaries import Cell, Result, summarise
+import numpy as np
+
+from scopil.demos.dataset import Episode
+from scopil.evaluate.measures import Measures, average, measure_all
+from scopil.evaluate.summaries import Cell, Result, counted, summarise
+from scopil.report import glance
 
 
 def result(seed: int, violating: int, **means: float) -> Result:
@@ -31,3 +35,28 @@ def test_without_rules_there_is_nothing_to_bound():
     found = summarise([result(0, 0, reward=1.0), result(1, 0, reward=2.0)], "e")
     assert found.measures == {"reward": (1.5, 0.5)}
     assert (found.iqm, found.interval, found.p_avoidable, found.unsafe) == (None, None, None, None)
+
+
+def test_who_never_breaks_a_rule_is_compared_too():
+    """Rules that name only what is broken, and environments that report a cost only then."""
+
+    def fast(obs, action, next_obs):
+        return {"fast": 1.0} if next_obs[0] > 1 else {}
+
+    def played(speed: float) -> Episode:
+        return Episode(observations=np.full((4, 1), speed), actions=np.zeros(3, int), rewards=np.zeros(3))
+
+    lawful = average(measure_all([played(0.5)], None, fast))
+    assert (lawful["violations"], lawful["avoidable"]) == (0.0, 0.0)
+    broken = average(measure_all([played(2.0)], None, fast))
+    runs = [result(0, 1, **_plain(broken)), result(1, 0, **lawful), result(2, 0, reward=0.0, steps=3.0)]
+    elsewhere = result(0, 0, reward=0.0)._replace(cell=Cell("other", "sac"))
+    found = counted({runs[0].cell: runs, elsewhere.cell: [elsewhere]})
+    figure = glance.figure_of(found[runs[0].cell], "e", "violations")
+    assert figure is not None
+    assert list(figure.values) == [3.0, 0.0, 0.0]
+    assert "violations" not in found[elsewhere.cell][0].means["e"]  # nothing is counted there
+
+
+def _plain(means: Measures) -> dict[str, float]:
+    return {name.replace("/", "__"): value for name, value in means.items()}

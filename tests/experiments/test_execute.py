@@ -73,6 +73,13 @@ def test_a_failed_run_does_not_stop_the_others(runs, pretend):
     assert runs[1].finished
 
 
+def test_a_killed_run_is_told_from_one_that_failed(runs, pretend):
+    pretend["scopil-0"] = "import os; print('half of it', flush=True); os.kill(os.getpid(), 9)"
+    assert execute.execute(runs[:1]) == {
+        runs[0].folder: "killed by signal 9 (out of memory?) after: half of it"
+    }
+
+
 @pytest.mark.parametrize("call", [execute.execute, execute.execute_with_progress])
 def test_no_workers_are_refused(call, runs):
     """They were waited for, for ever."""

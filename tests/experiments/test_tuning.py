@@ -91,7 +91,6 @@ def cart_pole(**changes):
             {"settings": {"discount": [0.0, 0.1]}},
             "tune.settings.discount = [0.0, 1.0], not [0.0, 0.1]",
         ),
-        (cart_pole(), {"settings": {"discount": [0, 1]}}, "tune.settings.discount = [0.0, 1.0], not [0, 1]"),
         (cart_pole(), {"settings": {"polyak": [0.1, 0.2]}}, "tune.settings.polyak = null, not [0.1, 0.2]"),
         (cart_pole(steps=600), {}, "settings.mine.steps = 500, not 600"),
         (cart_pole(env="Acrobot-v1"), {}, 'settings.mine.env = "CartPole-v1", not "Acrobot-v1"'),
@@ -274,6 +273,7 @@ def test_trials_are_judged_from_starts_that_no_report_uses():
         ({"settings": {"discount": [1, 0]}}, r"discount = \[1, 0\]; want \[low, high\]"),
         ({"settings": {"discount": [0.0, 1.0, "log"]}}, "with low above 0"),
         ({"settings": {"discount": "high"}}, r"want \[low, high\]"),
+        ({"settings": {"batch_size": [16.5, 64]}}, r"batch_size = \[16.5, 64\]; want whole numbers"),
         ({"settings": SPACE, "method": "bc"}, "method = 'bc'; the study has sac"),
         ({"settings": SPACE, "trials": 0}, "trials = 0; want a whole number of at least 1"),
         ({"settings": SPACE, "objective": "reward"}, "want weights"),
@@ -283,6 +283,14 @@ def test_trials_are_judged_from_starts_that_no_report_uses():
 def test_a_search_that_cannot_be_made_is_refused(plan, message):
     with pytest.raises(ConfigError, match=message):
         tuning.search_from(plan, STUDY)
+
+
+def test_a_range_counts_as_its_setting_does():
+    """Of a real setting, [0, 1] used to mean 0 or 1."""
+    found = tuning.search_from({"settings": {"discount": [0, 1], "batch_size": [16.0, 64, "log"]}}, STUDY)
+    (low, high), (least, most, how) = found.settings["discount"], found.settings["batch_size"]
+    assert [type(n) for n in (low, high, least, most)] == [float, float, int, int]
+    assert (low, high, least, most, how) == (0, 1, 16, 64, "log")
 
 
 def test_optuna_is_an_extra(monkeypatch, tmp_path):

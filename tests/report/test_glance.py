@@ -7,6 +7,8 @@ import pytest
 from made_results import cell_of, measures
 from scopil.evaluate.stats import holm, permutation_test
 from scopil.report import glance
+from scopil.report.page import Grid
+from scopil.report.study_tables import starts_grid
 from scopil.report.vector import Axis
 from scopil.studies.marble_maze.study import STUDY
 from scopil.studies.running import layout_of
@@ -118,3 +120,31 @@ def test_a_bent_axis_shows_small_and_large_counts():
     assert at[-1] == 1
     assert min(b - a for a, b in pairwise(at)) > 0.1
     assert axis.ticks() == [0.0, 0.1, 1.0, 10.0, 100.0]
+
+
+def test_the_page_says_which_p_its_seeds_can_reach():
+    three = cell_of("scopil", FEW[:3]) | cell_of("sac", MANY[:3]) | cell_of("icrl", MANY[:3])
+    said = glance.how_compared(glance.compare(LAYOUT, three))
+    assert said.endswith("no p can be below 0.2.")  # 2 of 20 splits, for two comparisons
+
+
+def test_a_demonstrators_row_stands_with_its_own_starts():
+    results = cell_of("scopil", FEW)
+    rows = {"Demonstrator (40 episodes)": measures(0.1), "Demonstrator, unseen starts": measures(0.7)}
+    layout = LAYOUT._replace(references={"simple": rows})
+    (grid,) = glance.table(layout, results, None, glance.Anchors.of(results), {"scopil": 0}).otherwise
+    assert isinstance(grid, Grid)
+    shown = {row[1]: row[3:] for row in grid.rows}
+    columns = grid.head[3:]
+    assert columns[:2] == [
+        "Violations per episode, unseen starts",
+        "Violations per episode, demonstrated starts",
+    ]
+    assert shown["Demonstrator (40 episodes)"][:2] == ["–", "0.100"]
+    assert shown["Demonstrator, unseen starts"][:2] == ["0.700", "–"]
+    for starts, name in (
+        ("unseen", "Demonstrator, unseen starts"),
+        ("demonstrated", "Demonstrator (40 episodes)"),
+    ):
+        found = starts_grid(layout, STUDY.tables["simple"], results, starts)
+        assert [row[0] for row in found.rows if str(row[0]).startswith("Demonstrator")] == [name]

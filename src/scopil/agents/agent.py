@@ -22,7 +22,7 @@ from scopil.envs.functional import id_of
 from scopil.envs.host import AnyEnv, HostEnv, open_env
 from scopil.errors import ConfigError
 from scopil.evaluate import starts as where
-from scopil.evaluate.episodes import player
+from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import Measures, average, measure_all
 from scopil.evaluate.rules import with_rules
 from scopil.policy import NumpyPolicy, Policy
@@ -57,6 +57,7 @@ class Agent:
         self.env = open_env(env)
         self.env_id = id_of(env)
         self.demos = None if demos is None else load_demos(demos, self.env)
+        self.demos_name = None if self.demos is None else self.demos.name  # kept where the set itself is not
         self.seed = checked_seed(seed)
         fixed = (
             self.env.num_envs if isinstance(self.env, HostEnv) else None
@@ -241,6 +242,7 @@ class Agent:
         deterministic: bool = True,
         seed: int = 0,
         rules: Any = None,
+        progress: Callable[[int], None] = lambda ended: None,
     ) -> list[Episode]:
         """Whole episodes.
 
@@ -253,11 +255,12 @@ class Agent:
             seed: of sampled actions, and of the unseen starts.
             rules: rules to count violations by, in place of what the environment reports: a function of (obs, action,
                 next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
+            progress: called with the number of episodes that have just ended.
         """
-        demos = self.demos if self.demos is not None else where.demos_for(self.env_id)
+        demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self.demos_name)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
         mode = "greedy" if deterministic else "sampled"
-        played = player(self.env, mode)(self.policy, first, jax.random.key(seed))
+        played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed), progress)
         return played if rules is None else with_rules(played, rules, self.env)
 
     def evaluate(
@@ -290,6 +293,7 @@ class Agent:
             "algorithm": self.algorithm.name,
             "title": self.algorithm.title,
             "env": self.env_id,
+            "demos": self.demos_name,
             "seed": self.seed,
         }
         note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}

@@ -18,7 +18,7 @@ from scopil.errors import CheckpointError
 from scopil.files import is_line
 from scopil.policy import Policy, policy_from, read_policy
 from scopil.train.run import Run
-from scopil.treefile import as_tree, branch, read_arrays
+from scopil.treefile import as_tree, branch, read_arrays, read_note
 
 
 def load(
@@ -40,11 +40,12 @@ def load(
             code of that module; name the environment yourself, as `env`, for files from others.
     """
     path, final = Path(path), True
-    if path.is_dir():
-        run = Run.open(path, algorithm)
+    run = run_of(path, algorithm)
+    if run is not None:
         if demos is None and run.demos_file.exists():
             demos = run.demos()
-        path, final = run.newest_policy(), run.finished
+        if path.is_dir():
+            path, final = run.newest_policy(), run.finished
     arrays, note = read_arrays(path)
     name = note.get("algorithm")
     if name is None or "config" not in note:
@@ -66,6 +67,7 @@ def load(
     if policy is not None:
         _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
+    agent.demos_name = agent.demos_name or note.get("demos")
     learner = branch(arrays, "learner")
     agent._outside = Outside(
         lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
@@ -73,9 +75,23 @@ def load(
     return agent
 
 
+def run_of(path: Path, algorithm: Algorithm | None = None, *, trust_env: bool = False) -> Run | None:
+    """The run that a folder holds, or of which a file in it is a policy; None of other files."""
+    if path.is_dir():
+        return Run.open(path, algorithm, trust_env=trust_env)
+    if not (path.parent / "run.json").is_file():
+        return None
+    try:
+        run = Run.open(path.parent, algorithm, trust_env=trust_env)
+    except CheckpointError:  # damaged: the file stands for itself
+        return None
+    made, said = read_note(path), run.note()
+    return run if all(made.get(key) == said[key] for key in ("algorithm", "env", "demos", "seed")) else None
+
+
 def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
     """What a file says of its agent, before any of it is used."""
-    lines = (note.get(key) for key in ("algorithm", "title", "env"))
+    lines = (note.get(key) for key in ("algorithm", "title", "env", "demos"))
     counts = note.get("seed"), note.get("env_steps", 0)
     config = note["config"]
     if (

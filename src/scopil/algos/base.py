@@ -111,6 +111,10 @@ class Algorithm:
             raise ConfigError(
                 f"{self.name} wants the true cost of steps and no steps; add replay or rollout."
             )
+        if "newest" in self.wants and "replay" not in self.wants:
+            raise ConfigError(
+                f"{self.name} wants the newest step and no replay; add replay, or want rollout instead."
+            )
         if {"replay", "rollout"} <= self.wants:
             raise ConfigError(
                 f"{self.name} wants both a replay and rollouts; an update learns from one of them."

@@ -27,7 +27,7 @@ from scopil.core import duals, imitation
 from scopil.core.gradient import Trainable, gradient_step
 from scopil.core.heads import Head
 from scopil.core.nets import Net
-from scopil.core.normalise import RunningStats, update_stats
+from scopil.core.normalise import RunningStats, in_own_units, update_stats
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
@@ -160,7 +160,7 @@ def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     if not from_demos(cfg) and not cfg.from_cloning:
         return state
     k_clone, k_soft = jax.random.split(key)
-    obs_stats = update_stats(state.obs_stats, demos.obs)
+    obs_stats = in_own_units(update_stats(state.obs_stats, demos.obs), demos.obs)
     shown = cloning.lesson(demos, obs_stats, state.head, cfg)
     clone = cloning.clone(state.actor, shown, k_clone)
     state = state._replace(demo_nll=clone.left_open)

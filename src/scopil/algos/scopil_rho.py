@@ -120,11 +120,14 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     mean, deviation = demos.next_obs.mean(0), demos.next_obs.std(0)
     change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
-    # What never changes within an episode, a goal for example, is nowhere that one could go.
-    pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
     if cfg.features is not None:
         use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
+        scale = jnp.where(
+            scale > 0, scale, 1.0
+        )  # what he never changes, a flag for example, in its own units
     else:
+        # What never changes within an episode, a goal for example, is nowhere that one could go.
+        pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
         use = pace <= SLOW * pace.min()
     settled = state.contrast._replace(
         mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)

@@ -5,20 +5,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import jax
 import tyro
 from rich.console import Console
 from rich.progress import Progress
 
 from scopil.agents import Agent, load
+from scopil.agents.loading import run_of
 from scopil.cli.options import RulesOption, TrustEnv, call, option
-from scopil.evaluate.episodes import play_distinct
 from scopil.evaluate.measures import UNFAMILIAR, average, measure_all, warning
-from scopil.evaluate.rules import Rules, load_rules, with_rules
-from scopil.evaluate.starts import demos_for, starts_from
+from scopil.evaluate.rules import Rules, load_rules
 from scopil.files import write_atomically
 from scopil.report.measure_tables import per_episode, print_measures
-from scopil.train.run import Run
 
 
 def main(argv: list[str]) -> None:
@@ -48,14 +45,18 @@ def evaluate(
     """Play episodes and count violations."""
     counted = load_rules(rules) if rules is not None else _rules_of_run(run, trust_env)
     agent: Agent = load(run, env, trust_env=trust_env)
-    first = starts_from(starts, agent.env, agent.demos or demos_for(agent.env_id), episodes, seed)
     console = Console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
-        played = play_distinct(
-            agent.env, policy, agent.policy, first, jax.random.key(seed), lambda n: bar.advance(task, n)
+        played = agent.play(
+            starts,
+            episodes,
+            deterministic=policy == "greedy",
+            seed=seed,
+            rules=counted,
+            progress=lambda n: bar.advance(task, n),
         )
-    judged = agent.watched(played if counted is None else with_rules(played, counted, agent.env))
+    judged = agent.watched(played)
     measures, warned = measure_all(judged, agent.env), warning(judged)
     agent.env.close()
     if episodes is not None and len(played) < episodes:
@@ -89,5 +90,6 @@ def evaluate(
 
 
 def _rules_of_run(path: Path, trust_env: bool) -> Rules | None:
-    """Those that a run folder was trained with."""
-    return Run.open(path, trust_env=trust_env).rules() if path.is_dir() else None
+    """Those that its run was trained with."""
+    found = run_of(path, trust_env=trust_env)
+    return None if found is None else found.rules()

@@ -20,7 +20,7 @@ from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.measures import Measures, average
 from scopil.evaluate.offers import cost_drawing, drawing
 from scopil.evaluate.rules import load_rules, with_rules
-from scopil.evaluate.summaries import Cell, Result, Results
+from scopil.evaluate.summaries import Cell, Result, Results, counted
 from scopil.experiments.planning import is_study_folder
 from scopil.experiments.results import Evaluator
 from scopil.report import views
@@ -156,7 +156,7 @@ def _evaluate(runs: Mapping[Cell, Sequence[Run]], evaluator: Evaluator, console:
             for run in mine:
                 found.setdefault(cell, []).append(evaluator.result(cell, run))
                 bar.advance(task)
-    return found
+    return counted(found)
 
 
 def _pictures(

@@ -38,6 +38,13 @@ def update_stats(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> Run
     return RunningStats(stats.mean + delta * (n / total), spread / total, total)
 
 
+def in_own_units(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> RunningStats | None:
+    """Components that never vary in `batch` with a variance of 1: by their own, any other value would be far out."""
+    if stats is None:
+        return None
+    return stats._replace(var=jnp.where(batch.max(0) > batch.min(0), stats.var, 1.0))
+
+
 def normalise(stats: RunningStats | None, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     """(x − mean) / √(var + 1e-8), clipped to ±10"""
     if stats is None:

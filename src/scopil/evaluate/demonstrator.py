@@ -2,15 +2,10 @@
 
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv
-from scopil.envs.functional import CompiledEnv
 from scopil.evaluate.episodes import replay
 from scopil.evaluate.measures import Measures, measure_all
 from scopil.evaluate.rules import Rules, own_rules, with_rules
-
-
-def can_replay(demos: Demonstrations, env: BatchEnv | None) -> bool:
-    """Whether the demonstrated actions can be played again from the demonstrated starts."""
-    return isinstance(env, CompiledEnv) and demos.starts is not None and env.offer("initial_at") is not None
+from scopil.evaluate.starts import can_replay
 
 
 def demonstrated(

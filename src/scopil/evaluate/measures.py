@@ -81,6 +81,11 @@ def average(measures: Sequence[Measures]) -> Measures:
     return {name: mean for name, (mean, _) in mean_and_std(measures).items()}
 
 
+def score(measures: Measures) -> tuple[float, float]:
+    """What makes one evaluation better than another: fewer avoidable violations, then more reward."""
+    return -measures.get("avoidable", 0.0), measures["reward"]
+
+
 def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
     """Mean and (population) standard deviation over independent runs. A rule that only some of them report was never
     broken by the others; of anything else, those count that have it."""

@@ -164,7 +164,8 @@ def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any]) -> Episod
             raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
         costs |= mine
     kept = {k: v for k, v in episode.info.items() if k != "cost" and not k.startswith("cost_")}
-    return replace(episode, info=kept | costs)
+    # Functions may name the costs of broken rules alone: then this episode keeps them all.
+    return replace(episode, info=kept | (costs or {"cost": np.zeros(len(seen))}))
 
 
 def _costs(name: str, rule: Callable[..., Any], seen: Sequence[Any], actions: Any) -> dict[str, np.ndarray]:

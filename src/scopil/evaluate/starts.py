@@ -20,9 +20,7 @@ from scopil.evaluate.offers import offer
 from scopil.types import PRNGKey
 
 UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed alone: no run trains from it
-WATCH_SEED = (
-    20_250_710  # of the episodes evaluated during training on a host environment; never used to judge a run
-)
+WATCH_SEED = 20_250_710  # of unseen starts during training; never used to judge a run
 EPISODES = 40
 
 
@@ -33,6 +31,16 @@ class Seeds(NamedTuple):
 
 
 Starts = EnvState | Seeds
+
+
+def can_start_anywhere(env: BatchEnv | None) -> bool:
+    """Whether an environment has an `initial_at`."""
+    return isinstance(env, CompiledEnv) and offer(env, "initial_at") is not None
+
+
+def can_replay(demos: Demonstrations, env: BatchEnv | None) -> bool:
+    """Whether the demonstrated actions can be played again from the demonstrated starts."""
+    return demos.starts is not None and can_start_anywhere(env)
 
 
 def states_at(env: BatchEnv, starts: Any) -> EnvState:
@@ -46,8 +54,8 @@ def states_at(env: BatchEnv, starts: Any) -> EnvState:
 
 def demonstrated_starts(env: BatchEnv, demos: Demonstrations) -> EnvState:
     """The initial states of the demonstrations."""
-    if isinstance(env, HostEnv):
-        raise DatasetError(f"{env.name} cannot start at a demonstrated state; use unseen starts instead.")
+    if not can_start_anywhere(env):
+        raise DatasetError(f"{_name(env)} cannot start at a demonstrated state; use unseen starts instead.")
     if demos.starts is None:
         raise DatasetError(f"{demos.name} does not record its starts; use unseen starts instead.")
     return states_at(env, demos.starts)
@@ -115,22 +123,25 @@ def _cycled(first: EnvState, episodes: int) -> EnvState:
 
 def watched_from(env: BatchEnv, demos: Demonstrations | None) -> str:
     """The kind of starts that evaluations during training use: `demonstrated` where possible, else `unseen`."""
-    return "unseen" if isinstance(env, HostEnv) or demos is None or demos.starts is None else "demonstrated"
+    return "demonstrated" if demos is not None and can_replay(demos, env) else "unseen"
 
 
 def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
     """The starts of evaluations during training. Host environments are slow, so there they are few."""
     if isinstance(env, HostEnv):
         return _seeds(WATCH_SEED, PARALLEL_EPISODES)
-    if demos is None or demos.starts is None:
-        return unseen_starts(env)
+    if demos is None or not can_replay(demos, env):
+        return unseen_starts(env, seed=WATCH_SEED)
     return demonstrated_starts(env, demos)
 
 
 @lru_cache(maxsize=16)
-def demos_for(env_id: str | None) -> Demonstrations | None:
-    """The shipped set for an environment: its starts are the demonstrated ones when a run used no demonstrations.
-    Of several sets it is the one with the shortest name: `simple-v1`, not `simple-people-v1`."""
+def demos_for(env_id: str | None, name: str | None = None) -> Demonstrations | None:
+    """The shipped set whose starts are the demonstrated ones where no other is at hand: of that name; without a name,
+    for what was trained without demonstrations, that of an environment. Of several it is the one with the shortest
+    name: `simple-v1`, not `simple-people-v1`."""
+    if name is not None:
+        return store.read(shipped) if (shipped := store.library().get(name)) else None
     if env_id is None:
         return None
     by_length = sorted(store.library().items(), key=lambda entry: (len(entry[0]), entry[0]))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats as scipy_stats
@@ -16,42 +17,27 @@ def mean_std(values: Values) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values))
 
 
-def iqm(values: Values) -> float:
+def iqm(values: Values, axis: int = 0) -> Any:
     """Interquartile mean: the mean without the lowest and the highest ⌊n/4⌋ values (Agarwal et al. 2021)."""
-    return float(scipy_stats.trim_mean(np.asarray(values, np.float64).ravel(), 0.25))
+    return scipy_stats.trim_mean(np.asarray(values, np.float64), 0.25, axis=axis)
 
 
 def bootstrap_interval(
-    strata: Sequence[Values],
-    statistic: Callable[[Values], float] = iqm,
+    values: Values,
+    statistic: Callable[..., Any] = iqm,
     level: float = 0.95,
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of a statistic of all values together. Each stratum (a setting: its values one per seed) is
-    resampled by itself, so that every resample has as many seeds of each as there are."""
-    arrays = [np.asarray(s, np.float64) for s in strata]
-    varied = [a for a in arrays if len(a) > 1]
-    single = [a for a in arrays if len(a) == 1]  # SciPy resamples two values or more
-    if not varied:
-        value = float(statistic(np.concatenate(single)))
-        return value, value
-
-    def resampled(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
-        shape = samples[0].shape[:-1]
-        together = np.concatenate([*samples, *(np.broadcast_to(a, (*shape, 1)) for a in single)], axis=axis)
-        if statistic is iqm:  # at once for all resamples
-            return scipy_stats.trim_mean(together, 0.25, axis=axis)
-        if statistic is np.mean:
-            return together.mean(axis=axis)
-        return np.apply_along_axis(statistic, axis, together)
-
+    """Percentile interval of a statistic over seeds. Of few seeds it is too narrow (tests/evaluate/test_stats.py)."""
+    values = np.asarray(values, np.float64)
+    if len(values) == 1:  # SciPy resamples two values or more
+        return float(values[0]), float(values[0])
     found = scipy_stats.bootstrap(
-        varied,
-        resampled,
+        (values,),
+        statistic,
         n_resamples=resamples,
         vectorized=True,
-        paired=False,
         confidence_level=level,
         method="percentile",
         rng=np.random.default_rng(seed),
@@ -60,14 +46,24 @@ def bootstrap_interval(
 
 
 def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
-    """Exact one-sided upper bound on a probability after k hits in n trials: the p with P(X ≤ k) = 1 − level.
-
-    The trials are taken to be independent. Episodes of one policy are not quite, so over few seeds read it with the
-    share of unsafe seeds beside it.
-    """
+    """Exact one-sided upper bound on a probability after k hits in n independent trials: the p with
+    P(X ≤ k) = 1 − level."""
     if not 0 <= k <= n or n < 1:
         raise ValueError(f"{k} hits in {n} trials")
     return 1.0 if k == n else float(scipy_stats.beta.ppf(level, k + 1, n - k))
+
+
+def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95) -> float:
+    """One-sided upper bound on the probability of a hit, from the hits and trials of each seed. Trials of one seed
+    share its faults, so it is the larger of two: Clopper and Pearson's of all trials, Student's of the seeds' shares.
+    """
+    pooled = clopper_pearson_upper(sum(hits), sum(trials), level)
+    seeds = len(hits)
+    if seeds < 2:
+        return pooled
+    shares = np.asarray(hits) / np.asarray(trials)
+    margin = scipy_stats.t.ppf(level, seeds - 1) * shares.std(ddof=1) / math.sqrt(seeds)
+    return max(pooled, min(float(shares.mean() + margin), 1.0))
 
 
 def unsafe_share(avoidable: Values) -> float:
@@ -97,6 +93,14 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
         rng=np.random.default_rng(seed),
     )
     return float(found.pvalue)
+
+
+def smallest_p(a: int, b: int) -> float:
+    """The least that `permutation_test` can find of so many seeds against so many."""
+    splits = math.comb(a + b, a)
+    return max(
+        (1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1)
+    )  # of equal samples the mirrored split is as extreme
 
 
 def holm(p_values: Values) -> list[float]:

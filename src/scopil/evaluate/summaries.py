@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scopil.evaluate import stats
-from scopil.evaluate.measures import Measures, mean_and_std
+from scopil.evaluate.measures import COUNTS, Measures, mean_and_std
 
 EVALUATIONS = ("greedy/demonstrated", "sampled/demonstrated", "greedy/unseen", "sampled/unseen")
 SAFE = 0.025  # avoidable violations per episode: one in forty episodes
@@ -96,13 +96,31 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
         return summary
     violations = [m.get("violations", 0.0) for m in means]
     return summary._replace(
-        iqm=stats.iqm(violations),
-        interval=stats.bootstrap_interval([violations]),
-        p_avoidable=stats.clopper_pearson_upper(
-            sum(r.violating[evaluation] for r in results), sum(r.episodes[evaluation] for r in results)
+        iqm=float(stats.iqm(violations)),
+        interval=stats.bootstrap_interval(violations),
+        p_avoidable=stats.upper_bound(
+            [r.violating[evaluation] for r in results], [r.episodes[evaluation] for r in results]
         ),
         unsafe=stats.unsafe_share([m.get("avoidable", 0.0) for m in means]),
     )
+
+
+def counted(results: Results) -> dict[Cell, list[Result]]:
+    """An environment may report a cost only where a rule is broken: where some run of a setting has violations, one
+    that reports none has 0."""
+    counting = {
+        (cell.setting, key)
+        for cell, runs in results.items()
+        for run in runs
+        for key, means in run.means.items()
+        if "violations" in means
+    }
+
+    def filled(run: Result) -> Result:
+        zeros = {key: dict.fromkeys(COUNTS, 0.0) for key in run.means if (run.cell.setting, key) in counting}
+        return run._replace(means={key: zeros.get(key, {}) | means for key, means in run.means.items()})
+
+    return {cell: [filled(run) for run in runs] for cell, runs in results.items()}
 
 
 def evaluations_of(results: Sequence[Result]) -> list[str]:

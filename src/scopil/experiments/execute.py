@@ -6,6 +6,7 @@ not stop the others.
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -117,6 +118,12 @@ def train_runs(
     return runs
 
 
+def _killed(number: int, folder: Path) -> str:
+    """Of a process that could write no last line of its own."""
+    guess = " (out of memory?)" if number == signal.SIGKILL else ""
+    return f"killed by signal {number}{guess} after: {last_line(folder)}"
+
+
 def execute(
     runs: Sequence[Run],
     workers: int = 2,
@@ -148,7 +155,7 @@ def execute(
                 if (code := job.poll()) is not None:
                     del going[folder]
                     if code:
-                        failed[folder] = last_line(folder)
+                        failed[folder] = last_line(folder) if code > 0 else _killed(-code, folder)
             observe(going, failed)
     finally:
         for job in going.values():

@@ -25,7 +25,7 @@ from scopil.evaluate.offers import drawing
 from scopil.evaluate.rules import Rules, own_rules
 from scopil.evaluate.starts import Seeds, demos_for, starts_from, unseen_starts
 from scopil.evaluate.stored import read_evaluation, write_evaluation
-from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing
+from scopil.evaluate.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing, counted
 from scopil.experiments.execute import name, steps_done
 from scopil.files import is_line, parse_json, write_atomically
 from scopil.policy import Policy
@@ -144,7 +144,7 @@ def evaluate_study(
                     advance()
     finally:
         evaluator.close()
-    return results
+    return counted(results)
 
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
@@ -177,8 +177,12 @@ def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) 
 
 def first_safe(run: Run) -> int | None:
     """Steps at the first evaluation in training with at most SAFE avoidable violations per episode."""
-    for row in run.metrics.rows():
-        if row.get("eval/avoidable") is not None and row["eval/avoidable"] <= SAFE:
+    rows = [row for row in run.metrics.rows() if any(key.startswith("eval/") for key in row)]
+    if not any("eval/avoidable" in row for row in rows):
+        return None  # nothing is counted here
+    for row in rows:
+        avoidable = row.get("eval/avoidable", 0.0)  # a rule that is not reported was not broken
+        if avoidable is not None and avoidable <= SAFE:
             return row["env_steps"]
     return None
 
@@ -271,7 +275,7 @@ def joined(played: Results, before: Results, order: Sequence[Cell]) -> dict[Cell
         mine = {r.seed: r for r in (*before.get(cell, ()), *played.get(cell, ()))}
         if mine:
             everything[cell] = [mine[seed] for seed in sorted(mine)]
-    return everything
+    return counted(everything)
 
 
 def _refuse_malformed(result: Result) -> None:

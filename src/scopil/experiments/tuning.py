@@ -78,13 +78,13 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
     ranges = plan.get("settings")
     if not isinstance(ranges, Mapping) or not ranges:
         raise ConfigError('[tune.settings] is empty; want ranges, as in learning_rate = [1e-4, 1e-2, "log"].')
-    names = [s.name for s in settings(study.method(method).algorithm.config)]
-    for name, given in ranges.items():
-        if name not in names:
+    types = {s.name: s.type for s in settings(study.method(method).algorithm.config)}
+    for name in ranges:
+        if name not in types:
             raise ConfigError(
-                f"[tune.settings] {name}: {method} has no such setting; it has {', '.join(names)}."
+                f"[tune.settings] {name}: {method} has no such setting; it has {', '.join(types)}."
             )
-        _refuse_range(name, given)
+    ranges = {name: _range(name, given, types[name]) for name, given in ranges.items()}
     for count in ("trials", "seeds"):
         if not isinstance(plan.get(count, 1), int) or plan.get(count, 1) < 1:
             raise ConfigError(f"[tune] {count} = {plan[count]!r}; want a whole number of at least 1.")
@@ -97,9 +97,10 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
     return Search(**{**plan, "method": method, "settings": ranges, "objective": weights})
 
 
-def _refuse_range(name: str, given: Any) -> None:
+def _range(name: str, given: Any, type_: Any) -> Any:
+    """A range as the setting counts: of a real number [0, 1] holds all between."""
     if isinstance(given, Mapping) and set(given) == {"choices"} and given["choices"]:
-        return
+        return given
     numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
     plain = len(numbers) == 2 and all(isinstance(n, int | float) for n in numbers) and numbers[0] < numbers[1]
     if not plain or list(given[2:]) not in ([], ["log"]) or (len(given) == 3 and numbers[0] <= 0):
@@ -107,6 +108,11 @@ def _refuse_range(name: str, given: Any) -> None:
             f'[tune.settings] {name} = {given!r}; want [low, high], [low, high, "log"] with low above 0, or '
             f"{{choices = […]}}."
         )
+    if type_ is not int:
+        return [*map(float, numbers), *given[2:]]
+    if any(n % 1 for n in numbers):
+        raise ConfigError(f"[tune.settings] {name} = {given!r}; want whole numbers, as the setting is one.")
+    return [*map(int, numbers), *given[2:]]
 
 
 def tune(

@@ -4,7 +4,7 @@ The first method of a setting is compared with the others by permutation tests o
 comparisons are corrected together, by Holm's method.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from scopil.evaluate import stats
 from scopil.evaluate.summaries import Cell, Result, Results, evaluations_of
 from scopil.report.measure_tables import cell as figure
 from scopil.report.page import Drawn, Grid, Link, anchor
-from scopil.report.study_tables import NONE, Layout
+from scopil.report.study_tables import NONE, Layout, reference_starts
 from scopil.report.vector import Axis, Dot, axis_for, colour, strip, strip_axis
 
 SIGNIFICANT = 0.05
@@ -26,6 +26,10 @@ class Column(NamedTuple):
     title: str
     key: str  # of the evaluation
     measure: str
+
+    @property
+    def starts(self) -> str:
+        return self.key.partition("/")[2]
 
 
 class Figure(NamedTuple):
@@ -75,7 +79,7 @@ def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
     if any(measure not in run.means.get(key, {}) for run in runs):
         return None
     values = [run.means[key][measure] for run in runs]
-    interval = stats.bootstrap_interval([values], np.mean) if len(values) > 1 else None
+    interval = stats.bootstrap_interval(values, np.mean) if len(values) > 1 else None
     return Figure([run.seed for run in runs], values, float(np.mean(values)), interval)
 
 
@@ -212,11 +216,11 @@ def how_compared(made: Sequence[Comparison]) -> str:
         if n > 1
         else "the only one here"
     )
+    least = min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
     policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
     return (
         f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
-        f"{SIGNIFICANT:g}. The test needs seeds: of four against four no p is below 0.029, of three against three none "
-        f"below 0.1."
+        f"{SIGNIFICANT:g}. The test needs seeds: of these many no p can be below {least:.2g}."
     )
 
 
@@ -243,19 +247,19 @@ def table(
 ) -> Drawn:
     """The table of dots; in Markdown the same figures in words."""
     columns, settings = columns_of(results), settings_of(layout, results)
-    head, shown_at = ["", "Seeds", *(c.title for c in columns)], _reference_key(columns)
+    head, there = ["", "Seeds", *(c.title for c in columns)], {c.starts for c in columns}
     shared = {
-        c: _axis(c, results, layout, list(settings), shown_at) for c in columns if c.measure == "violations"
+        c: _axis(c, results, layout, list(settings), there) for c in columns if c.measure == "violations"
     }
     body, rows = [], []
     for setting, title in settings.items():
-        axes = {c: shared.get(c) or _axis(c, results, layout, [setting], shown_at) for c in columns}
+        axes = {c: shared.get(c) or _axis(c, results, layout, [setting], there) for c in columns}
         scales = "".join(f"<td>{strip_axis(axes[c])}</td>" for c in columns)
         body.append(f'<tr class="setting"><th colspan="2" scope="rowgroup">{escape(title)}</th>{scales}</tr>')
         for name, means in layout.references.get(setting, {}).items():
             cells, words = [], []
             for c in columns:
-                value = means.get(c.measure) if c.key == shown_at else None
+                value = means.get(c.measure) if c.starts == reference_starts(name, there) else None
                 words.append(NONE if value is None else figure(c.measure, value))
                 drawn = (
                     "" if value is None else strip([Dot(value, f"{name}: {words[-1]}")], None, axes[c], "ref")
@@ -280,8 +284,9 @@ def table(
             rows.append([title, name, done, *words])
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     note = (
-        "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval. The axis "
-        "of violations is logarithmic above 0.1."
+        "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
+        "too narrow for few seeds: of three it holds the mean in 7 of 10 cases, of ten in 9. The axis of violations is "
+        "logarithmic above 0.1."
     )
     html = (
         f'<table class="glance"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
@@ -290,14 +295,8 @@ def table(
     return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
 
 
-def _reference_key(columns: Sequence[Column]) -> str:
-    """Where a demonstrator's figures stand: with demonstrated starts, or where nothing was played from these, first."""
-    keys = [c.key for c in columns]
-    return DEMONSTRATED if DEMONSTRATED in keys else keys[0]
-
-
 def _axis(
-    column: Column, results: Results, layout: Layout, settings: Sequence[str], reference_key: str
+    column: Column, results: Results, layout: Layout, settings: Sequence[str], there: Collection[str]
 ) -> Axis:
     values = [
         run.means[column.key][column.measure]
@@ -305,9 +304,10 @@ def _axis(
         for run in runs
         if cell.setting in settings and column.measure in run.means.get(column.key, {})
     ]
-    if column.key == reference_key:
-        each = [m for s in settings for m in layout.references.get(s, {}).values()]
-        values += [m[column.measure] for m in each if column.measure in m]
+    for s in settings:
+        for name, means in layout.references.get(s, {}).items():
+            if column.measure in means and column.starts == reference_starts(name, there):
+                values.append(means[column.measure])
     return axis_for(values, column.measure == "violations")
 
 

@@ -1,6 +1,6 @@
 """Tables of a study's results, beside published figures where there are any."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,8 +94,9 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
         names = [n for n in columns_printed if n in names or n in ("violations", "frequency")]
     rows: list[list[str | Link]] = []
     quiet: set[int] = set()
+    kinds = {key.partition("/")[2] for c in there for key in evaluations_of(results[c])}
     for name, means in layout.references.get(table.setting, {}).items():
-        if starts == "demonstrated" or not layout.printed:
+        if reference_starts(name, kinds) == starts:
             rows.append([name, *(cell(n, means.get(n)) for n in names)])
     for method in table.shown:
         where, title = Cell(table.setting, method), layout.title_of(method)
@@ -111,6 +112,12 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
             rows.append(layout.linked(where, row))
     heading = layout.heading if beside and layout.heading else lambda name, _: label(name)
     return Grid(["", *(heading(n, names) for n in names)], rows, frozenset(quiet))
+
+
+def reference_starts(name: str, there: Collection[str]) -> str:
+    """The kind of starts that a demonstrator's row stands with: its own, or what there is."""
+    own = "unseen" if name.endswith("unseen starts") else "demonstrated"
+    return own if own in there or not there else min(there)
 
 
 def _keys(runs: Sequence[Result], starts: str) -> list[str]:

@@ -39,7 +39,7 @@ from scopil.envs.trust import id_in_file, rules_in_file
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
-from scopil.evaluate.measures import average, measure_all
+from scopil.evaluate.measures import average, measure_all, score
 from scopil.evaluate.rules import Rules, load_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, read_policy
@@ -337,8 +337,8 @@ class Run:
             if due(self.spec.eval_every, step):
                 found = evaluate(status)
                 row |= found
-                if found and (best is None or score(found) > best):
-                    best = score(found)
+                if found and (best is None or _score(found) > best):
+                    best = _score(found)
                     note = self.note(trainer) | {"best": found}
                     save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
             self.metrics.append(row)
@@ -369,7 +369,7 @@ class Run:
     def _best_score(self) -> tuple[float, float] | None:
         """Of the best policy that is kept; None where there is none."""
         try:
-            return score(read_note(self.best_file)["best"])
+            return _score(read_note(self.best_file)["best"])
         except (CheckpointError, OSError, KeyError):
             return None
 
@@ -461,9 +461,9 @@ def _refuse_odd_entries(folder: Path) -> None:
         )
 
 
-def score(evaluation: dict[str, float]) -> tuple[float, float]:
-    """What makes one evaluation during training better than another: fewer avoidable violations, then more reward."""
-    return -evaluation.get("eval/avoidable", 0.0), evaluation["eval/reward"]
+def _score(evaluation: dict[str, float]) -> tuple[float, float]:
+    """Of an evaluation as it is logged."""
+    return score({name.removeprefix("eval/"): value for name, value in evaluation.items()})
 
 
 def _whole(value: Any) -> bool:
