@@ -6,7 +6,7 @@ docs are all made from there. Real numbers are pytree leaves, which `vmap` may s
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_type_hints, no_type_check
@@ -105,15 +105,21 @@ def _default(f: Field, continuous: bool, printed: bool) -> Any:
     return f.default
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """A question for who may have misspelt a name; nothing where none is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
     """A checked config: the given values over the defaults for the kind of actions."""
     values = {name: _plain(value) for name, value in values.items()}
     known = {s.name: s.default for s in settings(cls, continuous, printed=values.get(PRINTED) is True)}
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{hint}")
+            raise ConfigError(
+                f"there is no setting {name}; there are {', '.join(sorted(known))}.{near(name, known)}"
+            )
     made = cls(**(known | values))
     check(made)
     return made

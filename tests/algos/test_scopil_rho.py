@@ -171,11 +171,15 @@ def test_an_end_that_nobody_has_shown_costs_as_much_as_the_steps_it_saves(update
     )
 
 
-@pytest.mark.parametrize(("ends", "wanted"), [(False, 99.0), (True, 0.0)])
-def test_an_end_is_charged_where_no_demonstration_ends(ends, wanted):
+@pytest.mark.parametrize(("ends", "episodes"), [(False, 1), (False, 10), (True, 10)])
+def test_an_end_is_charged_for_an_episode_where_no_demonstration_ends(ends, episodes):
     cfg, demos = config(), walk()
-    demos = demos._replace(terminated=jnp.zeros(400, bool).at[399].set(ends))
+    demos = demos._replace(
+        terminated=jnp.zeros(400, bool).at[399].set(ends),
+        episode=jnp.repeat(jnp.arange(episodes), 400 // episodes),
+    )
     made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0))
+    wanted = 0.0 if ends else sum(0.99**t for t in range(1, 400 // episodes + 1))
     assert float(made.end_cost) == pytest.approx(wanted, rel=1e-4)
 
 

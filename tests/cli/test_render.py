@@ -7,12 +7,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from runs import untrained_run
 from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.cli.render import random_episode
 from scopil.demos import keyboard, store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.registration import IDS
+from scopil.errors import EnvError
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,37 @@ def test_render_refuses(capsys, marble, here):
     )
     assert "cannot be drawn" in refused(["render", "--demos", "other.npz", "--out", "a.png"], capsys)
     assert not list(here.glob("a.*"))
+
+
+UNDRAWN = """
+import gymnasium as gym
+import numpy as np
+
+
+class Undrawn(gym.Env):
+    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        raise AssertionError("a step was played")
+"""
+
+
+def test_a_run_in_an_environment_that_does_not_draw_is_refused(here, capsys):
+    (here / "undrawn.py").write_text(UNDRAWN)
+    untrained_run(here / "run", env="undrawn.py:Undrawn")
+    said = refused(["render", "run", "--out", "a.gif", "--trust-env"], capsys)
+    assert "undrawn:Undrawn draws nothing (NotImplementedError); want render() to give an array" in said
+    with pytest.raises(EnvError, match="draws nothing"):
+        next(random_episode("undrawn.py:Undrawn", 0))
 
 
 # --- play --------------------------------------------------------------------------------------------------------

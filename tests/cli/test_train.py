@@ -228,4 +228,4 @@ def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys)
     run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
     assert main(["train", "--resume", "run"]) == 0
-    assert "scopil evaluate and scopil report say more" in capsys.readouterr().out
+    assert "scopil evaluate run and scopil report run say more" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scopil
-from hosts import LIMIT, Walk
+from hosts import LIMIT, Walk, registered
 from scopil.cli import main
 from scopil.cli.demo_checks import compare, run_checks
 from scopil.demos import store
@@ -75,6 +75,85 @@ def test_an_expert_is_recorded_step_by_step(recorded):
         e.truncated and len(e) == LIMIT for e in recorded
     )  # stopped by the clock, and recorded as such
     assert recorded.as_given(recorded.observations[0]).keys() == {"side", "where", "pair"}
+
+
+class InPlace(Named):
+    """Returns the same arrays at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {
+            "where": np.zeros(2, np.float32),
+            "side": 0,
+            "pair": (np.zeros(2, np.int8), np.zeros(2, int)),
+        }
+
+    def see(self):
+        self.kept["where"][:] = self.x, self.clock
+        self.kept["pair"][1][:] = 1, self.clock % 3
+        return self.kept
+
+
+class InPlaceRow(Walk):
+    def __init__(self):
+        super().__init__()
+        self.kept = np.zeros(2, np.float32)
+
+    def see(self):
+        self.kept[:] = self.x, self.clock
+        return self.kept
+
+
+def test_an_environment_that_returns_the_same_array_at_every_step():
+    rows, same = (scopil.record(env, lambda obs: 1, episodes=2) for env in (Walk, InPlaceRow))
+    np.testing.assert_array_equal(same.observations, rows.observations)
+    for episode in scopil.record(InPlace, home, episodes=2):
+        steps = np.arange(len(episode) + 1)
+        seen = [gym.spaces.unflatten(Named.observation_space, row) for row in episode.observations]
+        np.testing.assert_array_equal([one["where"][1] for one in seen], steps)
+        np.testing.assert_array_equal([one["pair"][1][1] for one in seen], steps % 3)
+
+
+class Endless(Walk):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+def test_an_endless_episode_is_stopped_with_one_warning_for_its_environment(monkeypatch):
+    monkeypatch.setattr("scopil.envs.host.ENDLESS", 20)
+    with pytest.warns(UserWarning, match="no time limit: .* after 20 steps.*max_episode_steps=N") as caught:
+        demos = scopil.record(Endless, lambda obs: 1, episodes=3)
+    assert [(len(e), e.truncated) for e in demos] == [(20, True)] * 3
+    assert len(caught) == 1
+    with registered(Endless, max_episode_steps=25) as name:  # a limit of its own, and no warning
+        (whole,) = scopil.record(name, lambda obs: 1, episodes=1)
+    assert len(whole) == 25
+
+
+class Sampling:
+    """As a policy of Stable-Baselines3: it samples, unless told otherwise."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return int(deterministic), state
+
+
+class Forwarding:
+    def predict(self, observation, **options):
+        return Sampling().predict(observation, **options)
+
+
+@pytest.mark.parametrize("policy", [Sampling(), Forwarding()])
+def test_an_expert_that_samples_is_recorded_at_its_best(policy):
+    assert scopil.record(Walk, policy, episodes=1).actions.all()
+    assert not scopil.record(Walk, policy, episodes=1, deterministic=False).actions.any()
+
+
+def test_an_expert_that_knows_one_way_is_asked_as_before():
+    for policy in (
+        SimpleNamespace(predict=lambda obs: (1, None)),
+        lambda obs, deterministic=0: 1 - deterministic,
+    ):
+        assert scopil.record(Walk, policy, episodes=1).actions.all()
 
 
 def test_names_survive_a_file_and_minari(recorded, tmp_path, monkeypatch):

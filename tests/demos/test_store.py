@@ -207,6 +207,21 @@ def test_plain_arrays_of_unequal_episodes_and_without_rewards(tmp_path):
     assert demos.episodes[0].rewards is None
 
 
+def test_lists_of_episodes_are_not_called_damaged(tmp_path):
+    obs, actions = np.empty(2, object), np.empty(2, object)
+    obs[:], actions[:] = [np.zeros((4, 2)), np.zeros((3, 2))], [np.zeros(3, int), np.zeros(2, int)]
+    np.savez(tmp_path / "ragged.npz", observations=obs, actions=actions)
+    with pytest.raises(
+        DatasetError, match=r"holds object arrays, which are never unpickled.*lengths="
+    ) as refused:
+        load_demos(tmp_path / "ragged.npz")
+    assert "damaged" not in str(refused.value)
+    lengths = [len(a) for a in actions]  # the way out
+    joined = {"observations": np.concatenate(obs), "actions": np.concatenate(actions), "lengths": lengths}
+    np.savez(tmp_path / "joined.npz", **joined)
+    assert [len(e) for e in load_demos(tmp_path / "joined.npz")] == lengths
+
+
 class Payload:
     """Unpickled, it leaves a file behind."""
 
@@ -225,7 +240,7 @@ def test_pickles_are_refused_unopened(tmp_path):
     for name in ("trap.pkl", "trap.x"):
         (tmp_path / name).write_bytes(pickle.dumps(Payload(mark)))
     for name, said in (
-        ("npz", "not a readable"),
+        ("npz", "holds object arrays"),
         ("npy", "one array"),
         ("pkl", "never read"),
         ("x", "not a readable"),

@@ -346,6 +346,33 @@ def test_the_time_limit(walk_id):
     assert HostEnv(Walk()).horizon == ENDLESS
 
 
+class Endless(Walk):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+def test_an_episode_without_an_end_gives_one_warning(monkeypatch):
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", 20)
+    env = HostEnv(Endless(), Endless)
+    roll(env, 2, 19)
+    with pytest.warns(
+        UserWarning, match="Endless.* has no time limit: .* 20 steps.*--max-episode-steps"
+    ) as caught:
+        roll(env, 2, 45)
+    assert len(caught) == 1
+    roll(env, 3, 45)  # said already
+    roll(HostEnv(Walk(), Walk), 2, 45)  # its episodes end
+
+
+def test_a_kept_observation_does_not_change_with_the_environment():
+    for space in (Walk.observation_space, gym.spaces.Dict(a=Walk.observation_space)):
+        env = HostEnv(type("Here", (Walk,), {"observation_space": space})())
+        seen = np.zeros(2, np.float32)
+        kept = env.flatten({"a": seen} if isinstance(space, gym.spaces.Dict) else seen)
+        seen += 1
+        np.testing.assert_array_equal(kept, [0, 0])
+
+
 # --- the true cost, and what an environment offers --------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from scopil.demos.dataset import Episode
 from scopil.envs.host import open_env
 from scopil.errors import EnvError
 from scopil.evaluate import film
+from scopil.evaluate.measures import measure
+from scopil.evaluate.rules import with_rules
 
 HEIGHT, WIDTH = 20, 40
 
@@ -91,6 +93,54 @@ def test_what_does_not_draw_is_refused(monkeypatch):
     monkeypatch.setattr(Drawn, "render", lambda self: None)
     with pytest.raises(EnvError, match="draws NoneType; want render"):
         played()
+
+
+@pytest.mark.parametrize(
+    "error", [NotImplementedError(), gym.error.DependencyNotInstalled("pygame is missing")]
+)
+def test_what_cannot_draw_is_refused_before_it_plays(monkeypatch, error):
+    def render(self):
+        raise error
+
+    monkeypatch.setattr(Drawn, "render", render)
+    monkeypatch.setattr(Drawn, "step", lambda self, action: pytest.fail("a step was played"))
+    with pytest.raises(
+        EnvError, match=r"draws nothing \((NotImplementedError|pygame is missing)\); want render"
+    ):
+        played()
+
+
+def test_an_environment_that_returns_the_same_array_and_canvas_at_every_step(monkeypatch):
+    class InPlace(Drawn):
+        def __init__(self):
+            self.kept, self.canvas = np.zeros(1, np.float32), np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+
+        def reset(self, *, seed=None, options=None):
+            self.kept[:], info = super().reset(seed=seed)
+            return self.kept, info
+
+        def step(self, action):
+            self.kept[:], reward, terminated, truncated, info = super().step(action)
+            return self.kept, reward, terminated, truncated, info
+
+        def render(self):
+            self.canvas[:] = self.clock
+            return self.canvas
+
+    env = InPlace()
+    shots, (episode,) = film.play(env, open_env(env), lambda obs: 1, [0])
+    np.testing.assert_array_equal(episode.observations[:, 0], range(11))
+    assert all((s.picture == s.step).all() for s in shots)
+    late = with_rules([episode], lambda obs, action, next_obs: next_obs[0] > 7)
+    assert measure(late[0])["violations"] == 3
+
+
+def test_an_endless_episode_is_stopped_with_one_warning(monkeypatch):
+    monkeypatch.setattr("scopil.envs.host.ENDLESS", 6)
+    with pytest.warns(UserWarning, match="no time limit: an episode was not over after 6 steps") as caught:
+        _, episodes = played(2)
+    assert [len(e) for e in episodes] == [6, 6]
+    assert len(caught) == 1
 
 
 def test_a_run_is_watched(tmp_path, capsys, monkeypatch):

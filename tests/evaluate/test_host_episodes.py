@@ -142,8 +142,45 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
             return self.see(), 0.0, False, False, {}
 
     monkeypatch.setattr("scopil.envs.base.ENDLESS", 30)
-    (episode,) = player(HostEnv(Endless()), "greedy")(policy, Seeds(np.array([1])), jax.random.key(0))
+    env, key = HostEnv(Endless(), Endless), jax.random.key(0)
+    with pytest.warns(UserWarning, match="no time limit: an episode was not over after 30 steps") as caught:
+        (episode,) = player(env, "greedy")(policy, Seeds(np.array([1])), key)
     assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
+    assert len(caught) == 1
+    player(env, "greedy")(
+        policy, Seeds(np.arange(3)), key
+    )  # one warning for each environment, not for each episode
+
+
+def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy):
+    class Still(Walk):  # until its clock stops it
+        def step(self, action):
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, False, truncated, info
+
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", LIMIT)
+    for seeds in (1, 12):  # the last two on ten environments
+        episodes = player(HostEnv(Still(), Still), "greedy")(
+            policy, Seeds(np.arange(seeds)), jax.random.key(0)
+        )
+        assert {len(e) for e in episodes} == {LIMIT}
+
+
+def test_an_environment_that_returns_the_same_array_at_every_step(policy, seeds):
+    class InPlace(Walk):
+        def __init__(self):
+            super().__init__()
+            self.kept = np.zeros(2, np.float32)
+
+        def see(self):
+            self.kept[:] = self.x, self.clock
+            return self.kept
+
+    makers = [lambda: HostEnv(InPlace(), InPlace), lambda: open_env(SyncVectorEnv([InPlace] * 3, copy=False))]
+    for make in makers:
+        episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+        for seed, episode in zip(seeds.seeds, episodes):
+            np.testing.assert_array_equal(episode.observations, by_hand(policy, int(seed))[0])
 
 
 def seeds_of(starts) -> np.ndarray:

@@ -54,9 +54,18 @@ def test_of_many_methods_a_sentence_names_the_best():
         in line
     )
     assert "SAC" not in line
+    alike = {
+        cell: runs if cell.method == "scopil" else cell_of(cell.method, FEW)[cell]
+        for cell, runs in ahead.items()
+    }
+    (line,) = glance.verdicts(LAYOUT, alike, glance.compare(LAYOUT, alike))
+    assert "not shown to differ from any of 5 others, the best of them ICRL (0.300, p = 1);" in line
     short = {cell: runs[:2] for cell, runs in ahead.items()}  # of which no test shows anything
     (line,) = glance.verdicts(LAYOUT, short, glance.compare(LAYOUT, short))
-    assert "not shown to differ from any of 5 others, the best of them ICRL (2.150, p = 1);" in line
+    assert (
+        "0.150 violations per episode, ICRL 2.150, SAC 3.150, BC 4.150, S-DGD 5.150 and S-EiC 6.150: too few"
+        in line
+    )
     grid = glance.comparisons_grid(LAYOUT, ahead, glance.compare(LAYOUT, ahead))
     assert [row[0] for row in grid.rows][:3] == ["Simple: SCOPIL", "Simple: ICRL", "Simple: SAC"]
     assert [row[1:] for row in grid.rows][:2] == [["0.300", "-13.00", "–"], ["2.300", "-13.00", "0.04"]]

@@ -3,7 +3,6 @@
 Another package adds its own through the entry-point group `scopil.algorithms`, each naming an `Algorithm`.
 """
 
-import difflib
 import warnings
 from functools import cache
 from importlib.metadata import entry_points
@@ -22,7 +21,7 @@ from scopil.algos import (
     scopil_rho,
 )
 from scopil.algos.base import Algorithm
-from scopil.config import config
+from scopil.config import config, near
 from scopil.errors import ConfigError
 
 _OURS = (
@@ -63,9 +62,9 @@ def find(name: str) -> Algorithm:
     """The algorithm of a name."""
     known = registered()
     if name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"no algorithm is called {name!r}; there are {', '.join(known)}.{hint}")
+        raise ConfigError(
+            f"no algorithm is called {name!r}; there are {', '.join(known)}.{near(str(name), known)}"
+        )
     return known[name]
 
 

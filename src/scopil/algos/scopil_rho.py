@@ -144,8 +144,10 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     if demos.reward is not None:
         worth = earned(demos, cfg.discount)
         unit = jnp.where(worth > 0, worth / EARNED, 1.0)
-    # The demonstrator never comes to an end: then an end is as strange as can be, for all steps that it saves.
-    saved = cfg.discount / (1.0 - jnp.minimum(cfg.discount, 0.999))
+    # The demonstrator never comes to an end: then an end is as strange as can be, for all steps that it saves: Σ γᵗ
+    # over an episode. Of short ones that is much less than over all time, and the critics' errors are of its size.
+    length = len(demos.obs) / (1 + (jnp.diff(demos.episode) != 0).sum())
+    saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
     return State(
         inner._replace(multiplier=inner.multiplier * unit),
         settled,

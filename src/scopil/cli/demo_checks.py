@@ -53,6 +53,10 @@ def run_checks(
     yield Check("ends", _ends(demos))
     if env_id is not None:
         yield _check_fit(demos, env_id)
+        from scopil.demos.fit_to_env import recorded_elsewhere
+
+        for sentence in recorded_elsewhere(demos, env_id):
+            yield Check("environment", sentence, warning=True)
     yield from _check_alignment(demos, env_id)
     trusted = trust_env or (env_id is not None and env_id == demos.env_id)
     yield from _check_replay(demos, trusted)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -166,5 +166,7 @@ def _make_env(env_id: str) -> gym.Env:
     return make_env(env_id, render_mode="rgb_array")
 
 
-def _frame(env: gym.Env) -> Any:
-    return env.render()
+def _frame(env: gym.Env) -> np.ndarray:
+    from scopil.evaluate.film import picture_of  # imports JAX
+
+    return picture_of(env)

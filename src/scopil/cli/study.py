@@ -85,7 +85,9 @@ def study(
             engine=where,
             console=console,
         )
-    return _exit_code(report, wanted, check, console)
+    code = _exit_code(report, wanted, check, console)
+    console.print(f"written: {out / 'report.html'}, report.md and report.json", soft_wrap=True)
+    return code
 
 
 def _ranges(study: Study, budget: str) -> bool:

@@ -17,9 +17,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos import Algorithm, find, registered
+from scopil.algos.scopil import CRITICS_FIRST
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
 from scopil.config import PRINTED, settings
+from scopil.demos.fit_to_env import recorded_elsewhere
 from scopil.envs.functional import make_env
 from scopil.envs.numbered import numbered
 from scopil.errors import ConfigError
@@ -116,10 +118,26 @@ def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
             log_every=log_every,
             config=asdict(cfg),
         )
-        return train_run(Run.create(out, spec), verbosity, wandb)
+        run = Run.create(out, spec)
+        if verbosity != "quiet":
+            for line in _remarks(run):
+                Console(soft_wrap=True).print(f"[yellow]warning:[/] {escape(line)}")
+        return train_run(run, verbosity, wandb)
 
     train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
     return train
+
+
+def _remarks(run: Run) -> Iterator[str]:
+    """What `scopil demos check` would warn of, and a run that is too short to learn."""
+    chosen = run.settings
+    updates = run.spec.steps // chosen.get("num_envs", 1) * chosen.get("grad_steps", 1)
+    if chosen.get("from_cloning") and updates <= CRITICS_FIRST:
+        yield f"the first {CRITICS_FIRST:,} updates are the critics' alone: in {updates:,} the policy stays a clone"
+    demos = run.demos()
+    if demos is not None:
+        yield from recorded_elsewhere(demos, run.spec.env)
+        yield from (f"{demos.name}: {sentence}" for sentence in demos.about.get("assumed", []))
 
 
 def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> int:
@@ -128,7 +146,7 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     spec = run.spec
     if run.finished:
         console.print(
-            f"{run.folder} is finished: {spec.steps:,} steps. scopil evaluate {run.folder} plays its policy."
+            f"{run.folder} is finished: {spec.steps:,} steps. {run.command('evaluate')} plays its policy."
         )
         return 0
     title = spec.algorithm.title
@@ -155,14 +173,18 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     if online is not None:
         online.close()
     if not finished:
-        console.print(f"stopped at step {steps:,}, saved; go on with: scopil resume {run.folder}")
+        console.print(
+            f"stopped at step {steps:,}, saved; go on with: {run.command('resume')}", soft_wrap=True
+        )
         return INTERRUPTED
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
-        print_measures({f"{title}, greedy, {starts} starts": last}, console=console)
-    console.print(f"{run.folder}: scopil evaluate and scopil report say more.")
+        print_measures(
+            {f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console
+        )
+    console.print(f"{run.command('evaluate')} and {run.command('report')} say more.", soft_wrap=True)
     return INTERRUPTED if asked.is_set() else 0  # asked in the last stretch
 
 

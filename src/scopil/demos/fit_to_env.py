@@ -12,6 +12,7 @@ from scopil.demos.named_observations import renamed
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
+from scopil.envs.naming import split_options
 from scopil.envs.numbered import joined, joint_sizes
 from scopil.errors import DatasetError
 
@@ -27,6 +28,18 @@ def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
     finally:
         if not isinstance(env, BatchEnv):
             opened.close()
+
+
+def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
+    """A sentence where a set says that it is of another environment: the spaces may be the same."""
+    if demos.env_id is None or _bare(demos.env_id) == _bare(env_id):
+        return []
+    return [f"{demos.name} was recorded in {demos.env_id}, not in {env_id}; only the spaces were compared"]
+
+
+def _bare(env_id: str) -> str:
+    """Without options, and without the module or file that it is found in."""
+    return split_options(env_id)[0].rpartition(":")[2]
 
 
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:

@@ -1,5 +1,6 @@
 """Demonstrations by a program: a scripted expert, a planner, a policy of another library."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,9 @@ from gymnasium.experimental.functional import FuncEnv
 
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.recorder import start_of
-from scopil.envs.base import ENDLESS
 from scopil.envs.functional import CompiledEnv, id_of, make_env
 from scopil.envs.gym import FunctionalEnv
+from scopil.envs.host import most_steps, warn_endless
 from scopil.envs.host_vector import by_name, numbers_of
 from scopil.envs.numbered import joined, numbered
 from scopil.errors import ConfigError, EnvError
@@ -24,6 +25,7 @@ def record(
     *,
     seed: int = 0,
     name: str = "recorded",
+    deterministic: bool = True,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Demonstrations:
     """Let an expert play, and keep what it does.
@@ -36,11 +38,13 @@ def record(
         episodes: how many. Episode i starts from seed + i.
         seed: of the first episode.
         name: of the set.
+        deterministic: handed on to a `predict` that takes it, as agents of ours and of Stable-Baselines3 do: the
+            likeliest action, or a sampled one.
         progress: called with the number of episodes played.
     """
     if episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
-    opened, choose = _opened(env), _choice(policy)
+    opened, choose = _opened(env), _choice(policy, deterministic)
     try:
         space = opened.observation_space
         flat = not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
@@ -73,19 +77,21 @@ def record(
 def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> Episode:
     obs, info = env.reset(seed=seed)
     start = start_of(env, info)
-    seen, actions, rewards, infos = [obs], [], [], [numbers_of(info)]
+    space, most = env.observation_space, most_steps(env)
+    seen, actions, rewards, infos = [_row(obs, space, flat)], [], [], [numbers_of(info)]
     terminated = truncated = False
     while not (terminated or truncated):
         action = _checked(choose(obs), env.action_space, len(actions))
         obs, reward, terminated, truncated, info = env.step(action)
-        seen.append(obs)
+        seen.append(_row(obs, space, flat))
         infos.append(numbers_of(info))
         actions.append(action)
         rewards.append(float(reward))
-        truncated = truncated or len(actions) >= ENDLESS
-    space = env.observation_space
+        if len(actions) >= most and not (terminated or truncated):
+            truncated = True
+            warn_endless(env, most)
     return Episode(
-        observations=_rows(seen, space) if flat else np.stack([np.asarray(one) for one in seen]),
+        observations=np.stack(seen),
         actions=_numbers(np.stack(actions), env.action_space),
         rewards=np.array(rewards, np.float32),
         terminated=bool(terminated),
@@ -95,8 +101,9 @@ def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> 
     )
 
 
-def _rows(seen: list[Any], space: gym.Space) -> np.ndarray:
-    return np.stack([np.asarray(gym.spaces.flatten(space, one), np.float32) for one in seen])
+def _row(obs: Any, space: gym.Space, flat: bool) -> np.ndarray:
+    """A copy, since an environment may change the array that it returned."""
+    return np.array(gym.spaces.flatten(space, obs), np.float32) if flat else np.array(obs)
 
 
 def _numbers(actions: np.ndarray, space: gym.Space) -> np.ndarray:
@@ -122,14 +129,24 @@ def _opened(env: Any) -> gym.Env:
     return made
 
 
-def _choice(policy: Any) -> Callable[[Any], Any]:
+def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
     if hasattr(policy, "predict"):
-        return lambda obs: policy.predict(obs)[0]
+        # Said aloud: left out, Stable-Baselines3 samples.
+        how = {"deterministic": deterministic} if _takes_deterministic(policy.predict) else {}
+        return lambda obs: policy.predict(obs, **how)[0]
     if not callable(policy):
         raise ConfigError(
             f"the expert is a {type(policy).__name__}; want a function act(obs) → action, or an object with `predict`."
         )
     return policy
+
+
+def _takes_deterministic(predict: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(predict).bind(None, deterministic=True)
+    except (TypeError, ValueError):  # ValueError: its signature cannot be read
+        return False
+    return True
 
 
 def _checked(action: Any, space: gym.Space, step: int) -> Any:

@@ -70,6 +70,10 @@ def format_of(source: str) -> Format:
 
 
 _ARRAYS = "np.savez('mine.npz', observations=…, actions=…)"
+_OBJECTS = (
+    "it holds object arrays, which are never unpickled; join the episodes end to end and say how many "
+    "actions each has: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
+)
 _PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
 _HDF5 = (
     f"HDF5 has no layout of its own; make a Minari dataset of it (minari:ID), or save its arrays: {_ARRAYS}."
@@ -200,6 +204,8 @@ def read(path: str | Path) -> Demonstrations:
     try:
         found = read_npz(data, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
+        if "Object arrays" in str(error):  # as NumPy says it; whole, but not to be opened
+            raise DatasetError(f"{path}: {_OBJECTS}") from error
         raise DatasetError(
             f"{path}: not a readable .npz, probably truncated or damaged ({error})."
         ) from error

@@ -5,9 +5,11 @@ The policy that acts is always the newest, and there is no second loop. An error
 program has ended, since an exception inside it would lose the training state.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gymnasium as gym
 import jax
@@ -20,9 +22,9 @@ from gymnasium.vector.utils import batch_space, iterate
 from jax.experimental import io_callback
 from jaxtyping import Array, Float, Int
 
-from scopil.envs.base import BatchEnv, EnvState, Offer
+from scopil.envs.base import ENDLESS, BatchEnv, EnvState, Offer
 from scopil.envs.functional import CompiledEnv, find_compiled, make_env
-from scopil.envs.host_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs
+from scopil.envs.host_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
@@ -68,7 +70,7 @@ class HostEnv(BatchEnv):
     def __init__(
         self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False
     ):
-        self.name = str(getattr(first.spec, "id", None) or first)
+        self.name = name_of(first)
         self._vector = isinstance(first, VectorEnv)
         if isinstance(first, VectorEnv):
             spaces = first.single_observation_space, first.single_action_space
@@ -279,7 +281,8 @@ class HostEnv(BatchEnv):
                 f"give an id or a function that makes one environment."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
-        return GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)
+        made = GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)
+        return made if self.time_limit else _Unlimited(made, self.horizon, self._first)
 
     def _next_env(self) -> GymEnv:
         env, self._spare = self._spare, None
@@ -291,9 +294,10 @@ class HostEnv(BatchEnv):
         return env
 
     def flatten(self, observation: Any) -> np.ndarray:
+        """A copy, since an environment may change the array that it returned."""
         raw = self.flat.raw
         if isinstance(raw, gym.spaces.Box):
-            rows = np.asarray(observation, np.float32)
+            rows = np.array(observation, np.float32)
             rest = rows.ndim - len(raw.shape)
             return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
         if raw.contains(observation):
@@ -336,6 +340,56 @@ class HostEnv(BatchEnv):
 
 class NoCopyError(EnvError):
     """The environment cannot be copied."""
+
+
+class _Unlimited:
+    """Environments without a time limit: a warning where an episode has no end of its own either."""
+
+    def __init__(self, envs: HostVector, most: int, given: GymEnv):
+        self.num_envs, self._envs, self._most, self._given = envs.num_envs, envs, most, given
+        self._steps = np.zeros(envs.num_envs, int)  # of the episodes that are not over
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        self._steps[:] = 0
+        return self._envs.reset(seeds)
+
+    def step(
+        self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None
+    ) -> StepResult:
+        result = self._envs.step(actions, seeds, alive)
+        goes_on = ~(result.terminated | result.truncated) & (True if alive is None else alive)
+        self._steps = np.where(goes_on, self._steps + 1, 0)
+        if self._steps.max() >= self._most:
+            warn_endless(self._given, self._most)
+        return result
+
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        return self._envs.numbers(infos, index)
+
+
+def most_steps(env: gym.Env) -> int:
+    """Of an episode that is played step by step. A time limit that is longer than ours holds."""
+    return max(ENDLESS, getattr(env.spec, "max_episode_steps", None) or 0)
+
+
+_WARNED_OF: WeakValueDictionary[int, GymEnv] = WeakValueDictionary()  # by id(): not all can be hashed
+
+
+def warn_endless(env: GymEnv, steps: int) -> None:
+    """Once for each environment: who waits for 10 000 steps should know why."""
+    if _WARNED_OF.get(id(env)) is env:
+        return
+    _WARNED_OF[id(env)] = env
+    warnings.warn(
+        f"{name_of(env)} has no time limit: an episode was not over after {steps:,} steps, where evaluating and "
+        f"recording stop it; give it one: gym.make(…, max_episode_steps=N), the name Id(max_episode_steps=N), or "
+        f"--max-episode-steps N.",
+        stacklevel=3,
+    )
+
+
+def name_of(env: GymEnv) -> str:
+    return str(getattr(env.spec, "id", None) or env)
 
 
 def _copy(env: gym.Env) -> gym.Env:

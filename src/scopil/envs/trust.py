@@ -13,14 +13,21 @@ from scopil.user_code import is_file_name
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
     """The name of rules that `source`, a run folder, gives. They are code; those of scopil itself may be named."""
-    ours = name.startswith("scopil.") and not is_file_name(name)  # scopil.py would be a file in this folder
-    if not trust_env and not ours:
+    if not trust_env and not _ours(name):
         raise ConfigError(
             f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
-            f"yours or you trust it, name the rules yourself (--rules {name}), or trust the folder (trust_env=True, "
-            f"--trust-env)."
+            f"yours or you trust it, add --trust-env (trust_env=True), or name the rules yourself (--rules {name})."
         )
     return name
+
+
+def _ours(rules: str) -> bool:
+    return rules.startswith("scopil.") and not is_file_name(rules)  # scopil.py would be a file in this folder
+
+
+def trust_option(env: Any, rules: str | None) -> str:
+    """What commands on a folder that names these need, with a space before it; nothing where no code is named."""
+    return " --trust-env" if names_code(env) or (rules is not None and not _ours(rules)) else ""
 
 
 def names_code(env: Any) -> bool:
@@ -37,7 +44,7 @@ def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
     if names_code(env) and not trust_env:
         raise EnvError(
             f"{source} names the environment {env!r}, and making it would run code that a file chose. If that code "
-            f"is yours or you trust it, name the environment yourself (env={env!r}, --env {env}), or trust the file "
-            f"(trust_env=True, --trust-env)."
+            f"is yours or you trust it, add --trust-env (trust_env=True), or name the environment yourself "
+            f"(env={env!r})."
         )
     return env

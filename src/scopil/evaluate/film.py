@@ -7,7 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Episode
-from scopil.envs.base import ENDLESS, BatchEnv
+from scopil.envs.base import BatchEnv
+from scopil.envs.host import most_steps, name_of, warn_endless
 from scopil.envs.host_vector import numbers_of
 from scopil.errors import EnvError
 from scopil.evaluate.episodes import Record
@@ -38,12 +39,12 @@ def play(
 ) -> tuple[list[Shot], list[Episode]]:
     """Episodes of `choose(obs)` → action from these seeds, in an environment that draws (`render_mode="rgb_array"`)."""
     shots: list[Shot] = []
-    episodes, apart = [], 1
+    episodes, apart, most = [], 1, most_steps(env)
 
     def look(step: int) -> None:
         nonlocal shots, apart
         if step % apart == 0:
-            shots.append(Shot(len(episodes), step, _picture(env)))
+            shots.append(Shot(len(episodes), step, picture_of(env)))
         if len(shots) > MOST:
             apart *= 2
             shots = [shot for shot in shots if shot.step % apart == 0]
@@ -53,7 +54,7 @@ def play(
         record = Record(seen_by.flatten(obs), numbers_of(info))
         look(0)
         over = False
-        while not over and len(record.actions) < ENDLESS:
+        while not over and len(record.actions) < most:
             action = choose(obs)
             obs, reward, terminated, truncated, info = env.step(action)
             record.add(
@@ -61,19 +62,29 @@ def play(
             )
             look(len(record.actions))
             over = terminated or truncated
+        if not over:
+            warn_endless(env, most)
         episodes.append(record.episode())
         advance()
     return shots, episodes
 
 
-def _picture(env: gym.Env) -> Picture:
-    picture = env.render()
-    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
-        raise EnvError(
-            f"{env.spec.id if env.spec else env} draws {type(picture).__name__}; want render() to give an array of "
-            f'uint8 (height, width, 3) with render_mode="rgb_array".'
-        )
-    return picture
+def picture_of(env: gym.Env) -> Picture:
+    """What the environment draws now; a copy, since it may draw on the same canvas again."""
+    try:
+        drawn = env.render()
+    except (NotImplementedError, gym.error.Error) as error:  # the latter: a library to draw with is missing
+        raise _undrawn(env, f"draws nothing ({str(error) or type(error).__name__})") from error
+    if not isinstance(drawn, np.ndarray) or drawn.dtype != np.uint8 or drawn.shape[2:] != (3,):
+        raise _undrawn(env, f"draws {type(drawn).__name__}")
+    return drawn.copy()
+
+
+def _undrawn(env: gym.Env, found: str) -> EnvError:
+    return EnvError(
+        f"{name_of(env)} {found}; want render() to give an array of uint8 (height, width, 3) with "
+        f'render_mode="rgb_array".'
+    )
 
 
 def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:

@@ -122,14 +122,15 @@ def compare(layout: Layout, results: Results) -> list[Comparison]:
 def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
     """A sentence for each setting in which methods were compared: the first method, the best of those that it differs
     from, those that it was not shown to differ from, and who has the best reward. `comparisons_grid` has them all."""
-    lines = []
+    lines, enough = [], bool(made) and _smallest(made) < SIGNIFICANT
     for setting, title in settings_of(layout, results).items():
         if mine := _best_first([c for c in made if c.setting == setting]):
             first = mine[0]
             amount = first.ours.words(first.measure)
             has = f"{amount} violations per episode" if _counts(first) else f"a reward of {amount}"
             starts, name = first.key.partition("/")[2], layout.title_of(first.method)
-            parts = [f"{title}: from {starts} starts {name} has {has}, {_compared(layout, mine)}"]
+            compared = _compared(layout, mine) if enough else _untested(layout, mine)
+            parts = [f"{title}: from {starts} starts {name} has {has}, {compared}"]
             parts += [reward] if (reward := _reward(layout, results, mine)) else []
             lines.append(f"{'; '.join(parts)}.")
     return lines
@@ -152,6 +153,16 @@ def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
         groups.setdefault(how if c.corrected < SIGNIFICANT else UNSURE, []).append(c)
     order = sorted(groups, key=("fewer than", "less than", "more than", UNSURE).index)
     return ", ".join(f"{how} {_named(layout, groups[how], how == UNSURE)}" for how in order)
+
+
+def _untested(layout: Layout, mine: Sequence[Comparison]) -> str:
+    each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
+    return f"{listed(each)}: too few seeds to tell them apart"
+
+
+def _smallest(made: Sequence[Comparison]) -> float:
+    """The least corrected p that so many seeds can give."""
+    return min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
 
 
 def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
@@ -216,11 +227,10 @@ def how_compared(made: Sequence[Comparison]) -> str:
         if n > 1
         else "the only one here"
     )
-    least = min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
     policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
     return (
         f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
-        f"{SIGNIFICANT:g}. The test needs seeds: of these many no p can be below {least:.2g}."
+        f"{SIGNIFICANT:g}. The test needs seeds: of these many no p can be below {_smallest(made):.2g}."
     )
 
 
@@ -269,7 +279,9 @@ def table(
                 f'<tr class="quiet"><th scope="row">{escape(name)}</th><td></td>{"".join(cells)}</tr>'
             )
             rows.append([title, name, "", *words])
-        for method in methods_of(layout, results, setting):
+        methods = methods_of(layout, results, setting)
+        longest = {m: max(run.steps for run in results[Cell(setting, m)]) for m in methods}
+        for method in methods:
             where = Cell(setting, method)
             runs, cells, words = results[where], [], []
             for c in columns:
@@ -277,6 +289,7 @@ def table(
                 cells.append(_dots(c, found, where, axes[c], anchors, colours, layout))
                 words.append(_words(found, c.measure))
             done, name = seeds_done(runs, wanted), layout.title_of(method)
+            done += f", {longest[method]:,} steps" if len(set(longest.values())) > 1 else ""
             body.append(
                 f'<tr><th scope="row"><i class="key {colour(colours[method])}"></i>{escape(name)}</th>'
                 f'<td class="done">{done}</td>{"".join(cells)}</tr>'

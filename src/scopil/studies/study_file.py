@@ -13,7 +13,6 @@
 Names of files are looked up from the folder where the command is given.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scopil.algos import Algorithm, find
-from scopil.config import build, settings
+from scopil.config import build, near, settings
 from scopil.errors import ConfigError
 from scopil.evaluate.rules import Rules
 from scopil.evaluate.summaries import EVALUATIONS, Table
@@ -163,7 +162,10 @@ def _methods(plan: Mapping[str, Any], where: str) -> dict[str, Method]:
         used |= set(common)
         made[name] = Method(algorithm=algorithm, title=title, config=_built(algorithm, common | config, at))
     if odd := sorted(set(overrides) - used):
-        raise ConfigError(f"{where}: [overrides] {odd[0]} is a setting of none of {', '.join(made)}.")
+        known = {s.name for method in made.values() for s in settings(method.algorithm.config)}
+        raise ConfigError(
+            f"{where}: [overrides] {odd[0]} is a setting of none of {', '.join(made)}.{near(odd[0], known)}"
+        )
     return made
 
 
@@ -188,8 +190,8 @@ def _check(given: Any, known: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where} is {given!r}; want a table.")
     for key, value in given.items():
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"{where}: no entry is called {key}; there are {', '.join(known)}.{hint}")
+            raise ConfigError(
+                f"{where}: no entry is called {key}; there are {', '.join(known)}.{near(key, known)}"
+            )
         if not isinstance(value, known[key]) or isinstance(value, bool):
             raise ConfigError(f"{where}: {key} = {value!r}; want {_WORDS[known[key]]}.")

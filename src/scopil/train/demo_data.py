@@ -28,8 +28,8 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     """Demonstrations for a learner, refused before training starts when they do not fit the environment."""
     if demos is None:
         raise DatasetError(
-            "this algorithm learns from demonstrations; give it some, for example the shipped set "
-            "marble-maze/simple-v1."
+            "this algorithm learns from demonstrations; give it some: a file (--demos my.npz), or a shipped set such "
+            "as marble-maze/simple-v1."
         )
     demos = flattened(demos, env)
     for what in ("observation_space", "action_space"):

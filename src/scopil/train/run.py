@@ -35,12 +35,12 @@ from scopil.demos import store
 from scopil.demos.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.host import HostEnv, open_env
-from scopil.envs.trust import id_in_file, rules_in_file
+from scopil.envs.trust import id_in_file, rules_in_file, trust_option
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.evaluate import starts as where
 from scopil.evaluate.episodes import player
 from scopil.evaluate.measures import average, measure_all, score
-from scopil.evaluate.rules import Rules, load_rules
+from scopil.evaluate.rules import Rules, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, read_policy
 from scopil.train import trainer as training
@@ -125,7 +125,7 @@ class Run:
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
             )
         demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())
-        run.rules()
+        _try_rules(run.rules(), demos, run.env())
         run._trainer(demos)  # refuses what cannot be trained before anything is written
         run.demos_file.unlink(missing_ok=True)
         if demos is not None:
@@ -162,6 +162,8 @@ class Run:
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
             way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
+            if (folder / "study.json").exists():
+                way_out = " It holds a study: scopil study NAME continues it, scopil report shows it."
             raise CheckpointError(
                 f"{folder} is not a run folder: no readable run.json ({error.strerror}).{way_out}"
             ) from error
@@ -414,7 +416,11 @@ class Run:
         newest = self.checkpoints.newest()
         if newest is None:
             return f"{self.folder} has no checkpoint yet."
-        return f"The checkpoint of step {int(newest.stem):,} is good: scopil resume {self.folder}."
+        return f"The checkpoint of step {int(newest.stem):,} is good: {self.command('resume')}."
+
+    def command(self, verb: str) -> str:
+        """What to type for this folder."""
+        return f"scopil {verb} {self.folder}{trust_option(self.spec.env, self.spec.rules)}"
 
     def _warn_of_new_episodes(self, state: Any) -> None:
         if state.env is not None and self.env().stale(state.env):
@@ -459,6 +465,17 @@ def _refuse_odd_entries(folder: Path) -> None:
         raise CheckpointError(
             f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place."
         )
+
+
+def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv) -> None:
+    """On a demonstrated step: a rule that fails would be found at the first evaluation, hours later."""
+    if rules is None or demos is None:
+        return
+    e = demos.episodes[0]
+    step = replace(e, observations=e.observations[:2], actions=e.actions[:1], rewards=None, info={})
+    functions = rules.known_to([step])
+    if functions is not None:
+        with_rules([step], functions, env)
 
 
 def _score(evaluation: dict[str, float]) -> tuple[float, float]:
