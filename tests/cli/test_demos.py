@@ -294,6 +294,13 @@ def test_check_compares_the_spaces_with_the_environment(capsys):
     assert "FAIL spaces       observation_space Box" in printed(capsys)
 
 
+def test_check_tells_that_a_set_is_of_another_environment(capsys, marble):
+    store.write(marble, "mine.npz")
+    main(["demos", "check", "mine.npz", "--env", "scopil/MarbleMaze-TwoModes-v0"])
+    assert "warn environment" in (out := printed(capsys))
+    assert "was recorded in scopil/MarbleMaze-Simple-v0, not in scopil/MarbleMaze-TwoModes-v0" in out
+
+
 # --- export and import -------------------------------------------------------------------------------------------
 
 

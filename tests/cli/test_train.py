@@ -2,10 +2,13 @@
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import scopil
 from runs import untrained_run
 from samples import small_set
 from scopil.algos import find, registered
@@ -229,3 +232,53 @@ def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys)
     monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
     assert main(["train", "--resume", "run"]) == 0
     assert "scopil evaluate run and scopil report run say more" in capsys.readouterr().out
+
+
+OWN = """
+import gymnasium as gym, numpy as np
+
+class Own(gym.Env):
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 0.0, self.t == 3, False, {}
+"""
+
+
+def shown_in(env_id: str, **arrays) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"observations": rng.uniform(-1, 1, (9, 2)).astype(np.float32), "actions": rng.integers(3, size=9)}
+    store.write(replace(scopil.load_demos(rows | arrays), env_id=env_id), Path("shown.npz"))
+
+
+def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkeypatch):
+    (here / "own.py").write_text(OWN)
+    (here / "rules.py").write_text("def far(obs, action, next_obs): return next_obs[0] > 1\n")
+    shown_in("other.py:Other")
+    monkeypatch.setattr(Run, "train", lambda run, *_: True)
+    argv = ["train", "scopil", "--env", "own.py:Own", "--demos", "shown.npz", "--steps", "4000"]
+    assert main([*argv, "--rules", "rules.py", "--out", "run"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "was recorded in other.py:Other, not in own.py:Own; only the spaces were compared" in out
+    assert "no lengths and no flags: read as one single episode" in out
+    assert "the first 5,000 updates are the critics' alone: in 4,000 the policy stays a clone" in out
+    assert "scopil evaluate run --trust-env and scopil report run --trust-env say more" in out
+    shown_in("own.py:Own", lengths=np.array([4, 5]))
+    assert main([*argv[:-1], "6000", "--out", "other"]) == 0
+    out = capsys.readouterr().out
+    assert "recorded in" not in out
+    assert "stays a clone" not in out
+
+
+def test_a_rule_that_fails_is_found_before_training(here, capsys):
+    (here / "own.py").write_text(OWN)
+    (here / "rules.py").write_text("def late(obs, action, next_obs): return next_obs[2] > 1\n")
+    shown_in("own.py:Own")
+    argv = ["bc", "--env", "own.py:Own", "--demos", "shown.npz", "--rules", "rules.py", "--out", "run"]
+    assert "rule 'late' failed at step 0: IndexError" in refused(argv, capsys)
+    assert not (here / "run" / "run.json").exists()
