@@ -312,7 +312,7 @@ def test_every_form_of_an_environment_is_taken(make):
 
 
 def test_an_unknown_environment_is_refused():
-    with pytest.raises(EnvError, match="Nowhere"):
+    with pytest.raises(EnvError, match=r"Nowhere.* A class in a file is named FILE\.py:CLASS"):
         scopil.SAC("Nowhere-v0")
 
 

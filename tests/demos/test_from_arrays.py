@@ -145,6 +145,18 @@ def test_rows_without_any_sign_of_an_end_are_one_episode():
     assert (len(demos), demos.observation_space.shape, demos.action_space.shape) == (1, (2,), (1,))
 
 
+def test_names_and_first_steps_as_stable_baselines3_has_them():
+    first = np.concatenate([np.arange(n) == 0 for n in LENGTHS])
+    rows = {"states": np.concatenate(BEFORE), "action": np.concatenate(ACTIONS), "episode_starts": first}
+    demos = load_demos(rows)
+    assert [len(e) for e in demos] == list(LENGTHS)
+    for found, wanted in zip(demos, ACTIONS, strict=True):
+        np.testing.assert_array_equal(found.actions, wanted)
+    assert not any("single episode" in said or "not used" in said for said in demos.about["assumed"])
+    with pytest.raises(DatasetError, match=r"episode_starts of shape \(3,\); want 8 rows"):
+        load_demos(rows | {"episode_starts": first[:3]})
+
+
 def test_imitations_rows():
     rows = SimpleNamespace(
         obs=PAIRS["observations"],
@@ -184,7 +196,7 @@ BAD_OBS = np.array([[0.0, 1.0], [np.nan, 0.0]])
 REFUSED: dict[str, tuple[Any, str]] = {
     "no observations": (
         {"actions": np.zeros((1, 2))},
-        "no array 'observations'; found .*'actions'.*want observations",
+        "no array 'observations' .*; found .*'actions'.*want observations",
     ),
     "nan": ((BAD_OBS, np.zeros(2, int)), r"observations.*nan at index \(1, 0\)"),
     "infinite action": ((np.zeros((2, 2)), np.array([[0.0], [np.inf]])), r"actions.*inf at index"),

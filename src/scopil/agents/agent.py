@@ -300,7 +300,8 @@ class Agent:
         save_learner(Path(path), self.algorithm, self.state, note)
 
     def __repr__(self) -> str:
-        return f"{self.algorithm.title} on {self.env_id or self.env}, {self.num_timesteps:,} steps"
+        env = self.env_id or (self.env.name if isinstance(self.env, HostEnv) else self.env)
+        return f"{self.algorithm.title} on {env}, {self.num_timesteps:,} steps"
 
 
 def _whole(number: Any) -> int | None:

@@ -17,17 +17,19 @@ Arrays = dict[str, Any]
 PER_STEP = ("actions", "rewards", "next_observations", "terminals", "timeouts")  # one row per step
 PER_EPISODE = ("terminated", "truncated", "starts")  # one row per episode
 ALIASES = {
-    "observations": ("obs",),
-    "actions": ("acts",),
-    "rewards": ("rews",),
-    "next_observations": ("next_obs",),
-    "terminals": ("dones", "terminations"),
+    "observations": ("obs", "observation", "states"),
+    "actions": ("acts", "action"),
+    "rewards": ("rews", "reward"),
+    "next_observations": ("next_obs", "next_observation", "next_states"),
+    "terminals": ("dones", "done", "terminations"),
     "timeouts": ("truncations",),
     "lengths": ("episode_lengths",),
 }
+FIRST = "episode_starts"  # a flag per step, as Stable-Baselines3 has it
 KNOWN = {
     "observations",
     "lengths",
+    FIRST,
     *PER_STEP,
     *PER_EPISODE,
     *(other for names in ALIASES.values() for other in names),
@@ -45,7 +47,8 @@ def canonical_names(found: Mapping[str, Any], where: str) -> Arrays:
     for key in ("observations", "actions"):
         if key not in arrays:
             raise DatasetError(
-                f"{where}: no array {key!r}; found {sorted(map(str, found))}, want observations and actions."
+                f"{where}: no array {key!r} (nor {', '.join(ALIASES[key])}); found {sorted(map(str, found))}, want "
+                f"observations and actions."
             )
     return {k: v for k, v in arrays.items() if v is not None}
 
@@ -158,12 +161,15 @@ def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
     """The lengths of episodes that lie end to end."""
     obs, rows = arrays["observations"], len(arrays["actions"])
     flags = [k for k in ("terminals", "timeouts") if k in arrays]
-    for key in {*flags, "next_observations"} & arrays.keys():
+    for key in {*flags, FIRST, "next_observations"} & arrays.keys():
         if len(arrays[key]) != rows:
             raise DatasetError(f"{name}: {key} of shape {arrays[key].shape}; want {rows} rows, one per step.")
     over = np.zeros(rows, bool)
     for key in flags:
         over |= arrays[key].reshape(rows, -1).any(axis=1)
+    if FIRST in arrays:
+        flags.append(FIRST)
+        over[:-1] |= arrays[FIRST].reshape(rows, -1).any(axis=1)[1:]
     follows = arrays.get("next_observations")
     if follows is not None and len(obs) == rows and follows.shape == obs.shape:
         jumps = np.any((follows[:-1] != obs[1:]).reshape(max(rows - 1, 0), -1), axis=1) & ~over[:-1]

@@ -238,6 +238,10 @@ def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
             f"environment {str(getattr(env, 'id', env))!r}: {error}. Some environments need an extra: pip install "
             f'"scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
         ) from error
+    except gym.error.UnregisteredEnv as error:
+        raise EnvError(
+            f"environment {str(getattr(env, 'id', env))!r}: {error} A class in a file is named FILE.py:CLASS."
+        ) from error
     except gym.error.Error as error:
         raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
 

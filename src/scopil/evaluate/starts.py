@@ -102,7 +102,10 @@ def starts_from(
     if which == "unseen":
         return unseen_starts(env, episodes or EPISODES, seed)
     if isinstance(env, HostEnv) and which != "demonstrated":
-        raise EnvError(f"{env.name} cannot start at the states in {which}; use unseen starts instead.")
+        raise EnvError(
+            f"starts = {which!r}: want unseen or demonstrated ones, or a file; {env.name} cannot start at states of a "
+            f"file, so use unseen ones."
+        )
     if which == "demonstrated":
         if demos is None:
             raise DatasetError(
