@@ -64,6 +64,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     results = cell_of("scopil", [0.0377, 0.0513, 0.0251]) | cell_of("sac", [2.017, 2.113, 1.923])
     results |= cell_of("scopil", [0.1234], setting="two-modes")
+    results |= cell_of("oracle-ppo-lagrangian", [0.1], steps=8_192_000)  # the longest words of a row
     kept.save(folder, "paper", "paper", kept.all_of(results), {})
     failed = {f"simple/icrl-0{HOSTILE}": HOSTILE}
     write(folder, report_of(results, views=views(), failed=failed))

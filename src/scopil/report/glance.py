@@ -4,6 +4,7 @@ The first method of a setting is compared with the others by permutation tests o
 comparisons are corrected together, by Holm's method.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -281,6 +282,7 @@ def table(
             rows.append([title, name, "", *words])
         methods = methods_of(layout, results, setting)
         longest = {m: max(run.steps for run in results[Cell(setting, m)]) for m in methods}
+        usual = Counter(longest.values()).most_common(1)[0][0]
         for method in methods:
             where = Cell(setting, method)
             runs, cells, words = results[where], [], []
@@ -289,12 +291,12 @@ def table(
                 cells.append(_dots(c, found, where, axes[c], anchors, colours, layout))
                 words.append(_words(found, c.measure))
             done, name = seeds_done(runs, wanted), layout.title_of(method)
-            done += f", {longest[method]:,} steps" if len(set(longest.values())) > 1 else ""
+            steps = "" if longest[method] == usual else f"{longest[method]:,} steps"
             body.append(
                 f'<tr><th scope="row"><i class="key {colour(colours[method])}"></i>{escape(name)}</th>'
-                f'<td class="done">{done}</td>{"".join(cells)}</tr>'
+                f'<td class="done">{done}{f"<small>{steps}</small>" * bool(steps)}</td>{"".join(cells)}</tr>'
             )
-            rows.append([title, name, done, *words])
+            rows.append([title, name, ", ".join(filter(None, [done, steps])), *words])
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     note = (
         "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
