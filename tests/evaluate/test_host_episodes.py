@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from hosts import LIMIT, Walk, registered
+from hosts import LIMIT, InPlace, Walk, registered
 from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.demos.dataset import Demonstrations
@@ -167,15 +167,6 @@ def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy)
 
 
 def test_an_environment_that_returns_the_same_array_at_every_step(policy, seeds):
-    class InPlace(Walk):
-        def __init__(self):
-            super().__init__()
-            self.kept = np.zeros(2, np.float32)
-
-        def see(self):
-            self.kept[:] = self.x, self.clock
-            return self.kept
-
     makers = [lambda: HostEnv(InPlace(), InPlace), lambda: open_env(SyncVectorEnv([InPlace] * 3, copy=False))]
     for make in makers:
         episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
