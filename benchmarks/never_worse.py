@@ -19,6 +19,7 @@ import numpy as np
 
 import scopil
 from scopil.envs.host import open_env
+from scopil.evaluate.measures import measure_all
 from scopil.files import write_atomically
 from scopil.studies.small_tasks import TASKS, demonstrate
 
@@ -33,11 +34,8 @@ METHODS = {
 EPISODES = 100
 
 
-def scores(episodes: Any, rule: Any) -> dict[str, float]:
-    broken = [
-        sum(rule(o, a, n) for o, a, n in zip(e.observations[:-1], e.actions, e.observations[1:]))
-        for e in episodes
-    ]
+def scores(episodes: Any, rule: Any, env: Any) -> dict[str, float]:
+    broken = [measure["violations"] for measure in measure_all(episodes, env, rule)]
     return {
         "return": float(np.mean([e.rewards.sum() for e in episodes])),
         "violations": float(np.mean(broken)),
@@ -52,7 +50,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
         env = open_env(task.env)
         demos = demonstrate(task, env)
         rows = body.setdefault(name, {})
-        rows["demonstrator"] = scores(demos, task.rule)
+        rows["demonstrator"] = scores(demos, task.rule, env)
         print(name, "demonstrator", rows["demonstrator"], flush=True)
         for title, method in METHODS.items():
             for seed in seeds:
@@ -65,7 +63,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
                     agent.learn(steps - agent.num_timesteps)
                     at[str(steps)] = {
                         mode: scores(
-                            agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rule
+                            agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rule, env
                         )
                         for mode in ("greedy", "sampled")
                     }

@@ -5,6 +5,7 @@ Only what a caller gives as an argument may be loaded here; a name that was read
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,13 @@ from types import ModuleType
 from typing import Any
 
 from scopil.errors import ConfigError
+
+
+def python() -> list[str]:
+    """For processes of our own. `python -m` would import from the current folder before the standard library: so only
+    where this process does too."""
+    here = {"", os.getcwd()} & set(sys.path)
+    return [sys.executable, *([] if here else ["-P"])]
 
 
 def split_name(name: str) -> tuple[str, str]:

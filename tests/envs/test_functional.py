@@ -168,6 +168,10 @@ def test_numbers_of_states_enter_one_hot(getkey):
     rows = np.eye(48, dtype=np.float32)[:2]
     np.testing.assert_array_equal(env.flatten(rows), rows)
     np.testing.assert_array_equal(env.flatten(rows[0]), rows[0])
+    given = env.as_given(np.eye(48, dtype=np.float32)[36])  # as rules see it
+    np.testing.assert_array_equal(given, [36])
+    assert env.given_space.contains(given)
+    np.testing.assert_array_equal(env.as_given(given), [36])
 
 
 def test_a_box_of_one_integer_is_a_discrete_action(getkey):
@@ -205,6 +209,10 @@ def test_every_form_of_an_env_compiles():
     assert compile_env(short).max_episode_steps == 50
     compiled = CompiledEnv(MarbleMaze())
     assert compile_env(compiled) is compiled
+    mine = FunctionalEnv(compiled)  # registered nowhere, so that the wrapper alone tells its limit
+    assert compile_env(gym.wrappers.TimeLimit(mine, 5)).time_limit == 5
+    assert compile_env(gym.wrappers.TimeLimit(gym.wrappers.TimeLimit(mine, 5), 100)).time_limit == 5
+    assert compile_env(gym.wrappers.TimeLimit(short, 20)).time_limit == 20
     assert len(compile_env(made).params.constraints) == 9
 
 

@@ -13,6 +13,7 @@ from hosts import LIMIT, Walk, gives, raises, registered
 from scopil.envs.base import ENDLESS
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
+from scopil.envs.host_vector import FlatSpaces, numbers_of
 from scopil.errors import EnvError
 
 
@@ -463,3 +464,21 @@ def test_offers_are_found_through_wrappers_and_vectors():
         assert measures(None) == {"x": 1.0}
         assert env.offer("draw_episodes") is None
         assert env.params is None
+
+
+def test_a_cost_may_be_an_array_of_one_number():
+    assert numbers_of(
+        {"cost": np.array([1.0]), "cost_far": np.float32(0.5), "both": np.ones(2), "word": "x"}
+    ) == {"cost": 1.0, "cost_far": 0.5}
+
+
+def test_actions_stay_within_bounds_of_double_precision():
+    """0.1 in single precision is above 0.1 in double precision."""
+    space = S.Box(-0.1, 0.1, (2,), np.float64)
+    flat = FlatSpaces("env", S.Box(-1.0, 1.0, (1,), np.float32), space)
+    for action in (
+        flat.actions(np.full((1, 2), 0.1, np.float32))[0],
+        flat.taken(np.full(2, 0.1, np.float32)),
+    ):
+        assert space.contains(action)
+        np.testing.assert_allclose(action, 0.1)

@@ -8,7 +8,8 @@ import pytest
 
 from hosts import Walk
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.envs.host import HostEnv
+from scopil.envs.functional import compile_env
+from scopil.envs.host import HostEnv, open_env
 from scopil.errors import ConfigError
 from scopil.evaluate.demonstrator import measure_demonstrations
 from scopil.evaluate.measures import measure_all
@@ -233,3 +234,23 @@ def test_demonstrations_are_judged_by_the_same_rules():
     }
     (silent,) = measure_demonstrations(Demonstrations.from_arrays([[[0.0], [1.0]]], [[0]]), None)
     assert silent == {"steps": 1.0}
+
+
+def test_a_rule_sees_state_numbers_and_all_choices_of_an_action():
+    """Of demonstrations and of policies alike: one learns from one-hot rows and joint numbers."""
+    cliff = compile_env("tabular/CliffWalking-v0")
+    far = {"far": lambda obs, action, next_obs: next_obs[0] > 30}
+    rows = np.array([[36], [24], [31]])
+    for observations in (rows, cliff.flatten(rows)):
+        episode = Episode(observations=observations, actions=np.array([0, 1]))
+        assert measure_all([episode], cliff, far)[0]["violations"] == 1
+
+    class Two(gym.Env):
+        observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    both = {"both": lambda obs, action, next_obs: action[0] == 1 and action[1] == 2}
+    zeros = np.zeros((3, 1), np.float32)
+    for actions in (np.array([5, 4]), np.array([[1, 2], [1, 1]])):
+        episode = Episode(observations=zeros, actions=actions)
+        assert measure_all([episode], open_env(Two()), both)[0]["violations"] == 1

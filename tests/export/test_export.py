@@ -23,7 +23,7 @@ from scopil.core.heads import Head
 from scopil.core.nets import GaussianNet
 from scopil.core.normalise import RunningStats
 from scopil.errors import ConfigError, ScopilError
-from scopil.policy import Policy
+from scopil.policy import Policy, _blank
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -184,6 +184,17 @@ def test_the_jax_program_says_what_jax_says(agent, wanted, tmp_path):
     assert said["platforms"] == list(program.platforms) == ["cpu", "cuda", "rocm", "tpu"]
     assert set(said["outputs"]) == set(found)
     assert said["algorithm"] == "some"
+
+
+def test_a_policy_that_sees_images_is_exported_for_any_number_of_them(tmp_path):
+    form = {"sizes": [3 * 40 * 40, 16, 4], "activation": "relu", "fixed_std": False, "normalises": False}
+    policy = _blank(form | {"start": 0, "image": [3, 40, 40]}, jax.random.key(1))
+    path = policy.to_jax(tmp_path / "policy.jaxexport")
+    program = jax_export.deserialize(bytearray(path.read_bytes()))
+    for rows in (1, 3):
+        obs = np.random.default_rng(0).integers(0, 256, (rows, 3 * 40 * 40)).astype(np.float32)
+        answer: Any = program.call(obs, np.zeros((rows, 4), np.float32))
+        np.testing.assert_array_equal(answer["action"], policy.act_numpy(obs))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from scopil.cli.interrupts import raised
-from scopil.cli.options import RulesOption, option
+from scopil.cli.options import RulesOption, TrustEnv, option
+from scopil.envs.trust import id_in_file
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
 
@@ -25,6 +26,7 @@ def enough(
     seeds: Annotated[int, option("runs per number of demonstrations", "N")] = 1,
     workers: Annotated[int, option("runs at a time, one core each", "N")] = 2,
     rules: RulesOption = None,
+    trust_env: TrustEnv = False,
     out: Annotated[Path, option("where runs and the curve go", "DIR")] = Path("out/enough"),
 ) -> None:
     """Learn from parts of a set, and see how lawful that is from unseen starts. Stopped and called again it goes on."""
@@ -35,7 +37,7 @@ def enough(
     from scopil.studies import enough as curves
 
     demos = store.load_demos(source)
-    if (where := env or demos.env_id) is None:
+    if (where := env or id_in_file(demos.env_id, source, trust_env)) is None:
         raise ConfigError(f"{source} does not say which environment it is of; name it: --env ID.")
     counted = None if rules is None else load_rules(rules)
     numbers = curves.sizes_for(len(demos)) if sizes is None else _numbers(sizes)

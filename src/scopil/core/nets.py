@@ -147,7 +147,7 @@ class ConvNet(eqx.Module):
         for kernel, offset, stride in zip(self.kernels, self.offsets, self.strides):
             flat = kernel.reshape(-1, kernel.shape[-1])
             h = jax.nn.relu(_windows(h, len(kernel), stride) @ flat + offset[None, None, None])
-        return jnp.concatenate([h.reshape(len(rows), -1), rows[:, pixels:]], axis=1)
+        return jnp.concatenate([h.reshape(rows.shape[0], -1), rows[:, pixels:]], axis=1)
 
     def _channels_last(self, pixels: Any) -> Any:
         images = pixels.reshape(-1, *self.image)

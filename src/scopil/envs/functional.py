@@ -149,6 +149,17 @@ class CompiledEnv(BatchEnv):
         numbers = rows.reshape(rows.shape[: rows.ndim - own]).astype(np.int64) - int(self.state_numbers.start)
         return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
 
+    def as_given(self, row: Any) -> Any:
+        """State numbers from one-hot rows."""
+        numbers, own = self.state_numbers, self.env.observation_space
+        if numbers is None or np.shape(row) != (numbers.n,) or own.shape == (numbers.n,):
+            return row
+        return np.asarray(np.argmax(row) + numbers.start, own.dtype).reshape(own.shape)
+
+    @property
+    def given_space(self) -> gym.Space:
+        return self.env.observation_space
+
     @property
     def taken_space(self) -> gym.Space:
         return self.env.action_space
@@ -298,16 +309,28 @@ def id_of(env: Any) -> str | None:
 
 def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
     """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would have no effect."""
-    inner, limit = env.unwrapped, getattr(env.spec, "max_episode_steps", None)
+    inner, limit = env.unwrapped, time_limit_of(env)
     if _other_wrapper(env) is not None:
         return None
     if isinstance(compiled := getattr(inner, "compiled", None), CompiledEnv):
-        if limit is None or compiled.max_episode_steps is not None:
+        own = compiled.max_episode_steps
+        if limit is None or (own is not None and own <= limit):
             return compiled  # one object per id: whatever is compiled for it is compiled once
         return CompiledEnv(compiled.env, compiled.params, limit)
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
     return None
+
+
+def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
+    """The shortest of its spec's and its wrappers': an environment that is not registered has no spec."""
+    limits = [getattr(env.spec, "max_episode_steps", None)]
+    while isinstance(env, gym.Wrapper):
+        limits.append(
+            getattr(env, "_max_episode_steps", None) if isinstance(env, gym.wrappers.TimeLimit) else None
+        )
+        env = env.env
+    return min(filter(None, limits), default=None)
 
 
 def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:

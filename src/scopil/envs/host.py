@@ -23,7 +23,7 @@ from jax.experimental import io_callback
 from jaxtyping import Array, Float, Int
 
 from scopil.envs.base import ENDLESS, BatchEnv, EnvState, Offer
-from scopil.envs.functional import CompiledEnv, find_compiled, make_env
+from scopil.envs.functional import CompiledEnv, find_compiled, make_env, time_limit_of
 from scopil.envs.host_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
@@ -81,7 +81,7 @@ class HostEnv(BatchEnv):
                 raise EnvError(f"{self.name}: {space!r} in place of a space; want a gymnasium.spaces.Space.")
         self.flat = FlatSpaces(self.name, *spaces)
         self.observation_space, self.action_space = self.flat.observation, self.flat.action
-        self.time_limit: int | None = getattr(first.spec, "max_episode_steps", None)
+        self.time_limit: int | None = time_limit_of(first)
         self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # of what was given
         self._first = first
         self._spare: GymEnv | None = first  # not stepped yet
@@ -369,7 +369,7 @@ class _Unlimited:
 
 def most_steps(env: gym.Env) -> int:
     """Of an episode that is played step by step. A time limit that is longer than ours holds."""
-    return max(ENDLESS, getattr(env.spec, "max_episode_steps", None) or 0)
+    return max(ENDLESS, time_limit_of(env) or 0)
 
 
 _WARNED_OF: WeakValueDictionary[int, GymEnv] = WeakValueDictionary()  # by id(): not all can be hashed

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from scopil.envs.numbered import joint_sizes, numbered, split, taken
+from scopil.envs.numbered import joint_sizes, numbered, split, taken, within
 from scopil.errors import EnvError
 
 
@@ -73,11 +73,8 @@ class FlatSpaces:
             return split(learner_actions, self.env_action)
         first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
         assert self.env_action.shape is not None
-        return (
-            (np.asarray(learner_actions) + first)
-            .astype(self.env_action.dtype)
-            .reshape((-1, *self.env_action.shape))
-        )
+        actions = (np.asarray(learner_actions) + first).astype(self.env_action.dtype)
+        return within(actions.reshape((-1, *self.env_action.shape)), self.env_action)
 
     def taken(self, actions: Any) -> Any:
         """Actions of a policy as the environment takes them."""
@@ -290,7 +287,8 @@ class GivenVectorEnv:
 
 def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
     """What can be counted of an `info`."""
-    return {key: float(value) for key, value in info.items() if isinstance(key, str) and _is_number(value)}
+    known = ((key, value) for key, value in info.items() if isinstance(key, str) and _is_number(value))
+    return {key: float(np.asarray(value).item()) for key, value in known}
 
 
 def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
@@ -311,7 +309,7 @@ def _is_number(value: Any) -> bool:
         array = np.asarray(value)
     except Exception:  # lists of unequal lengths, and whatever else an `info` holds
         return False
-    return array.ndim == 0 and array.dtype.kind in "biuf"
+    return array.size == 1 and array.dtype.kind in "biuf"
 
 
 def _checked_info(info: Any) -> Any:

@@ -64,9 +64,19 @@ def taken(actions: Any, space: gym.Space) -> Any:
     if joint_sizes(space) is not None:
         return split(actions, space)
     if numbered(space) is space:
-        return actions
+        return within(actions, space)
     assert space.shape is not None
     return np.asarray(actions, space.dtype).reshape((*np.shape(actions), *space.shape))
+
+
+def within(actions: Any, space: gym.Space) -> Any:
+    """Real actions at the bounds of their space, which single precision misses by its last digit: its 0.1 is above 0.1.
+    What is truly beyond them stays there."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.float64:
+        return actions
+    exact, single = np.asarray(actions, np.float64), np.asarray(actions, np.float32)
+    inside = (single >= space.low.astype(np.float32)) & (single <= space.high.astype(np.float32))
+    return np.where(inside, np.clip(exact, space.low, space.high), exact)
 
 
 def split_in_jax(number: Array, space: gym.Space) -> Array:

@@ -22,6 +22,7 @@ import numpy as np
 
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv
+from scopil.envs.numbered import joint_sizes
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
 
@@ -137,7 +138,7 @@ def with_rules(
                 f"rule {name!r} counts info[{rule!r}], which no step of these episodes has; they have "
                 f"{', '.join(sorted(reported)) or 'none'}."
             )
-    return [_judged(episode, rules, see) for episode in episodes]
+    return [_judged(episode, rules, see, _taken(env)) for episode in episodes]
 
 
 def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:
@@ -152,14 +153,21 @@ def own_rules(env: BatchEnv) -> Rules | None:
     return None if given is None else Rules.of(given)
 
 
-def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any]) -> Episode:
-    seen = [see(row) for row in episode.observations]
+def _taken(env: BatchEnv | Demonstrations | None) -> Callable[[Any], Any]:
+    """Several choices at a time are kept as one number; a rule sees them all."""
+    if not isinstance(env, BatchEnv) or joint_sizes(env.taken_space) is None:
+        return lambda action: action
+    return lambda action: env.as_taken(action) if np.ndim(action) == 0 else action
+
+
+def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any], take: Callable[[Any], Any]) -> Episode:
+    seen, actions = [see(row) for row in episode.observations], [take(one) for one in episode.actions]
     costs: dict[str, np.ndarray] = {}
     for name, rule in rules.by_name.items():
         if isinstance(rule, str):
             mine = {f"cost_{name}": episode.info.get(rule, np.zeros(len(seen)))}
         else:
-            mine = _costs(name, rule, seen, episode.actions)
+            mine = _costs(name, rule, seen, actions)
         if twice := [key for key in mine if key in costs]:  # functions may name their costs themselves
             raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
         costs |= mine

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scopil.experiments.programs import Programs
+from scopil.user_code import python
 
 LOG = "log.txt"
 # One thread per run: handing each small operation to another thread costs more than the operation.
@@ -39,7 +40,7 @@ class Process:
     ):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
-                [*_python(), "resume", *["--trust-env"] * trust_env, str(folder)],
+                [*python(), "-m", "scopil", "resume", *["--trust-env"] * trust_env, str(folder)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -57,12 +58,6 @@ class Process:
 
     def wait(self) -> None:
         self._popen.wait()
-
-
-def _python() -> list[str]:
-    """`python -m` would import from the current folder first; so only where this process does too."""
-    here = {"", os.getcwd()} & set(sys.path)
-    return [sys.executable, *([] if here else ["-P"]), "-m", "scopil"]
 
 
 def stop_with_parent() -> None:

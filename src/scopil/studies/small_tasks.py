@@ -37,19 +37,19 @@ def off_the_middle(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
     return float(abs(next_obs[0]) >= 0.5)
 
 
-# --- CliffWalking: 4 rows of 12; from the lower left to the lower right, the cliff between them -----------------------
+# --- CliffWalking: a cell's number, of 4 rows of 12; from the lower left to the lower right, the cliff between them --
 
 
 def around(obs: np.ndarray) -> int:
     """Up to the second row, along it, and down: 0 up, 1 right, 2 down, 3 left."""
-    row, column = divmod(int(np.argmax(obs)), 12)
+    row, column = divmod(int(np.squeeze(obs)), 12)
     if column == 11:
         return 2
     return 1 if row <= 1 else 0
 
 
 def beside_the_cliff(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
-    row, column = divmod(int(np.argmax(next_obs)), 12)
+    row, column = divmod(int(np.squeeze(next_obs)), 12)
     return float(row >= 2 and 0 < column < 11)
 
 
@@ -93,7 +93,7 @@ def demonstrate(task: Task, env: BatchEnv) -> Demonstrations:
     for number in range(task.demonstrations):
         state, rows = env.reset_batch(jax.random.key(10_000 + number), 1), []
         while not rows or not (rows[-1].terminated[0] or rows[-1].truncated[0]):
-            action = np.array([task.expert(np.asarray(state.obs[0]))], np.int32)
+            action = np.array([task.expert(env.as_given(np.asarray(state.obs[0])))], np.int32)
             state, transition = advance(state, action, jax.random.key(len(rows)))
             rows.append(jax.tree.map(np.asarray, transition))
         episodes.append(

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from scopil.files import write_atomically
 from scopil.studio.places import inside, name_of, refuse_outside
 from scopil.studio.worker import Setting
 from scopil.train.run import Run
+from scopil.user_code import python
 
 DESK = ".studio"  # in the studio's folder: which process trains what, and what it printed
 MOST_STEPS = 1_000_000_000
@@ -129,7 +129,7 @@ def _begin(home: Path, folder: Path, words: list[str]) -> None:
     around = os.environ | {"TERM": "dumb", "COLUMNS": "100"}
     with note.with_suffix(".log").open("wb") as file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "scopil", "train", *words],
+            [*python(), "-m", "scopil", "train", *words],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,

@@ -7,7 +7,6 @@ with the arguments that came, after a check against the function's signature.
 import inspect
 import json
 import numbers
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -73,7 +72,6 @@ def main(role: str, setting: str) -> None:
     channel = Channel()
     given = json.loads(setting)
     made = Setting(Path(given["folder"]), tuple(given["envs"]), given["rules"])
-    sys.path.insert(0, os.getcwd())  # rules and environments of the folder that the studio was started in
     if role == "record":
         from scopil.studio.recording import record
 

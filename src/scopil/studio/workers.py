@@ -3,11 +3,11 @@
 import asyncio
 import json
 import os
-import sys
 from typing import Any
 
 from scopil.errors import ScopilError
 from scopil.studio.channel import Message, pack, read_async
+from scopil.user_code import python
 
 # Networks and environments here are too small to share among threads; no window is ever opened.
 SURROUNDINGS = {
@@ -31,7 +31,7 @@ class Worker:
     @classmethod
     async def start(cls, role: str, setting: dict[str, Any]) -> "Worker":
         pipe = asyncio.subprocess.PIPE
-        command = [sys.executable, "-m", "scopil.studio.worker", role, json.dumps(setting)]
+        command = [*python(), "-m", "scopil.studio.worker", role, json.dumps(setting)]
         around = os.environ | {k: os.environ.get(k, v) for k, v in SURROUNDINGS.items()}
         return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=around))
 
