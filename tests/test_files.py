@@ -1,14 +1,16 @@
 """The lock: one holder at a time, given up by a killed process, never taken through a link."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from scopil.files import Locked, is_locked, lock
+from scopil.files import MOST_UNPACKED, SMALL, Locked, is_locked, lock, read_npz, unpacks_to_far_more
 
 HOLDER = """
 import pathlib, sys
@@ -101,3 +103,16 @@ def test_a_symbolic_link_is_refused(path, tmp_path, dangling):
             ask(path)
     assert target.exists() != dangling
     assert dangling or target.read_text() == "precious"
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(monkeypatch):
+    assert unpacks_to_far_more(SMALL + MOST_UNPACKED * 10 + 1, 10)
+    assert not unpacks_to_far_more(SMALL + MOST_UNPACKED * 10, 10)
+    monkeypatch.setattr("scopil.files.SMALL", 0)
+    for save, refused in ((np.savez, False), (np.savez_compressed, True)):
+        save(archive := io.BytesIO(), zeros=np.zeros(10_000))
+        if refused:
+            with pytest.raises(ValueError, match=r"unpack to 80,\d+"):
+                read_npz(archive.getvalue())
+        else:
+            assert read_npz(archive.getvalue()).keys() == {"zeros"}

@@ -47,6 +47,11 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("JSON nested too deeply") from error
 
 
+def unpacks_to_far_more(unpacked: int, held: int) -> bool:
+    """Whether an archive of `held` bytes unpacks to so many that it is refused unread."""
+    return unpacked > SMALL + MOST_UNPACKED * held
+
+
 def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray | None]:
     """The arrays of a `.npz` by name, None for those that are not wanted, which are not opened. Raises ValueError for
     anything but plain arrays of numbers and text, and for an archive that unpacks to far more than it is."""
@@ -54,7 +59,7 @@ def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> 
         if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
             raise ValueError("a single array; want an archive of arrays by name")
         unpacked = sum(member.file_size for member in archive.zip.infolist())
-        if unpacked > SMALL + MOST_UNPACKED * len(data):
+        if unpacks_to_far_more(unpacked, len(data)):
             raise ValueError(f"{len(data):,} bytes unpack to {unpacked:,}, which no data of this kind does")
         arrays: dict[str, np.ndarray | None] = {}
         for name in archive.files:

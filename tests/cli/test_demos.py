@@ -7,10 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hosts import Walk, registered
 from samples import marble_episodes, small_set
+from scopil import record
 from scopil.cli import demo_checks, main
 from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
+from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.minari import from_minari, to_minari
 from scopil.envs.functional import compile_env
 from scopil.evaluate.episodes import replay
@@ -324,6 +326,85 @@ def test_import_seals_plain_arrays_in_the_spaces_of_their_environment(capsys):
     assert main(argv) == 0
     demos = store.read("b.npz")
     assert (demos.env_id, demos.name, demos.action_space) == ("CartPole-v1", "poles", gym.spaces.Discrete(2))
+
+
+NAMED = """
+import gymnasium as gym, numpy as np
+
+class Named(gym.Env):
+    observation_space = gym.spaces.Dict(z=gym.spaces.Box(-1, 1, (2,), np.float32), a=gym.spaces.Discrete(2))
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def __init__(self, far=1.0):
+        self.far = far
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return self.see(), {}
+
+    def see(self):
+        return {"z": np.full(2, self.now / 4 * self.far, np.float32), "a": self.now % 2}
+
+    def step(self, action):
+        self.now += 1
+        return self.see(), 0.0, self.now == 4, False, {}
+
+class Parts(Named):
+    observation_space = gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Discrete(5)])
+
+    def see(self):
+        return self.now % 2, self.now
+
+def act(obs):
+    return np.array([1, 2])
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*not within the observation space")
+def test_import_takes_sets_of_named_observations_and_joint_choices(capsys, here):
+    (here / "named.py").write_text(NAMED)
+    for env in ("named.py:Named", "named.py:Named(far=9)", "named.py:Parts"):  # 9: it leaves its bounds
+        argv = ["demos", "record", "--env", env, "--policy", "named.py:act", "--episodes", "2", "--out"]
+        assert main([*argv, "a.npz"]) == 0
+        was = store.read("a.npz")
+        anonymous = replace(was, env_id=None, flattened_from=None)
+        for given in (was, anonymous):
+            store.write(given, "b.npz")
+            assert main(["demos", "import", "b.npz", "--env", env, "--out", "c.npz"]) == 0
+            demos = store.read("c.npz")
+            np.testing.assert_array_equal(demos.observations, was.observations)
+            assert (demos.env_id, demos.flattened_from) == (env, was.flattened_from)
+            assert demos.action_space == gym.spaces.Discrete(6)
+    argv = ["demos", "import", "a.npz", "--env", "CartPole-v1", "--out", "c.npz"]
+    assert "observations of Tuple" in refused(argv, capsys)
+
+
+def test_import_keeps_observations_that_are_numbers_of_states(capsys):
+    for env in ("FrozenLake-v1", "tabular/CliffWalking-v0(max_episode_steps=5)"):
+        record(env, lambda obs: 1, episodes=1).save("a.npz")
+        assert main(["demos", "import", "a.npz", "--env", env, "--out", "b.npz"]) == 0
+        assert store.read("b.npz").observation_space == store.read("a.npz").observation_space
+
+
+def test_check_tells_that_pictures_are_too_much_for_alignment(capsys, monkeypatch):
+    """Their linear model took gigabytes."""
+    monkeypatch.setattr(demo_checks, "_random_play", lambda env: pytest.fail("nothing is played for it"))
+    rng = np.random.default_rng(0)
+    space = gym.spaces.Box(0, 255, (32, 32, 3), np.uint8)
+    pictures = tuple(
+        Episode(observations=rng.integers(256, size=(41, 32, 32, 3)), actions=rng.integers(3, size=40))
+        for _ in range(2)
+    )
+    Demonstrations(episodes=pictures, observation_space=space, action_space=gym.spaces.Discrete(3)).save(
+        "a.npz"
+    )
+    Shown = type("Shown", (Walk,), {"observation_space": space, "action_space": gym.spaces.Discrete(3)})
+    with registered(Shown) as env:
+        for more in ([], ["--env", env]):
+            assert main(["demos", "check", "a.npz", *more]) == 0
+            said = "not to be told: observations of 3,072 numbers each are too many for this check"
+            assert said in printed(capsys)
 
 
 def test_export_and_import_refuse(capsys, here):

@@ -12,8 +12,9 @@ import pytest
 import samples
 from samples import ACTIONS, episode, small_set, with_episode
 from scopil import load_demos
-from scopil.demos.dataset import Demonstrations, DemoTransitions, guess_space, hesitation
+from scopil.demos.dataset import NO_FLAGS, Demonstrations, DemoTransitions, guess_space, hesitation
 from scopil.errors import DatasetError
+from scopil.studies.lap_grid_world import forward_laps
 
 
 def observations(steps=4, **at):
@@ -234,6 +235,28 @@ def test_from_arrays_reads_the_spaces_off_the_data():
 def test_from_arrays_refuses_what_is_no_set(observations, actions, message):
     with pytest.raises(DatasetError, match=message):
         Demonstrations.from_arrays(observations, actions)
+
+
+def test_from_arrays_takes_how_episodes_ended_or_says_what_it_assumed():
+    arrays = [np.zeros((3, 2)), np.ones((2, 2))], [[0, 4], [2]]
+
+    def ends(**flags):
+        demos = Demonstrations.from_arrays(*arrays, about={"by": "me"}, **flags)
+        return [(e.terminated, e.truncated) for e in demos], demos.about.get("assumed")
+
+    assert ends() == ([(True, False)] * 2, [NO_FLAGS])
+    assert ends(truncated=[True, False]) == ([(False, True), (False, False)], None)
+    assert ends(terminated=np.array([1, 0])) == ([(True, False), (False, False)], None)
+    assert ends(terminated=[0, 1], truncated=[1, 0]) == ([(False, True), (True, False)], None)
+    with pytest.raises(
+        DatasetError, match=r"truncated of shape \(3,\); want one flag for each of 2 episodes"
+    ):
+        ends(truncated=[True] * 3)
+
+
+def test_laps_are_stopped_by_their_time_limit():
+    for lap in forward_laps(2):
+        assert (lap.terminated, lap.truncated) == (False, True)
 
 
 def test_discrete_values_are_int64_whatever_the_space_counts_in():

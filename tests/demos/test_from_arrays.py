@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from scopil import Demonstrations, load_demos
+from scopil.demos.from_arrays import ONLY_DONES
 from scopil.envs.functional import compile_env
 from scopil.errors import DatasetError
 from scopil.train.demo_data import demo_data
@@ -164,8 +165,18 @@ def test_imitations_rows():
         next_obs=NEXT["next_observations"],
         dones=at_ends((True, True, True)),
     )
-    assert [len(e) for e in load_demos(rows)] == list(LENGTHS)
+    demos = load_demos(rows)
+    assert [len(e) for e in demos] == list(LENGTHS)
+    assert ONLY_DONES in demos.about["assumed"]  # a time limit sets them too
     assert len(load_demos(trajectories()[0])) == 1
+    dicts = [{"obs": o, "acts": a, "done": np.arange(len(a)) == len(a) - 1} for o, a in zip(OBS, ACTIONS)]
+    assert ONLY_DONES in load_demos(dicts).about["assumed"]
+
+
+@pytest.mark.parametrize("told", ["terminated", "truncated", "terminals", "timeouts", "truncations"])
+def test_dones_beside_flags_that_tell_more_are_no_assumption(told):
+    rows = PAIRS | JOINED | {"dones": at_ends((True, True, True)), told: at_ends((False, False, True))}
+    assert ONLY_DONES not in load_demos(rows).about["assumed"]
 
 
 @pytest.mark.parametrize("actions", [np.array([0, 2, 1]), np.array([[0], [2], [1]]), [0, 2, 1]])

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401  (registers the ids)
-from hosts import Walk
+from hosts import LIMIT, Walk
+from scopil.cli import main
 from scopil.demos import keyboard, store
 from scopil.demos.editing import annotate, drop, mark_of, notes_of
 from scopil.demos.key_map import Held, parse_keys
-from scopil.demos.recorder import Recorder
+from scopil.demos.recorder import LEFT_BOUNDS, Recorder, without_bounds
+from scopil.envs.functional import make_env
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.studies.marble_maze.keys import marble_maze_keys
@@ -184,6 +186,45 @@ def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
     assert (len(demos), recorder.kept, recorder.kept_now) == (2, 2, 1)
     assert [episode["seed"] for episode in demos.about["recorded"]] == [5, 6]
     assert not np.array_equal(demos.episodes[0].observations[0], demos.episodes[1].observations[0])
+
+
+class Wide(Walk):
+    """Walks out of its own space where it is told to."""
+
+    observation_space = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([2, LIMIT], np.float32))
+
+
+def test_an_environment_that_leaves_its_bounds_is_recorded_without_them(tmp_path):
+    out = tmp_path / "a.npz"
+    for kept, last in ((1, False), (2, True), (3, False)):
+        recorder = Recorder(Wide(), out, drawn=False)
+        while not recorder.over:
+            recorder.step(last or int(recorder.observation[0] < 0))
+        recorder.keep()
+        demos = store.read(out)
+        assert isinstance(demos.observation_space, gym.spaces.Box)
+        assert len(demos) == kept
+        assert np.isinf(demos.observation_space.high).all() == (kept > 1)
+        assert demos.about.get("assumed", []) == [LEFT_BOUNDS] * (kept > 1)
+    assert demos.observations.max() > 2
+
+
+def test_whole_numbers_without_bounds_stay_whole_numbers():
+    wide = without_bounds(gym.spaces.Box(1, 9, (2,), np.uint8))
+    assert wide == gym.spaces.Box(0, 255, (2,), np.uint8)
+
+
+def test_a_set_names_its_environment_as_the_caller_did(tmp_path):
+    name = "CartPole-v1(max_episode_steps=5)"
+    for kept in (1, 2):  # and is continued under that name
+        recorder = Recorder(make_env(name), tmp_path / "a.npz", drawn=False, env_id=name)
+        finish(recorder)
+        recorder.keep()
+        assert (store.read(tmp_path / "a.npz").env_id, recorder.kept) == (name, kept)
+    with pytest.raises(
+        DatasetError, match=r"episodes of CartPole-v1\(max_episode_steps=5\), not of CartPole-v1"
+    ):
+        Recorder(cartpole(), tmp_path / "a.npz")
 
 
 def test_a_file_of_another_environment_is_left_alone(tmp_path):
@@ -458,3 +499,38 @@ def test_at_once_a_key_acts_when_pressed_and_a_chord_replaces_it(tmp_path):
     session.key(Key("up", True), 2.0)
     session.key(Key("left", True), 2.2)  # later: a step of its own
     assert [int(a) for a in recorder._actions] == [4, 3, 4]
+
+
+def test_scopil_play_names_the_environment_as_it_was_given(tmp_path, screen, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILE)
+    post(screen, *"ddd", "return")
+    argv = ["play", "--env", "mine.py:Short(steps=3)", "--keys", "d=1", "--out", "a.npz", "--episodes", "1"]
+    assert main(argv) == 0
+    demos = store.read("a.npz")
+    assert demos.env_id == "mine.py:Short(steps=3)"
+    make_env(demos.env_id).close()
+
+
+FILE = """
+import gymnasium as gym, numpy as np
+
+class Short(gym.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 500}
+    observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
+
+    def __init__(self, steps=1, render_mode=None):
+        self.steps, self.render_mode = steps, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return 0, {}
+
+    def step(self, action):
+        self.now += 1
+        return self.now, 0.0, self.now == self.steps, False, {}
+
+    def render(self):
+        return np.zeros((40, 60, 3), np.uint8)
+"""

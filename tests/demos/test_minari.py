@@ -47,6 +47,23 @@ SETS = {
     "float64": Demonstrations.from_arrays(
         [np.array([[0.1], [1 / 3]])], [[0]], observation_space=gym.spaces.Box(-np.inf, 0.4, (1,), np.float64)
     ),
+    "names and infos": small_set(
+        episodes=tuple(
+            episode(
+                n,
+                i,
+                info={
+                    "cost": np.arange(n + 1) * 0.5,
+                    "odd/%n": np.arange(n + 1) % 2 == 0,
+                    ".": np.ones(n + 1),
+                },
+            )
+            for i, n in enumerate((3, 1))
+        ),
+        flattened_from=gym.spaces.Dict(
+            z=gym.spaces.Box(-1, 1, (2,), np.float32), a=gym.spaces.Box(-1, 1, (2,), np.float32)
+        ),
+    ),
     "discrete observations": Demonstrations.from_arrays([[3, 4, 5], [5, 3]], [[0, 1], [1]]),
     "pictures": Demonstrations.from_arrays(
         [np.random.default_rng(0).integers(256, size=(4, 8, 8, 3))], [[0, 1, 0]], observation_space=PIXELS
@@ -60,6 +77,24 @@ def test_file_to_minari_and_back_is_bit_equal(which, tmp_path):
     to_minari(store.read(tmp_path / "set.npz"), "tests/set-v0")
     store.write(from_minari("tests/set-v0"), tmp_path / "back.npz")
     assert (tmp_path / "back.npz").read_bytes() == (tmp_path / "set.npz").read_bytes()
+
+
+def test_names_and_infos_come_back(tmp_path):
+    demos = SETS["names and infos"]
+    to_minari(demos, "tests/set-v0")
+    back = from_minari("tests/set-v0")
+    assert back.flattened_from == demos.flattened_from
+    assert [set(e.info) for e in back] == [{"cost", "odd/%n", "."}] * 2
+    for mine, theirs in zip(demos, minari.load_dataset("tests/set-v0").iterate_episodes()):
+        np.testing.assert_array_equal(theirs.infos["cost"], mine.info["cost"])  # in Minari's own field
+
+
+def test_malformed_names_are_refused(root):
+    to_minari(SETS["names and infos"], "set-v0")
+    file = root / "set-v0" / "data" / "metadata.json"
+    file.write_text(file.read_text().replace('"type": "Dict"', '"type": "Dreck"'))
+    with pytest.raises(DatasetError, match="flattened_from is malformed"):
+        from_minari("set-v0")
 
 
 def test_minari_itself_reads_what_we_export(root):

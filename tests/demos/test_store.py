@@ -63,6 +63,30 @@ def test_round_trip_is_bit_equal(which, tmp_path):
     assert store.to_bytes(store.read(tmp_path / "set.npz")) == (tmp_path / "set.npz").read_bytes()
 
 
+def test_plain_pictures_are_stored_so_that_they_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("scopil.files.SMALL", 2**10)  # in place of 256 MB
+    pictures = np.zeros((4, 64, 64, 3), np.uint8)
+    space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    plain = small_set(
+        episodes=(episode(3, observations=pictures, rewards=None, start=None),), observation_space=space
+    )
+    for seen, stored in ((plain, True), (small_set(), False)):
+        store.write(seen, tmp_path / "a.npz")
+        assert_same(store.read(tmp_path / "a.npz"), seen)
+        with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+            kinds = {member.compress_type for member in archive.infolist()}
+        assert kinds == {zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED}
+    np.savez_compressed(tmp_path / "b.npz", observations=pictures, actions=np.zeros(3))
+    with pytest.raises(DatasetError, match="which no data of this kind does"):
+        store.read(tmp_path / "b.npz")
+
+
+def test_infos_that_are_no_numbers_are_left_out_of_a_file(tmp_path):
+    info = {"cost": np.zeros(4), "word": np.array(["a"] * 4), "thing": np.array([None] * 4)}
+    store.write(small_set(episodes=(episode(3, info=info),)), tmp_path / "a.npz")
+    assert store.read(tmp_path / "a.npz").episodes[0].info.keys() == {"cost"}
+
+
 def test_any_numpy_reads_the_file(tmp_path):
     demos = small_set((3, 1, 5))
     store.write(demos, tmp_path / "set.npz")

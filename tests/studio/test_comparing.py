@@ -109,6 +109,56 @@ def test_downloads_hold_the_episodes(setting):
         comparing.download(setting, "exe", MAZE, ["sac"], START)
 
 
+PARTS = """
+import gymnasium as gym, numpy as np
+
+class Named(gym.Env):
+    observation_space = gym.spaces.Dict(z=gym.spaces.Box(-9, 9, (2,), np.float32), a=gym.spaces.Discrete(2))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.now = np.zeros(2, np.float32), 0
+        return self.see(), {}
+
+    def see(self):
+        self.place[:] = self.now  # in place
+        return {"z": self.place, "a": self.now % 2}
+
+    def step(self, action):
+        self.now += 1
+        return self.see(), 0.0, self.now == 4, False, {}
+
+class Parts(Named):
+    observation_space = gym.spaces.Tuple([gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(2)])
+
+    def see(self):
+        return tuple(super().see().values())
+"""
+RULES = """
+def odd(obs, action, next_obs):
+    at, side = (next_obs["z"], next_obs["a"]) if isinstance(next_obs, dict) else next_obs
+    before = obs["z"] if isinstance(obs, dict) else obs[0]
+    assert at[0] == before[0] + 1 and type(obs) is type(next_obs)
+    return side
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object")  # which they do, for the copies to show
+@pytest.mark.parametrize("kind", ["Named", "Parts"])
+def test_downloads_of_named_observations_are_rows_and_rules_see_them_whole(tmp_path, kind):
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "odd.py").write_text(RULES)
+    env = f"{tmp_path / 'parts.py'}:{kind}"
+    untrained_run(tmp_path / "run", "sac", env=env)
+    judged = Setting(tmp_path, (env,), str(tmp_path / "odd.py"))
+    _, data = comparing.download(judged, "npz", env, ["run"])
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["0:observations"][:, 0], np.arange(5))
+        assert arrays["0:observations"].shape == (5, 4)
+        assert arrays["0:costs"].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0]
+
+
 def test_a_recorded_episode_is_replayed(setting):
     demos = store.load_demos("marble-maze/simple-v1")
     found = comparing.replay(setting, "marble-maze/simple-v1", mark_of(demos.episodes[2]))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from scopil.demos import store
+from scopil.demos.editing import mark_of
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.studio import recording, trays
+from scopil.studio import comparing, recording, trays
 from scopil.studio.channel import Channel, pack
 from scopil.studio.recording import Playing
 from scopil.studio.worker import Setting, checked_call
@@ -43,6 +44,20 @@ def test_keys_play_undo_keep_and_discard(tmp_path):
     assert len(store.read(tmp_path / "demos" / "a.npz")) == 1
     state, _ = playing.news()
     assert (state["kept"], state["step"]) == (1, 0)
+
+
+def test_a_set_names_its_environment_as_the_page_did(tmp_path):
+    name = "CartPole-v1(max_episode_steps=2)"
+    args = {"env": name, "file": "a.npz", "keys": "a=0,d=1"}
+    setting = Setting(tmp_path, (name,))
+    playing = checked_call(Playing, args, setting)
+    tap(playing, "a", "d", "return")
+    demos = store.read(tmp_path / "a.npz")
+    assert demos.env_id == name
+    found, _ = comparing.replay(
+        setting, "a.npz", mark_of(demos.episodes[0])
+    )  # that environment is allowed here
+    assert len(found["policies"][0]["sizes"]) == 3
 
 
 def test_a_tray_sends_numbers_and_no_pictures(tmp_path, monkeypatch):

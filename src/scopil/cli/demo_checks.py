@@ -1,5 +1,6 @@
 """What `scopil demos check` and `show` find out about a set of demonstrations."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
     """Whether actions are stored with the observations they were taken at. Against random play in the environment that
     is certain enough to refuse a set; without one it is a hint."""
-    from scopil.demos.alignment import Steps, likeliest_shift
+    from scopil.demos.alignment import Steps, likeliest_shift, too_wide
     from scopil.demos.fit_to_env import fit_to_env
     from scopil.envs.host import open_env
     from scopil.train.demo_data import flattened
@@ -169,15 +170,21 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
     if env_id is not None:
         env = open_env(env_id)
         try:
-            demos, played = (flattened(fit_to_env(d, env), env) for d in (demos, _random_play(env_id)))
+            demos = flattened(fit_to_env(demos, env), env)
+            if not too_wide(Steps.of(demos), demos.action_space):
+                played = flattened(fit_to_env(_random_play(env_id), env), env)
         except (DatasetError, EnvError):
             return  # it does not fit, which is said above, or cannot be played at random
         finally:
             env.close()
-    seen = None if played is None else Steps.of(played)
-    shift = likeliest_shift(Steps.of(demos), seen, demos.action_space)
+    steps, seen = Steps.of(demos), None if played is None else Steps.of(played)
+    shift = likeliest_shift(steps, seen, demos.action_space)
     if shift is None:
-        yield Check("alignment", "not to be told: the actions hardly ever change from step to step")
+        why = "the actions hardly ever change from step to step"
+        if too_wide(steps, demos.action_space):
+            size = math.prod(demos.observation_space.shape or ())
+            why = f"observations of {size:,} numbers each are too many for this check"
+        yield Check("alignment", f"not to be told: {why}")
         return
     judged = "random play in the environment" if played is not None else "the set itself"
     which = f"action k{shift.lag:+d} explains the step from observation k better than action k"

@@ -322,15 +322,11 @@ def import_(
 
 def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
     """The same episodes in the spaces of a named environment, checked again."""
-    from scopil.demos.fit_to_env import fit_to_env  # these import JAX
-    from scopil.envs.functional import make_env
+    from scopil.demos.fit_to_env import fit_to_env, into_spaces  # imports JAX
 
     if (fitted := fit_to_env(demos, env_id)) is not demos:
         return replace(fitted, env_id=env_id)
-    env = make_env(env_id)
-    observations, actions = env.observation_space, env.action_space
-    env.close()
-    return replace(demos, observation_space=observations, action_space=actions, env_id=env_id)  # type: ignore[arg-type]
+    return replace(into_spaces(demos, env_id), env_id=env_id)
 
 
 def _rules(name: str | None) -> Any:

@@ -42,13 +42,21 @@ def play(
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     if env is not None and setting is not None:
         raise ConfigError("--setting is for Marble Maze and --env for another environment; give one of them.")
-    environment = make_env(env or setting_id(setting or "simple"), render_mode="rgb_array")
+    env_id = env or setting_id(setting or "simple")
+    environment = make_env(env_id, render_mode="rgb_array")
     try:
         key_map = (
             _marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
         )
         demos = keyboard.play(
-            environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, name=out.stem
+            environment,
+            out,
+            keys=key_map,
+            live=live,
+            episodes=episodes,
+            seed=seed,
+            name=out.stem,
+            env_id=env_id,
         )
     finally:
         environment.close()

@@ -19,6 +19,7 @@ LAGS = (1, -1)  # of the action that may explain the change k → k + 1 better t
 FEWEST = 30  # steps at which the action changes, from which anything can be said
 CLEARLY = 4.0  # standard deviations of a fair coin by which the neighbour must win
 RIDGE = 1e-3
+MOST_COLUMNS = 2_000  # of the linear model, whose fit takes their square in memory: pictures have millions
 
 
 class Steps(NamedTuple):
@@ -45,9 +46,11 @@ class Shift(NamedTuple):
 
 
 def likeliest_shift(demos: Steps, played: Steps | None, space: gym.Space) -> Shift | None:
-    """The neighbour that explains most; None where there is too little to tell.
+    """The neighbour that explains most; None where there is too little to tell, or the steps are `too_wide`.
 
     `played` is random play in the environment; without it the model is fitted to `demos`."""
+    if too_wide(demos, space):
+        return None
     source = demos if played is None else played
     if source.observations[0].shape[1:] != demos.observations[0].shape[1:] or not (a := _long(source)):
         return None
@@ -57,6 +60,13 @@ def likeliest_shift(demos: Steps, played: Steps | None, space: gym.Space) -> Shi
     )
     shifts = [_shift(demos, model, lag, space) for lag in LAGS]
     return max((s for s in shifts if s is not None), key=lambda s: s.share, default=None)
+
+
+def too_wide(demos: Steps, space: gym.Space) -> bool:
+    """Whether an observation and an action have too many products for the model."""
+    seen = math.prod(demos.observations[0].shape[1:])
+    done = int(space.n) if isinstance(space, gym.spaces.Discrete) else math.prod(space.shape or ())
+    return 1 + seen + done + seen * done > MOST_COLUMNS
 
 
 def _shift(demos: Steps, model: np.ndarray, lag: int, space: gym.Space) -> Shift | None:

@@ -25,6 +25,7 @@ ALIASES = {
     "timeouts": ("truncations",),
     "lengths": ("episode_lengths",),
 }
+DONES = ("dones", "done")  # set by time limits too, in imitation and Stable-Baselines3
 FIRST = "episode_starts"  # a flag per step, as Stable-Baselines3 has it
 KNOWN = {
     "observations",
@@ -51,6 +52,13 @@ def canonical_names(found: Mapping[str, Any], where: str) -> Arrays:
                 f"observations and actions."
             )
     return {k: v for k, v in arrays.items() if v is not None}
+
+
+def only_dones(found: Mapping[str, Any]) -> bool:
+    """Whether flags that do not tell the task's end from a time limit are all there is."""
+    given = {name for name in found if found[name] is not None}
+    telling = {"terminals", "timeouts", "terminated", "truncated", "terminations", "truncations"}
+    return bool(given & set(DONES)) and not given & telling
 
 
 def split_episodes(arrays: Arrays, name: str, assumed: list[str]) -> list[RawEpisode]:

@@ -14,6 +14,7 @@ import numpy as np
 from scopil.errors import DatasetError
 
 Space = gym.spaces.Box | gym.spaces.Discrete
+NO_FLAGS = "no flags tell how episodes ended: counted as terminated by the task"  # in about["assumed"]
 FOLDS = 4  # of cross-validation: a quarter of the demonstrations is held out at a time
 
 
@@ -277,6 +278,8 @@ class Demonstrations:
         actions: Any,
         rewards: Any = None,
         *,
+        terminated: Any = None,
+        truncated: Any = None,
         action_space: Space | None = None,
         observation_space: Space | None = None,
         **fields: Any,
@@ -287,6 +290,9 @@ class Demonstrations:
             observations: one array (T+1, …) per episode.
             actions: one array (T, …) per episode.
             rewards: one array (T,) per episode, or None.
+            terminated: one flag per episode: the task ended it. Without any flags all count as terminated, which
+                `about["assumed"]` then says.
+            truncated: one flag per episode: a time limit stopped it. Of an episode with neither, the end is missing.
             action_space: taken from the data where it is not given: integer actions mean `Discrete(max + 1)`, real
                 ones a Box of their range.
             observation_space: an unbounded Box where it is not given.
@@ -298,11 +304,18 @@ class Demonstrations:
                 f"{len(observations)} observation, {len(actions)} action and {len(rewards)} reward arrays; want one "
                 f"of each per episode."
             )
+        ended = _flags(terminated, "terminated", len(actions), absent=truncated is None)
+        stopped = _flags(truncated, "truncated", len(actions), absent=False)
+        if terminated is None and truncated is None:
+            about = fields.get("about") or {}
+            fields["about"] = about | {"assumed": [*about.get("assumed", []), NO_FLAGS]}
         episodes = tuple(
             Episode(
                 observations=_real(o, f"episode {i}: observations"),
                 actions=_real(a, f"episode {i}: actions"),
                 rewards=None if r is None else _real(r, f"episode {i}: rewards"),
+                terminated=ended[i],
+                truncated=stopped[i],
             )
             for i, (o, a, r) in enumerate(zip(observations, actions, rewards))
         )
@@ -348,6 +361,14 @@ def _plain(space: Space) -> Space:
         if isinstance(space, gym.spaces.Discrete)
         else space
     )
+
+
+def _flags(given: Any, what: str, episodes: int, absent: bool) -> list[bool]:
+    """One flag per episode."""
+    flags = np.full(episodes, absent) if given is None else np.asarray(given)
+    if flags.shape != (episodes,):
+        raise DatasetError(f"{what} of shape {flags.shape}; want one flag for each of {episodes} episodes.")
+    return flags.astype(bool).tolist()
 
 
 def _json(about: dict[str, Any], name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from scopil.demos.dataset import Demonstrations
 from scopil.demos.from_arrays import READ_OFF
 from scopil.demos.named_observations import renamed
+from scopil.demos.recorder import LEFT_BOUNDS, without_bounds
 from scopil.envs.base import BatchEnv
 from scopil.envs.functional import CompiledEnv
 from scopil.envs.host import HostEnv, open_env
@@ -28,6 +29,22 @@ def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
     finally:
         if not isinstance(env, BatchEnv):
             opened.close()
+
+
+def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
+    """A set with spaces of its own in those of an environment, checked again. Rows that were made from a Dict or Tuple
+    keep their names, and bounds that the environment is known to leave stay dropped."""
+    env = open_env(env_id)
+    try:
+        demos, given = by_env_names(demos, env), env.given_space
+        flat = not isinstance(given, gym.spaces.Box | gym.spaces.Discrete)
+        seen: Any = env.observation_space if flat else given
+        if LEFT_BOUNDS in demos.about.get("assumed", []):
+            seen = without_bounds(seen)
+        named = given if flat else None
+        return replace(demos, observation_space=seen, action_space=env.action_space, flattened_from=named)  # pyright: ignore[reportArgumentType]
+    finally:
+        env.close()
 
 
 def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:

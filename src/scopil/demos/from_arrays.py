@@ -9,12 +9,23 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.demos.array_layouts import KNOWN, PER_EPISODE, RawEpisode, canonical_names, split_episodes
-from scopil.demos.dataset import Demonstrations, Episode, guess_space
+from scopil.demos.array_layouts import (
+    KNOWN,
+    PER_EPISODE,
+    RawEpisode,
+    canonical_names,
+    only_dones,
+    split_episodes,
+)
+from scopil.demos.dataset import NO_FLAGS, Demonstrations, Episode, guess_space
 from scopil.demos.named_observations import by_names, numbers
 from scopil.errors import DatasetError
 
 READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
+ONLY_DONES = (
+    "dones tell that episodes ended and not how: counted as terminated by the task, also where it was a time limit; "
+    "give terminated and truncated instead to tell them apart"
+)
 
 
 def from_arrays(source: Any) -> Demonstrations:
@@ -54,16 +65,19 @@ def from_mapping(found: Mapping[str, Any], name: str, source: str) -> Demonstrat
     assumed: list[str] = []
     if unused := sorted(set(map(str, found)) - KNOWN):
         assumed.append(f"not used: {', '.join(unused)}")
+    if only_dones(found):
+        assumed.append(ONLY_DONES)
     return from_raw_episodes(split_episodes(arrays, name, assumed), name, source, assumed, named)
 
 
 def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstrations:
     """A set from one object per episode: mappings, or anything with `obs` and `acts`, as in the `imitation` package."""
-    episodes, named = [], None
+    episodes, named, assumed = [], None, []
     for i, item in enumerate(items):
         where = f"{name}, episode {i}"
         if isinstance(item, Mapping):
             episodes.append(canonical_names(item, where))
+            assumed = [ONLY_DONES] if only_dones(item) else assumed
         elif _is_trajectory(item):
             episodes.append(_from_trajectory(item))
         else:
@@ -72,7 +86,7 @@ def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstra
                 f"observations and actions separately, use a pair: (observations, actions)."
             )
         episodes[-1], named = _unnamed(episodes[-1], where, named)
-    return from_raw_episodes(episodes, name, source, [], named)
+    return from_raw_episodes(episodes, name, source, assumed, named)
 
 
 def _unnamed(
@@ -153,7 +167,7 @@ def _note_assumptions(raw: list[RawEpisode], assumed: list[str]) -> None:
     if len(unended) > repeated:
         assumed.append("the last observation of an episode is the last of its next_observations")
     if not any({"terminated", "truncated", "terminals", "timeouts"} & e.keys() for e in raw):
-        assumed.append("no flags tell how episodes ended: counted as terminated by the task")
+        assumed.append(NO_FLAGS)
 
 
 # --- one episode ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ def play(
     episodes: int | None = None,
     seed: int = 0,
     name: str = "recorded",
+    env_id: str | None = None,
 ) -> Demonstrations | None:
     """Let a person play in a window until they quit or have kept `episodes` episodes.
 
@@ -38,6 +39,7 @@ def play(
         episodes: stop after this many kept episodes.
         seed: of the first start.
         name: of a new set.
+        env_id: the name that `env` was made by; its spec's id when not given.
 
     Returns:
         The demonstrations in the file, or None where nothing was kept.
@@ -46,7 +48,7 @@ def play(
         raise EnvError(
             f"{env} takes {env.action_space}; keyboard play wants Discrete actions (`scopil studio` takes others)."
         )
-    recorder = Recorder(env, out, seed=seed, name=name)
+    recorder = Recorder(env, out, seed=seed, name=name, env_id=env_id)
     n_actions = int(env.action_space.n)
     if unknown := [a for a in (*keys.actions.values(), keys.idle) if not 0 <= a < n_actions]:
         raise ConfigError(

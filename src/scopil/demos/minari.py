@@ -1,7 +1,8 @@
 """Demonstrations to and from local Minari datasets, without loss and without a network connection.
 
 Minari's own fields carry what they can (observations, actions, rewards, ends, spaces, the environment's spec, the
-start as the episode's reset options). The rest goes into the dataset's metadata under `scopil`.
+start as the episode's reset options, numbers of `info` as its infos). The rest goes into the dataset's metadata under
+`scopil`.
 """
 
 import math
@@ -13,15 +14,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import gymnasium as gym
 import numpy as np
 
 from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.named_observations import can_be_rows, rows_of
+from scopil.demos.store import numbers_in, space_from_json, space_to_json
 from scopil.envs.numbered import joined, joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
-from scopil.files import MOST_UNPACKED, SMALL, parse_json
+from scopil.files import parse_json, unpacks_to_far_more
 
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
@@ -101,6 +104,7 @@ def from_minari(dataset_id: str) -> Demonstrations:
             terminated=bool(np.any(e.terminations)),
             truncated=bool(np.any(e.truncations)),
             start=start if known_starts else None,
+            info=_info(e) if ours else {},
         )
         for e, start in zip(steps, starts)
     )
@@ -109,7 +113,7 @@ def from_minari(dataset_id: str) -> Demonstrations:
         episodes=episodes,
         observation_space=seen if plain else gym.spaces.flatten_space(seen),  # pyright: ignore[reportArgumentType]
         action_space=numbered(does, dataset_id),  # pyright: ignore[reportArgumentType]
-        flattened_from=None if plain else seen,
+        flattened_from=_named(ours, dataset_id) if plain else seen,
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
         about=ours.get("about", _provenance(dataset_id, metadata)),
@@ -130,7 +134,7 @@ def _refuse_absurd(data: Path) -> None:
     if file.exists():
         with import_module("h5py").File(file, "r") as opened:
             claimed = sum(_sizes(opened, held))
-        if claimed > SMALL + MOST_UNPACKED * held:
+        if unpacks_to_far_more(claimed, held):
             raise ValueError(f"{held:,} bytes claim to hold {claimed:,}")
 
 
@@ -154,7 +158,8 @@ def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
 
 
 def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
-    buffers = [_buffer(minari, e) for e in demos]
+    infos = [name for name in numbers_in(demos.episodes) if name]  # HDF5 has no empty names
+    buffers = [_buffer(minari, e, infos) for e in demos]
     registered = demos.env_id in gym.registry
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about authors and e-mails left out
@@ -170,6 +175,8 @@ def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
         )
     rewarded = demos.episodes[0].rewards is not None
     ours = {"name": demos.name, "env_id": demos.env_id, "about": demos.about, "rewards": rewarded}
+    if demos.flattened_from is not None:
+        ours["flattened_from"] = space_to_json(demos.flattened_from)
     dataset.storage.update_metadata({_OURS: ours})
 
 
@@ -186,7 +193,7 @@ def _swap(new: Path, target: Path, aside: Path) -> None:
         raise
 
 
-def _buffer(minari: Any, episode: Episode) -> Any:
+def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
     """Missing rewards become NaN: Minari has no other way to mark them, and 0 would be a reward."""
     last = np.arange(len(episode)) == len(episode) - 1
     rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
@@ -197,7 +204,34 @@ def _buffer(minari: Any, episode: Episode) -> Any:
         rewards=rewards,
         terminations=last & episode.terminated,
         truncations=last & episode.truncated,
+        infos={_key(name): episode.info[name] for name in infos} or None,
     )
+
+
+def _key(name: str) -> str:
+    """A name for HDF5, where "/" leads to another group and "." to the same; `_info` reads it back."""
+    return "%2E" if name == "." else quote(name, safe=" ")
+
+
+def _info(episode: Any) -> dict[str, np.ndarray]:
+    """One number for every visited state, as we export them."""
+    found = {unquote(name): np.asarray(values) for name, values in (episode.infos or {}).items()}
+    states = (len(episode.rewards) + 1,)
+    return {
+        k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"
+    }
+
+
+def _named(ours: dict[str, Any], dataset_id: str) -> gym.Space | None:
+    """The Dict or Tuple space that exported rows were made from."""
+    if "flattened_from" not in ours:
+        return None
+    try:
+        return space_from_json(ours["flattened_from"])
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
+        raise DatasetError(
+            f"Minari dataset {dataset_id}: flattened_from is malformed ({error!r})."
+        ) from error
 
 
 def _start(metadata: dict[str, Any]) -> np.ndarray | None:

@@ -67,7 +67,8 @@ def renamed(rows: np.ndarray, found: gym.Space, wanted: gym.Space, where: str) -
     """Rows of one Dict space as rows of another with the same names."""
     if found == wanted:
         return rows
-    assert isinstance(found, gym.spaces.Dict)
+    if not isinstance(found, gym.spaces.Dict):
+        raise DatasetError(f"{where}: observations of {found}; the environment has {wanted}.")
     if not isinstance(wanted, gym.spaces.Dict) or set(found.spaces) != set(wanted.spaces):
         raise DatasetError(f"{where}: observations of {_names(found.spaces)}; the environment has {wanted}.")
     seen = [gym.spaces.unflatten(found, row) for row in rows]

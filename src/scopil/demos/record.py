@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
 from scopil.demos.dataset import Demonstrations, Episode
-from scopil.demos.recorder import start_of
+from scopil.demos.recorder import room_for, start_of
 from scopil.envs.functional import CompiledEnv, id_of, make_env
 from scopil.envs.gym import FunctionalEnv
 from scopil.envs.host import most_steps, warn_endless
@@ -47,19 +47,15 @@ def record(
     opened, choose = _opened(env), _choice(policy, deterministic)
     try:
         space = opened.observation_space
-        flat = not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
+        flat = is_flattened(space)
         played = []
         for i in range(episodes):
             getattr(policy, "reset", lambda: None)()
-            played.append(_play(opened, choose, seed + i, flat))
+            played.append(_play(opened, choose, seed + i))
             progress(i + 1)
         seen: Any = gym.spaces.flatten_space(space) if flat else space
         about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}
-        if isinstance(seen, gym.spaces.Box) and not all(_inside(e.observations, seen) for e in played):
-            seen = gym.spaces.Box(-np.inf, np.inf, seen.shape, seen.dtype.type)
-            about["assumed"] = [
-                "the environment leaves the bounds of its own observation space: they are dropped"
-            ]
+        seen, about = room_for(played, seen, about)
         return Demonstrations(
             episodes=tuple(played),
             observation_space=seen,
@@ -74,16 +70,16 @@ def record(
             opened.close()
 
 
-def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> Episode:
+def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int) -> Episode:
     obs, info = env.reset(seed=seed)
     start = start_of(env, info)
     space, most = env.observation_space, most_steps(env)
-    seen, actions, rewards, infos = [_row(obs, space, flat)], [], [], [numbers_of(info)]
+    seen, actions, rewards, infos = [row_of(obs, space)], [], [], [numbers_of(info)]
     terminated = truncated = False
     while not (terminated or truncated):
         action = _checked(choose(obs), env.action_space, len(actions))
         obs, reward, terminated, truncated, info = env.step(action)
-        seen.append(_row(obs, space, flat))
+        seen.append(row_of(obs, space))
         infos.append(numbers_of(info))
         actions.append(action)
         rewards.append(float(reward))
@@ -101,9 +97,14 @@ def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int, flat: bool) -> 
     )
 
 
-def _row(obs: Any, space: gym.Space, flat: bool) -> np.ndarray:
-    """A copy, since an environment may change the array that it returned."""
-    return np.array(gym.spaces.flatten(space, obs), np.float32) if flat else np.array(obs)
+def is_flattened(space: gym.Space) -> bool:
+    """Whether observations of this space are kept as flat rows."""
+    return not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
+
+
+def row_of(obs: Any, space: gym.Space) -> np.ndarray:
+    """An observation as it is kept: a copy, since an environment may change the array that it returned."""
+    return np.array(gym.spaces.flatten(space, obs), np.float32) if is_flattened(space) else np.array(obs)
 
 
 def _numbers(actions: np.ndarray, space: gym.Space) -> np.ndarray:
@@ -156,11 +157,7 @@ def _checked(action: Any, space: gym.Space, step: int) -> Any:
         fitting = given.astype(space.dtype).reshape(space.shape or ())
         real = isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
         if space.contains(fitting) and (real or np.array_equal(fitting, given.reshape(fitting.shape))):
-            return fitting
+            return fitting if fitting.ndim else fitting[()]  # tables cannot be asked for an array
     except (TypeError, ValueError):
         pass
     raise ConfigError(f"the expert's action at step {step} is {action!r}; want one of {space}.")
-
-
-def _inside(rows: np.ndarray, space: gym.spaces.Box) -> bool:
-    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))

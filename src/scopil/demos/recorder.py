@@ -1,7 +1,7 @@
 """Episodes while they are recorded: step, undo, keep, discard, save. There is no window and there are no keys here."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.demos import store
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.dataset import Demonstrations, Episode, Space
 from scopil.demos.editing import sole_writer
 from scopil.envs.base import cost_of
 from scopil.errors import DatasetError, EnvError
@@ -18,6 +18,7 @@ from scopil.errors import DatasetError, EnvError
 StepCost = Callable[
     [Any, Any, Any, dict[str, Any]], float
 ]  # (obs, action, next_obs, info) → above 0: a violation
+LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
 
 
 class Recorder:
@@ -35,15 +36,17 @@ class Recorder:
         *,
         seed: int = 0,
         name: str = "recorded",
+        env_id: str | None = None,
         drawn: bool = True,
         cost: StepCost | None = None,
     ):
-        """`drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of what `info` says;
+        """`env_id` is the name that the environment was made by; its spec's id lacks the file and the options.
+        `drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of what `info` says;
         the initial state then counts as lawful."""
         _check_env(env, drawn)
         self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
-        self.env_id = env.spec.id if env.spec is not None else None
+        self.env_id = env_id or (env.spec.id if env.spec is not None else None)
         self.demos = self._continued()
         self.kept_now = 0  # episodes kept since this recorder was made
         earlier = [kept["seed"] for kept in self.recorded]
@@ -59,8 +62,9 @@ class Recorder:
         if not self.out.is_file():
             raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
         demos = store.read(self.out)
-        mine = (self.env_id, self.env.observation_space, self.env.action_space)
-        if (demos.env_id, demos.observation_space, demos.action_space) != mine:
+        seen: Any = self.env.observation_space
+        fits = demos.observation_space in (seen, without_bounds(seen))
+        if not fits or (demos.env_id, demos.action_space) != (self.env_id, self.env.action_space):
             found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
             raise DatasetError(
                 f"{self.out} holds episodes of {found}, not of {self.env_id or self.env.unwrapped}; choose another "
@@ -135,15 +139,18 @@ class Recorder:
         )
 
     def _with(self, episode: Episode) -> Demonstrations:
-        recorded = [*self.recorded, {"seed": self._seed, "violations": self.violations}]
+        about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
+        about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
+        known: Any = self.env if self.demos is None else self.demos
+        seen, about = room_for([episode], known.observation_space, about)
         if self.demos is None:
             return Demonstrations(
                 episodes=(episode,),
-                observation_space=self.env.observation_space,  # type: ignore[arg-type]  (checked at birth)
-                action_space=self.env.action_space,  # type: ignore[arg-type]
+                observation_space=seen,
+                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked at birth)
                 name=self.name,
                 env_id=self.env_id,
-                about={"made_by": "scopil play", "recorded": recorded},
+                about=about,
             )
         # A set has starts, or rewards, in all of its episodes or in none.
         other = self.demos.episodes[0]
@@ -153,9 +160,7 @@ class Recorder:
             rewards=None if other.rewards is None else episode.rewards,
         )
         return replace(
-            self.demos,
-            episodes=(*self.demos.episodes, episode),
-            about=self.demos.about | {"recorded": recorded},
+            self.demos, episodes=(*self.demos.episodes, episode), observation_space=seen, about=about
         )
 
     @property
@@ -227,6 +232,30 @@ def _check_env(env: gym.Env, drawn: bool) -> None:
             else f"it has only {modes}"
         )
         raise EnvError(f"{who} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
+
+
+def room_for(
+    episodes: Sequence[Episode], space: Space, about: dict[str, Any]
+) -> tuple[Space, dict[str, Any]]:
+    """The space without its bounds, and a note of that in `about`, where observations leave them."""
+    wide = without_bounds(space)
+    if wide == space or all(_inside(e.observations, space) for e in episodes):
+        return space, about
+    return wide, about | {"assumed": [*about.get("assumed", []), LEFT_BOUNDS]}
+
+
+def without_bounds(space: Space) -> Space:
+    """The same numbers without limits other than those of their dtype."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
+        return space
+    kind: Any = space.dtype.type
+    whole = np.iinfo(kind) if issubclass(kind, np.integer) else None
+    low, high = (-np.inf, np.inf) if whole is None else (whole.min, whole.max)
+    return gym.spaces.Box(low, high, space.shape, kind)
+
+
+def _inside(rows: np.ndarray, space: Any) -> bool:
+    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
 
 
 def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:

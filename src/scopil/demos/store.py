@@ -9,6 +9,7 @@ it), and `header`, a JSON text with names, spaces and provenance.
 import io
 import json
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,15 @@ from scopil.demos.dataset import Demonstrations, Episode
 from scopil.demos.formats import Format, installed
 from scopil.demos.from_arrays import from_arrays, from_mapping, to_episode
 from scopil.errors import DatasetError, refused_as
-from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unsealed, write_atomically
+from scopil.files import (
+    SEAL_BYTES,
+    parse_json,
+    read_npz,
+    seal,
+    unpacks_to_far_more,
+    unsealed,
+    write_atomically,
+)
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
@@ -162,25 +171,43 @@ def to_bytes(demos: Demonstrations) -> bytes:
         arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
     if demos.starts is not None:
         arrays["starts"] = demos.starts
-    for name in sorted(set.intersection(*(_numbers_in(e) for e in episodes))):
+    for name in numbers_in(episodes):
         arrays[INFO + name] = np.concatenate([e.info[name] for e in episodes])
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            entry = io.BytesIO()
-            np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
-            info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.create_system = 3  # else it depends on the system that wrote it
-            archive.writestr(info, entry.getvalue())
-        archive.comment = seal()  # its length is in the archive; the right digits follow below
-    body = buffer.getvalue()[:-SEAL_BYTES]
+    members = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    packed = _archive(members, zipfile.ZIP_DEFLATED)
+    if unpacks_to_far_more(sum(map(len, members.values())), len(packed)):
+        packed = _archive(members, zipfile.ZIP_STORED)  # plain pictures: packed, `read` would refuse them
+    body = packed[:-SEAL_BYTES]
     return body + seal(body)
 
 
+def _npy(array: np.ndarray) -> bytes:
+    entry = io.BytesIO()
+    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+    return entry.getvalue()
+
+
+def _archive(members: dict[str, bytes], packing: int) -> bytes:
+    """A zip archive whose comment has room for the seal."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.compress_type = packing
+            info.create_system = 3  # else it depends on the system that wrote it
+            archive.writestr(info, data)
+        archive.comment = seal()  # its length is in the archive; the right digits follow later
+    return buffer.getvalue()
+
+
+def numbers_in(episodes: Sequence[Episode]) -> list[str]:
+    """The entries of `info` that are one number for every visited state, in all episodes."""
+    return sorted(set.intersection(*(_numbers_in(e) for e in episodes)))
+
+
 def _numbers_in(episode: Episode) -> set[str]:
-    """The entries of `info` that are one number for every visited state."""
-    return {name for name, values in episode.info.items() if values.shape == (len(episode) + 1,)}
+    states = (len(episode) + 1,)
+    return {k for k, values in episode.info.items() if values.shape == states and values.dtype.kind in "biuf"}
 
 
 def read(path: str | Path) -> Demonstrations:

@@ -94,6 +94,7 @@ def forward_laps(episodes: int = 1) -> Demonstrations:
         [(cells[:, None] / (CELLS / 2) - 1.0).astype(np.float32)] * episodes,
         [np.full(MAX_STEPS, FORWARD)] * episodes,
         [3.0 * np.isin(cells[1:], COINS)] * episodes,
+        truncated=[True] * episodes,
         observation_space=OBSERVATIONS,
         action_space=ACTIONS,
         name="lap-grid-world/forward",

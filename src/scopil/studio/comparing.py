@@ -2,7 +2,8 @@
 
 import io
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from scopil.agents import Agent, load
 from scopil.core.distributions import Categorical
 from scopil.demos import editing, store
 from scopil.demos.dataset import Demonstrations, Episode
+from scopil.demos.record import row_of
 from scopil.envs.base import BatchEnv, cost_of
 from scopil.envs.functional import make_env
 from scopil.envs.host import open_env
@@ -241,15 +243,17 @@ def _drawn(
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        seen, actions, rewards = [np.array(obs)], [], []
+        seen, actions, rewards = [row_of(obs, made.observation_space)], [], []
+        given = _for_rules(obs)
         costs = [0.0 if setting.judge else cost_of(info) or 0.0]
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
-            seen.append(np.array(obs))
+            seen.append(row_of(obs, made.observation_space))
+            before, given = given, _for_rules(obs)
             actions.append(np.array(action))
             rewards.append(float(reward))
-            judged = setting.judge and setting.judge(seen[-2], actions[-1], seen[-1], info)
+            judged = setting.judge and setting.judge(before, actions[-1], given, info)
             costs.append((cost_of(info) or 0.0) if judged is None else judged)
             pictures += [np.asarray(made.render())] if draw else []
             if terminated or truncated:
@@ -257,6 +261,15 @@ def _drawn(
     finally:
         made.close()
     return {"observations": seen, "actions": actions, "rewards": rewards, "costs": costs, "frames": pictures}
+
+
+def _for_rules(obs: Any) -> np.ndarray:
+    """A copy of an observation as rules see it: one by names, or of several parts, as the one entry of an array."""
+    if not isinstance(obs, Mapping | tuple):
+        return np.array(obs)
+    held = np.empty((), object)
+    held[()] = deepcopy(obs)
+    return held
 
 
 def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:

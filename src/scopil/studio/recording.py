@@ -92,7 +92,9 @@ class Playing:
         self.keys = _keys(keys, made.action_space, marble=self.tray is not None)
         continuous = isinstance(made.action_space, gym.spaces.Box)
         kind = Pointed if continuous else Recorder
-        self.recorder = kind(made, out, seed=seed, name=out.stem, drawn=self.tray is None, cost=setting.judge)
+        self.recorder = kind(
+            made, out, seed=seed, name=out.stem, env_id=env, drawn=self.tray is None, cost=setting.judge
+        )
         if self.tray is not None:  # compiled now: the first key finds everything ready
             self.recorder.step(0)
             self.recorder.restart()
