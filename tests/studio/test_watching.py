@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.studio import training_jobs, watching
 from scopil.studio.worker import Setting, broken, checked_call
 from scopil.train.sinks import JsonLines
+from scopil.user_code import python
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -173,7 +173,7 @@ def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
     args = WANTED | {"demos": "a.npz", "steps": 500, "seed": 3, "options": options}
     checked_call(training_jobs.start, args, Setting(tmp_path, rules="my_rules.py"))
     (words,) = commands
-    assert words[:5] == [sys.executable, "-m", "scopil", "train", "sac"]
+    assert words[: len(python()) + 4] == [*python(), "-m", "scopil", "train", "sac"]
     assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(
         words
     )
