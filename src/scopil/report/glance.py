@@ -158,7 +158,7 @@ def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
 
 def _untested(layout: Layout, mine: Sequence[Comparison]) -> str:
     each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
-    return f"{listed(each)}: too few seeds to tell them apart"
+    return f"{listed(each)}: too few seeds for a test"
 
 
 def _smallest(made: Sequence[Comparison]) -> float:
