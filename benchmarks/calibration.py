@@ -34,8 +34,7 @@ def asked(name: str, part: int, steps: int) -> list[float]:
     demos = scopil.load_demos(f"marble-maze/{name}-v1")
     order = np.random.default_rng(0).permutation(len(demos)) % PARTS
     kept, held_out = (
-        replace(demos, episodes=tuple(e for e, p in zip(demos, order) if (p == part) == out))
-        for out in (False, True)
+        replace(demos, episodes=tuple(e for e, p in zip(demos, order) if (p == part) == out)) for out in (False, True)
     )
     agent = scopil.SCOPILRho(IDS[name.removesuffix("-people")], kept, seed=part)
     agent.learn(steps, progress_bar=True)
@@ -50,12 +49,7 @@ def draw(body: dict[str, Any]) -> bytes:
     for name, rows in body.items():
         states = np.sort(np.concatenate(list(rows["familiarity"].values())))
         axes.plot(states, (np.arange(len(states)) + 1) / len(states), lw=1.6, label=name)
-    axes.set(
-        xlabel="familiarity p",
-        ylabel="share of held-out demonstrated states below p",
-        xlim=(0, 1),
-        ylim=(0, 1),
-    )
+    axes.set(xlabel="familiarity p", ylabel="share of held-out demonstrated states below p", xlim=(0, 1), ylim=(0, 1))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     out = io.BytesIO()
@@ -79,9 +73,7 @@ def main(sets: list[str], steps: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["simple", "simple-people"])
     parser.add_argument("--steps", type=int, default=300_000)
     main(**vars(parser.parse_args()))

@@ -24,10 +24,7 @@ def main() -> None:
         agent = scopil.PPO("phys2d/CartPole-v1", seed=seed)
         agent.learn(STEPS)
         rows.append(
-            {
-                m: agent.evaluate(episodes=EPISODES, deterministic=m == "greedy")["reward"]
-                for m in ("sampled", "greedy")
-            }
+            {m: agent.evaluate(episodes=EPISODES, deterministic=m == "greedy")["reward"] for m in ("sampled", "greedy")}
         )
         print(f"seed {seed}: {rows[-1]}", flush=True)
     means = {m: sum(row[m] for row in rows) / SEEDS for m in rows[0]}

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import scopil
-from scopil.envs.functional import compile_env
+from scopil.envs.jax_env import compile_env
 from scopil.files import write_atomically
 
 ENV_ID = "scopil/MarbleMaze-Simple-v0"
@@ -102,9 +102,7 @@ def loop_rate() -> Rate:
 def main() -> None:
     load = os.getloadavg()[0]
     compiled, single, loop = compiled_rate(), single_rate(), loop_rate()
-    table = Table(
-        "what", "environments", "steps / s", "steps / CPU s", "wanted", title="Marble Maze on one core"
-    )
+    table = Table("what", "environments", "steps / s", "steps / CPU s", "wanted", title="Marble Maze on one core")
     rows = [("compiled batches", BATCH, compiled, f"{WANTED['compiled']:,.0f}")]
     rows += [("gym.make, one env", 1, single, f"{WANTED['single']:,.0f}")]
     rows += [("SyncVectorEnv, Python loop", LOOP_ENVS, loop, "")]

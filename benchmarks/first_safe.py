@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scopil.evaluate.summaries import SAFE
-from scopil.experiments.results import first_safe
 from scopil.files import write_atomically
 from scopil.train.run import Run
+from scopil_bench.results import first_safe
+from scopil_bench.summaries import SAFE
 
 RESULT = Path(__file__).parent / "results" / "first_safe.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
@@ -39,18 +39,7 @@ def main(seeds: int) -> None:
 
 
 def measure(seed: int, folder: Path) -> tuple[int, float]:
-    argv = [
-        "scopil",
-        "--as-printed",
-        "--env",
-        ENV,
-        "--demos",
-        DEMOS,
-        "--seed",
-        str(seed),
-        "--steps",
-        str(STEPS),
-    ]
+    argv = ["scopil", "--as-printed", "--env", ENV, "--demos", DEMOS, "--seed", str(seed), "--steps", str(STEPS)]
     began = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "scopil", "train", *argv, "--out", str(folder)],
@@ -69,8 +58,6 @@ def measure(seed: int, folder: Path) -> tuple[int, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     main(**vars(parser.parse_args()))

@@ -3,16 +3,16 @@
 python benchmarks/half_cheetah.py --data hc_with_pos_expert.npz [--steps 100000] [--seeds 3] [--workers 2]
 
 The data file holds observations and actions [episodes, steps, ·], float32; it is not ours to ship
-(`scopil.studies.half_cheetah_study` describes it). Stop it at any time; called again it continues. Results go to
-results/half_cheetah.json.
+(`scopil_bench.studies.external.half_cheetah_study` describes it). Stop it at any time; called again it continues.
+Results go to results/half_cheetah.json.
 """
 
 import argparse
 import shutil
 from pathlib import Path
 
-from scopil.studies.half_cheetah_study import study
-from scopil.studies.running import run_study
+from scopil_bench.studies.external.half_cheetah_study import study
+from scopil_bench.studies.running import run_study
 
 RESULTS = Path(__file__).parent / "results" / "half_cheetah.json"
 
@@ -24,9 +24,7 @@ def main(data: Path, steps: int, seeds: int, workers: int, out: Path, results: P
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)

@@ -22,7 +22,7 @@ import gymnasium as gym
 
 import scopil
 from scopil.files import write_atomically
-from scopil.studies.half_cheetah_study import ENV, demonstrations
+from scopil_bench.studies.external.half_cheetah_study import ENV, demonstrations
 
 RESULTS = Path(__file__).parent / "results" / "half_cheetah_icrl.json"
 EVERY, EPISODES, FINAL_EPISODES, SECONDS = 409_600, 10, 20, 2400
@@ -42,9 +42,7 @@ def judge(agent: scopil.Agent, file: Path, episodes: int) -> dict[str, dict[str,
     agent.save(file)
     walls = {"rule": ENV, "enforced": lambda: gym.make(ENV, enforced=True)}
     return {
-        f"{mode}/{wall}": scopil.load(file, env=env).evaluate(
-            episodes=episodes, deterministic=mode == "greedy"
-        )
+        f"{mode}/{wall}": scopil.load(file, env=env).evaluate(episodes=episodes, deterministic=mode == "greedy")
         for wall, env in walls.items()
         for mode in ("greedy", "sampled")
     }
@@ -79,9 +77,7 @@ def main(data: Path, seed: int, only: list[str], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))

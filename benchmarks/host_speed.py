@@ -44,9 +44,7 @@ def main() -> None:
             ratio = row["best_cpu_us"] / ours["best_cpu_us"]
             wish = f"≥ {wanted:g} ×" if wanted and row is not ours else ""
             rate = f"{1e6 / row['best_cpu_us']:.0f}"
-            table.add_row(
-                name, f"{row['best_us']:.0f}", f"{row['best_cpu_us']:.0f}", rate, f"{ratio:.2f} ×", wish
-            )
+            table.add_row(name, f"{row['best_us']:.0f}", f"{row['best_cpu_us']:.0f}", rate, f"{ratio:.2f} ×", wish)
         results |= found
     say.print(table)
     write_atomically(RESULTS, json.dumps(results, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -9,7 +9,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from scopil.studies.running import run_study
+from scopil_bench.studies.running import run_study
 
 RESULTS = Path(__file__).parent / "results" / "lap_grid.json"
 
@@ -21,9 +21,7 @@ def main(seeds: int, out: Path, results: Path = RESULTS, steps: int | None = Non
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("runs/lap_grid"))
     main(**vars(parser.parse_args()))

@@ -65,13 +65,7 @@ def stretches(folder: Path, rounds: int, warm_up: int = 500) -> dict:
     steps, notes = warm_up + rounds, []
     often = max(rounds // 20, 1)
     spec = RunSpec(
-        algorithm=SAC,
-        env=ENV,
-        steps=steps,
-        log_every=1,
-        eval_every=often,
-        checkpoint_every=often,
-        config=TINY,
+        algorithm=SAC, env=ENV, steps=steps, log_every=1, eval_every=often, checkpoint_every=often, config=TINY
     )
     with Progress() as bar:
         task = bar.add_task("stretches", total=steps)

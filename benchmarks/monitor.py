@@ -16,8 +16,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 import scopil
+from scopil.envs.marble_maze.constraints import min_margin
 from scopil.files import write_atomically
-from scopil.studies.marble_maze.constraints import min_margin
 
 RESULT = Path(__file__).parent / "results" / "monitor.json"
 EPISODES, BORDER = 400, 5.0
@@ -53,9 +53,7 @@ def main(rho: Path, others: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rho", type=Path)
     parser.add_argument("others", type=Path, nargs="+")
     main(**vars(parser.parse_args()))

@@ -24,13 +24,14 @@ import numpy as np
 from rich.progress import track
 
 import scopil
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.marble_maze import MarbleMaze
+from scopil.envs.marble_maze.settings import SETTINGS
 from scopil.envs.registration import IDS
 from scopil.errors import DivergedError
 from scopil.files import write_atomically
-from scopil.studies.marble_maze import MarbleMaze, people
-from scopil.studies.marble_maze.generate import as_set, draw_starts, replay
-from scopil.studies.marble_maze.settings import SETTINGS
+from scopil_bench.marble_maze import simulated_players
+from scopil_bench.marble_maze.generate import as_set, draw_starts, replay
 
 RESULT = Path(__file__).parent / "results" / "multipliers.json"
 MULTIPLIERS = ("dual/lambda", "occupancy/mu")
@@ -40,22 +41,22 @@ PIECE = 2_000
 def half_random(share: float = 0.5, seed: int = 0) -> Demonstrations:
     """Lawful episodes with a share of random keys."""
     rng = np.random.default_rng(seed)
-    habit = people.draw_crowd("simple", seed)[0]
+    habit = simulated_players.draw_crowd("simple", seed)[0]
     starts, made = draw_starts("simple", seed, 40), []
     for planned in track(starts, "demonstrations"):
-        taste = people.make_taste("simple", habit, planned.side)
+        taste = simulated_players.make_taste("simple", habit, planned.side)
         state = MarbleMaze(SETTINGS["simple"]).initial_at(planned.start)
         actions: list[int] = []
         ahead: list[int] = []
         fallen = False
         while not fallen:
-            ahead = ahead or people.wished(taste, state) or []
+            ahead = ahead or simulated_players.wished(taste, state) or []
             action = ahead.pop(0)
             if rng.uniform() < share:
-                lawful = (a for a in rng.permutation(9).tolist() if people.keeps_lawful(taste, state, a))
+                lawful = (a for a in rng.permutation(9).tolist() if simulated_players.keeps_lawful(taste, state, a))
                 action, ahead = next(lawful, action), []
             actions.append(action)
-            state, fallen, _ = people._after(taste.planners[-1], state, action)
+            state, fallen, _ = simulated_players._after(taste.planners[-1], state, action)
         made.append(replay("simple", planned, np.array(actions)))
     return as_set("simple", "half-random", starts, made, {"seed": seed, "random": share})
 
@@ -152,9 +153,7 @@ def main(only: list[str], seeds: list[int], result: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--result", type=Path, default=RESULT)

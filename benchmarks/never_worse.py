@@ -1,4 +1,4 @@
-"""Is SCOPIL anywhere worse than cloning? The three tasks of `scopil.studies.small_tasks`.
+"""Is SCOPIL anywhere worse than cloning? The three tasks of `scopil_bench.studies.external.small_tasks`.
 
 taskset -c 0 .venv/bin/python benchmarks/never_worse.py [--seeds 0 1 2 3 4] [--only cartpole …]
 
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import scopil
-from scopil.envs.host import open_env
-from scopil.evaluate.measures import measure_all
+from scopil.envs.gym_env import open_env
+from scopil.eval.measures import measure_all
 from scopil.files import write_atomically
-from scopil.studies.small_tasks import TASKS, demonstrate
+from scopil_bench.studies.external.small_tasks import TASKS, demonstrate
 
 RESULT = Path(__file__).parent / "results" / "never_worse.json"
 STEPS = (10_000, 20_000, 50_000)
@@ -62,9 +62,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
                 for steps in STEPS:
                     agent.learn(steps - agent.num_timesteps)
                     at[str(steps)] = {
-                        mode: scores(
-                            agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rule, env
-                        )
+                        mode: scores(agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rule, env)
                         for mode in ("greedy", "sampled")
                     }
                 rows[key] = at
@@ -84,8 +82,7 @@ def table(body: dict[str, Any], mode: str = "greedy") -> list[str]:
             if mine:
                 cells = [
                     ", ".join(
-                        f"{np.mean([at[str(n)][mode][what] for at in mine]):.4g}"
-                        for what in ("return", "violations")
+                        f"{np.mean([at[str(n)][mode][what] for at in mine]):.4g}" for what in ("return", "violations")
                     )
                     for n in STEPS
                 ]
@@ -94,9 +91,7 @@ def table(body: dict[str, Any], mode: str = "greedy") -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--result", type=Path, default=RESULT)

@@ -20,8 +20,8 @@ import scopil  # noqa: F401  registers the environments
 from scopil.algos import scopil as printed
 from scopil.algos import scopil_rho
 from scopil.config import build
-from scopil.demos.store import load_demos
-from scopil.envs.functional import compile_env
+from scopil.data.storage import load_demos
+from scopil.envs.jax_env import compile_env
 from scopil.files import write_atomically
 from scopil.train.loop import make_loop
 
@@ -70,9 +70,7 @@ def main(seeds: list[int], rounds: int, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=2_000)

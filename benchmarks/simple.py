@@ -7,14 +7,14 @@ those three are read off on the way. Run folders go to runs/simple/, figures to 
 import json
 from pathlib import Path
 
-from scopil.algos import find
-from scopil.evaluate.measures import average, mean_and_std
-from scopil.evaluate.summaries import in_words
-from scopil.experiments.execute import execute_with_progress, prepare
-from scopil.experiments.results import Evaluator
+from scopil.eval.measures import average, mean_and_std
+from scopil.eval.tables import print_measures
 from scopil.files import write_atomically
-from scopil.report.measure_tables import print_measures
+from scopil.registry import find
 from scopil.train.run import Run, RunSpec
+from scopil_bench.results import Evaluator
+from scopil_bench.runner import execute_with_progress, prepare
+from scopil_bench.summaries import in_words
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 SHORT, LONG = 200_000, 1_000_000
@@ -25,10 +25,7 @@ RESULTS = Path(__file__).parent / "results" / "simple.json"
 def runs(name: str) -> list[Run]:
     specs = {seed: LONG if seed < 3 else SHORT for seed in range(5)}
     return [
-        prepare(
-            FOLDER / f"{name}-{seed}",
-            RunSpec(algorithm=find(name), env=ENV, demos=DEMOS, seed=seed, steps=steps),
-        )
+        prepare(FOLDER / f"{name}-{seed}", RunSpec(algorithm=find(name), env=ENV, demos=DEMOS, seed=seed, steps=steps))
         for seed, steps in specs.items()
     ]
 
@@ -48,9 +45,7 @@ def main() -> None:
     evaluator, results, table = Evaluator(), {}, {}
     for name, group in groups.items():
         short = {run.spec.seed: at(run, SHORT) for run in group}
-        table[f"{name}, 200 000 steps, greedy, demonstrated starts ×{len(short)}"] = mean_and_std(
-            [*short.values()]
-        )
+        table[f"{name}, 200 000 steps, greedy, demonstrated starts ×{len(short)}"] = mean_and_std([*short.values()])
         played = {r.spec.seed: evaluator.evaluation(r)["measures"] for r in group if r.spec.steps == LONG}
         results[name] = {"at_200000_greedy_demonstrated": short, "at_1000000": {}}
         for key in next(iter(played.values())):

@@ -51,9 +51,7 @@ def table(runs: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
     lines = ["| δ | seeds |" + "".join(f" {kind} |" for kind in KINDS), "|---" * (2 + len(KINDS)) + "|"]
     for slack, rows in runs.items():
         cells = [
-            ", ".join(
-                f"{np.mean([r[kind][name] for r in rows.values()]):.4g}" for name in ("violations", "reward")
-            )
+            ", ".join(f"{np.mean([r[kind][name] for r in rows.values()]):.4g}" for name in ("violations", "reward"))
             for kind in KINDS
         ]
         lines += [f"| {slack} | {len(rows)} | {' | '.join(cells)} |"]
@@ -61,9 +59,7 @@ def table(runs: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slacks", nargs="+", default=["default", "0.07", "0.09", "0.12"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--steps", type=int, default=300_000)

@@ -129,9 +129,7 @@ def race(entered: list[Contender], rounds: int, core: int, say: Console) -> dict
 
 def two_processes(rounds: int) -> dict[str, float]:
     """Two runs on two cores at once, against each of them alone."""
-    pair = [
-        Contender(f"core {core}", "ours.py", 2000).start(core) for core in sorted(os.sched_getaffinity(0))[:2]
-    ]
+    pair = [Contender(f"core {core}", "ours.py", 2000).start(core) for core in sorted(os.sched_getaffinity(0))[:2]]
     for _ in range(rounds):
         for one in pair:  # alone
             one.send()
@@ -167,8 +165,8 @@ def torch_agrees(updates: int = 5) -> float | None:
     from scopil.algos.base import Data, Spaces
     from scopil.algos.scopil import Config, init, update
     from scopil.config import build
-    from scopil.core.heads import DiscreteHead
-    from scopil.demos.dataset import DemoTransitions
+    from scopil.data.dataset import DemoTransitions
+    from scopil.nn.heads import DiscreteHead
     from scopil.types import Transition
 
     rng = np.random.default_rng(0)
@@ -189,9 +187,7 @@ def torch_agrees(updates: int = 5) -> float | None:
     for i in range(updates):
         b = {name: values[i] for name, values in batch.items()}
         ended = b["terminated"] > 0
-        seen = Transition(
-            b["obs"], b["action"].astype(np.int32), b["reward"], b["next_obs"], ended, ended & False
-        )
+        seen = Transition(b["obs"], b["action"].astype(np.int32), b["reward"], b["next_obs"], ended, ended & False)
         shown = b["demo_obs"], b["demo_action"].astype(np.int32), b["demo_obs"]
         demo = DemoTransitions(*shown, np.zeros(BATCH, np.int32), None, ended)
         state, _ = step(state, Data(replay=seen, demo_batch=demo), cfg, jax.random.key(i))
@@ -228,11 +224,7 @@ def verdicts(race: dict[str, dict[str, Any]], rest: dict[str, Any]) -> list[tupl
             ratio = race[peer]["best_cpu_us"] / ours["best_cpu_us"]
             rows.append((f"times faster than {peer}", ratio, f"≥ {wanted:g}", ratio >= wanted))
     limits = [
-        (
-            "times the BLAS products alone",
-            ours["best_cpu_us"] / race["BLAS products alone"]["best_cpu_us"],
-            2.0,
-        ),
+        ("times the BLAS products alone", ours["best_cpu_us"] / race["BLAS products alone"]["best_cpu_us"], 2.0),
         ("two processes / one", rest["two_processes"]["ratio"], 1.15),
         ("start to first gradient step, s", ours["start_seconds"], 10.0),
         ("start to first gradient step, CPU s", ours["start_cpu_seconds"], 10.0),
@@ -269,9 +261,7 @@ def setup(venvs: dict[str, list[str]]) -> None:
 def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--setup", action="store_true", help="make the peers' venvs and stop")
-    cli.add_argument(
-        "--check", action="store_true", help="compare the PyTorch contender's arithmetic and stop"
-    )
+    cli.add_argument("--check", action="store_true", help="compare the PyTorch contender's arithmetic and stop")
     cli.add_argument("--rounds", type=int, default=15, help="turns of every contender")
     cli.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all share")
     cli.add_argument("--out", type=Path, default=RESULTS, help="where the JSON goes")

@@ -39,15 +39,11 @@ def main(rounds: int, steps: int) -> None:
         ratio = {key: row[key] / body["SCOPIL"][key] for key in row}
         print(f"{name}: best {row['best']:.0f} µs, median {row['median']:.0f} µs per step; ", end="")
         print(f"{ratio['best']:.2f} and {ratio['median']:.2f} times SCOPIL's")
-    write_atomically(
-        RESULT, json.dumps({"rounds": rounds, "steps": steps, **body}, indent=1).encode() + b"\n"
-    )
+    write_atomically(RESULT, json.dumps({"rounds": rounds, "steps": steps, **body}, indent=1).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=10_000)
     args = parser.parse_args()

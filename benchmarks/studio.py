@@ -22,7 +22,7 @@ import numpy as np
 import websockets
 from playwright.sync_api import sync_playwright
 
-from scopil.demos import store
+from scopil.data import storage
 from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "studio.json"
@@ -129,16 +129,8 @@ def pages(browser) -> dict[str, int]:
         for i in range(PAGES):
             page = browser.new_context().new_page()
             maze = i % 2 == 0
-            begin(
-                page,
-                studio.address,
-                "maze.npz" if maze else "pole.npz",
-                None if maze else "CartPole-v1",
-                1000 * i,
-            )
-            opened.append(
-                (page, ["ArrowUp", "q", "x", "ArrowLeft", "d"] if maze else ["ArrowLeft", "ArrowRight"])
-            )
+            begin(page, studio.address, "maze.npz" if maze else "pole.npz", None if maze else "CartPole-v1", 1000 * i)
+            opened.append((page, ["ArrowUp", "q", "x", "ArrowLeft", "d"] if maze else ["ArrowLeft", "ArrowRight"]))
         for page, keys in opened:
             page.evaluate(PLAYER, keys)
         time.sleep(SECONDS)
@@ -147,9 +139,7 @@ def pages(browser) -> dict[str, int]:
         time.sleep(3)
         kept = sum(page.evaluate("window.kept") for page, _ in opened)
         memory = studio.memory()
-        files = sum(
-            len(store.read(Path(folder, f))) for f in ("maze.npz", "pole.npz") if Path(folder, f).exists()
-        )
+        files = sum(len(storage.read(Path(folder, f))) for f in ("maze.npz", "pole.npz") if Path(folder, f).exists())
     found = {"pages": PAGES, "seconds": SECONDS, "kept in pages": kept, "kept in files": files}
     print(found, memory)
     return found | {f"MB, {who}": round(mb) for who, mb in memory.items()}
@@ -184,7 +174,7 @@ async def memory() -> dict[str, dict[str, float]]:
                 n += 2
                 await socket.send(json.dumps({"key": key, "down": True, "n": n - 1}))
                 await socket.send(json.dumps({"key": key, "down": False, "n": n}))
-        assert len(store.read(Path(folder, "a.npz"))) == EPISODES
+        assert len(storage.read(Path(folder, "a.npz"))) == EPISODES
     return found
 
 
@@ -205,8 +195,6 @@ def main(parts: list[str]) -> None:
 
 if __name__ == "__main__":
     known = ["latency", "pages", "memory"]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*known, []], default=known)
     main(parser.parse_args().parts)

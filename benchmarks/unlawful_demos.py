@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import scopil
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.marble_maze import MarbleMaze, MarbleParams
+from scopil.envs.marble_maze.settings import SIMPLE
 from scopil.files import write_atomically
-from scopil.studies.marble_maze import MarbleMaze, MarbleParams
-from scopil.studies.marble_maze.generate import RECIPES
-from scopil.studies.marble_maze.planner import make_planner, plan
-from scopil.studies.marble_maze.settings import SIMPLE
+from scopil_bench.marble_maze.generate import RECIPES
+from scopil_bench.marble_maze.planner import make_planner, plan
 
 RESULT = Path(__file__).parent / "results" / "unlawful_demos.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
@@ -58,8 +58,7 @@ def with_unlawful(demos: Demonstrations) -> tuple[Demonstrations, list[int]]:
     broken = np.array([np.sum(e.info["cost"][1:] > 0) for e in other])
     worst = np.argsort(-broken, kind="stable")[:REPLACED]
     episodes = [
-        replace(other[i], info={}, start=shown.start) if i in worst else shown
-        for i, shown in enumerate(demos.episodes)
+        replace(other[i], info={}, start=shown.start) if i in worst else shown for i, shown in enumerate(demos.episodes)
     ]
     print(f"replaced {sorted(worst.tolist())}: {broken[worst].tolist()} violations")
     return replace(demos, episodes=tuple(episodes), name="six-unlawful"), sorted(worst.tolist())
@@ -92,9 +91,7 @@ def main(seeds: list[int], steps: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=300_000)
     args = parser.parse_args()

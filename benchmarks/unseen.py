@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from scopil.evaluate.summaries import Result
-from scopil.experiments import results
 from scopil.files import write_atomically
-from scopil.studies.base import run_folder
-from scopil.studies.marble_maze.unseen import STUDY
 from scopil.train.run import Run
+from scopil_bench import results
+from scopil_bench.studies.base import run_folder
+from scopil_bench.studies.unseen import STUDY
+from scopil_bench.summaries import Result
 
 RESULT = Path(__file__).parent / "results" / "unseen.json"
 MULTIPLIERS = ("dual/lambda", "occupancy/mu")
@@ -96,8 +96,7 @@ def table(runs: dict[str, Any]) -> list[str]:
 
             cells = [f"{mean(k, 'violations'):.3g} ({mean(k, 'episodes with any'):.1%})" for k in keys]
             unseen, shown = (
-                ", ".join(f"{mean(k, 'reward'):.2f}".replace("-", "−") for k in pair)
-                for pair in (keys[:2], keys[2:])
+                ", ".join(f"{mean(k, 'reward'):.2f}".replace("-", "−") for k in pair) for pair in (keys[:2], keys[2:])
             )
             rewards = f"{unseen}; {shown}"
             steps = f"{mine[0]['steps']:_}".replace("_", " ")
@@ -107,8 +106,6 @@ def table(runs: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     main(parser.parse_args().folder)

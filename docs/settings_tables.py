@@ -8,8 +8,8 @@ A page marks the place with `<!-- settings: NAME -->` and `<!-- end settings -->
 import re
 from pathlib import Path
 
-from scopil.algos import find
 from scopil.config import markdown_table
+from scopil.registry import find
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- settings: (\S+) -->\n).*?(<!-- end settings -->)", re.DOTALL)

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 import scopil
+import scopil_bench
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 METHODS = ["scopil-rho", "scopil", "sac", "bc"]
@@ -15,7 +16,7 @@ METHODS = ["scopil-rho", "scopil", "sac", "bc"]
 
 def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
     print(f"Four trainings of {steps:,} steps. The rules are drawn on the tray; no learner is given them.")
-    runs = scopil.train_runs(out, METHODS, ENV, DEMOS, steps=steps, checkpoint_every=20_000)
+    runs = scopil_bench.train_runs(out, METHODS, ENV, DEMOS, steps=steps, checkpoint_every=20_000)
     env = scopil.open_env(ENV)
     demonstrated = scopil.replay(env, scopil.load_demos(DEMOS))
     rows = {"demonstrations": scopil.average(scopil.measure_all(demonstrated, env))}
@@ -24,9 +25,7 @@ def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
         agent = scopil.load(run.folder)
         for starts in ("demonstrated", "unseen"):
             episodes = agent.play(starts)
-            rows[f"{agent.algorithm.title}, {starts} starts"] = scopil.average(
-                scopil.measure_all(episodes, env)
-            )
+            rows[f"{agent.algorithm.title}, {starts} starts"] = scopil.average(scopil.measure_all(episodes, env))
         pictures[f"{agent.algorithm.title}, unseen starts"] = episodes
     scopil.print_measures(rows, f"40 episodes each, greedy, {steps:,} steps")
     (out / "table.md").write_text(scopil.markdown_table(rows))
@@ -36,9 +35,7 @@ def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150_000)
     parser.add_argument("--out", type=Path, default=Path("out/first_run"))
     main(**vars(parser.parse_args()))

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import scopil
 from scopil.algos import sac
 from scopil.config import config, setting
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.nets import MLP
-from scopil.core.normalise import normalise
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.nets import MLP
+from scopil.nn.normalise import normalise
 
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
@@ -47,9 +47,7 @@ def init(key: jax.Array, spaces: scopil.Spaces, cfg: Config) -> State:
     return State(sac.init(k_sac, spaces, cfg), trainable(MLP(sizes, k_discriminator)))
 
 
-def update(
-    state: State, data: scopil.Data, cfg: Config, key: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
+def update(state: State, data: scopil.Data, cfg: Config, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
     batch, demo = data.replay, data.demo_batch
     assert batch is not None
     assert demo is not None
@@ -71,10 +69,7 @@ def update(
     bonus = jax.nn.log_sigmoid(logit(discriminator.params, batch.obs, batch.action))
     rewarded = batch._replace(reward=batch.reward + cfg.imitation * bonus)
     learner, metrics = sac.update(state.sac, scopil.Data(replay=rewarded), cfg, key)
-    return State(learner, discriminator), metrics | {
-        "discriminator/loss": d_loss,
-        "discriminator/bonus": bonus.mean(),
-    }
+    return State(learner, discriminator), metrics | {"discriminator/loss": d_loss, "discriminator/bonus": bonus.mean()}
 
 
 ALGORITHM = scopil.Algorithm(
@@ -99,17 +94,13 @@ def main(steps: int, out: Path) -> scopil.Agent:
     agent = scopil.load(out, algorithm=ALGORITHM)
     for starts in ("demonstrated", "unseen"):
         found = agent.evaluate(starts)
-        print(
-            f"{starts} starts: reward {found['reward']:.2f}, violations per episode {found['violations']:.3f}"
-        )
+        print(f"{starts} starts: reward {found['reward']:.2f}, violations per episode {found['violations']:.3f}")
     print(f"written: {agent.policy.to_onnx(out / 'policy.onnx')}; `scopil report {out}` draws its curves")
     return agent
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--out", type=Path, default=Path("out/own_algorithm"))
     main(**vars(parser.parse_args()))

@@ -10,6 +10,7 @@ from pathlib import Path
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import scopil
+import scopil_bench
 
 TRAY = scopil.MarbleParams(
     (
@@ -23,7 +24,7 @@ TRAY = scopil.MarbleParams(
 
 def main(steps: int, episodes: int, out: Path) -> dict[str, dict[str, float]]:
     env = scopil.CompiledEnv(scopil.MarbleMaze(TRAY))
-    demos = scopil.demonstrate_tray(TRAY, episodes)
+    demos = scopil_bench.demonstrate_tray(TRAY, episodes)
     played = {"demonstrations": scopil.replay(env, demos)}
     for agent in (scopil.SCOPIL(env, demos, seed=0), scopil.SAC(env, demos, seed=0)):
         agent.learn(steps, progress_bar=True)
@@ -35,9 +36,7 @@ def main(steps: int, episodes: int, out: Path) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("out/own_tray"))

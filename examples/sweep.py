@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import scopil  # noqa: F401 (registers the environments)
 from scopil.algos.scopil import ALGORITHM, Config
 from scopil.config import build
-from scopil.demos.store import load_demos
-from scopil.envs.functional import compile_env
+from scopil.data.storage import load_demos
+from scopil.envs.jax_env import compile_env
 from scopil.train.loop import make_loop
 
 SEEDS = (0, 1)

@@ -38,8 +38,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # Tests compile much and compute little, so nothing is optimised, and by XLA's older emitters, which compile several
 # times faster. Where a test computes much, or rounding is its subject, it asks for more (compiling.py).
 QUICKLY = (
-    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    " --xla_cpu_parallel_codegen_split_count=1"
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     if jax.__version__.startswith("0.10.")
     else ""  # XLA stops at a flag that it does not know
 )

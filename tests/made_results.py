@@ -1,12 +1,12 @@
 """Results as runs would leave them, with chosen figures."""
 
-from scopil.evaluate.measures import Measures
-from scopil.evaluate.summaries import EVALUATIONS, Cell, Result, Results
-from scopil.report.study_page import StudyReport
-from scopil.studies.marble_maze.answers import answers
-from scopil.studies.marble_maze.expected import verdicts
-from scopil.studies.marble_maze.study import STUDY
-from scopil.studies.running import layout_of
+from scopil.eval.measures import Measures
+from scopil_bench.report.study_page import StudyReport
+from scopil_bench.studies.paper.answers import answers
+from scopil_bench.studies.paper.expected import verdicts
+from scopil_bench.studies.paper.study import STUDY
+from scopil_bench.studies.running import layout_of
+from scopil_bench.summaries import EVALUATIONS, Cell, Result, Results
 
 
 def measures(violations: float, **changes: float) -> Measures:

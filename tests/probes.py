@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.demos.dataset import DemoTransitions
+from scopil.data.dataset import DemoTransitions
 
 
 class ProbeState(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
-from scopil.algos import Algorithm, find
-from scopil.algos.base import spaces_of
+from scopil.algos.base import Algorithm, spaces_of
+from scopil.registry import find
 from scopil.train.run import Run, RunSpec, save_learner
 
 ENV = "scopil/MarbleMaze-Simple-v0"
@@ -26,9 +26,7 @@ def untrained_run(
 ) -> Run:
     known = find(algorithm) if isinstance(algorithm, str) else algorithm
     settings = {"hidden": [8], **config}
-    spec = RunSpec(
-        algorithm=known, env=env, seed=seed, demos=demos, rules=rules, steps=steps, config=settings
-    )
+    spec = RunSpec(algorithm=known, env=env, seed=seed, demos=demos, rules=rules, steps=steps, config=settings)
     run = Run.create(folder, spec)
     spaces = spaces_of(run.env().observation_space, run.env().action_space)
     learner = known.init(jax.random.key(seed), spaces, spec.build_config(run.env()))

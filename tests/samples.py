@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.data.dataset import Demonstrations, Episode
 
 OBSERVATIONS = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 ACTIONS = gym.spaces.Discrete(3)
@@ -41,9 +41,7 @@ def with_episode(**changes: Any) -> Demonstrations:
     return small_set(episodes=(episode(3, 0), episode(4, 1, **changes)))
 
 
-def marble_episodes(
-    steps: int = 12, episodes: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0"
-) -> Demonstrations:
+def marble_episodes(steps: int = 12, episodes: int = 3, env_id: str = "scopil/MarbleMaze-Simple-v0") -> Demonstrations:
     """The first steps of random episodes of Marble Maze, played through the Gymnasium environment."""
     env = gym.make(env_id)
     env.action_space.seed(7)

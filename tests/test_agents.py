@@ -6,7 +6,6 @@ that each program is traced and compiled once.
 
 import inspect
 import shutil
-import typing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,14 +19,15 @@ import pytest
 import scopil
 from runs import untrained_run
 from samples import small_set
-from scopil.agents import Agent, policy_of
-from scopil.agents import agent as agent_module
-from scopil.algos import registered
+from scopil import agent as agent_module
+from scopil.agent import Agent
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.config import settings
-from scopil.envs.functional import CompiledEnv, compile_env
+from scopil.envs.jax_env import CompiledEnv, compile_env
+from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
-from scopil.studies.marble_maze import MarbleMaze
+from scopil.loading import policy_of
+from scopil.registry import registered
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.checkpoint import Checkpoints
@@ -56,9 +56,7 @@ def ids():
         if env not in envs.values():
             return made
         return (
-            loops.setdefault((algorithm.name, id(env)), made)
-            if "demo_batch" not in algorithm.wants or demos
-            else made
+            loops.setdefault((algorithm.name, id(env)), made) if "demo_batch" not in algorithm.wants or demos else made
         )
 
     with (
@@ -78,9 +76,7 @@ def kind(request) -> str:
 
 
 def new_scopil(ids: dict[str, str], kind: str) -> scopil.SCOPIL:
-    return scopil.SCOPIL(
-        ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, as_printed=True, **TINY
-    )
+    return scopil.SCOPIL(ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, as_printed=True, **TINY)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +97,7 @@ def leaves(agent: Agent) -> list[bytes]:
 
 
 def test_every_algorithm_has_its_agent():
-    assert {cls._algorithm.name for cls in CLASSES} == registered().keys()
+    assert {cls.algorithm.name for cls in CLASSES} == registered().keys()
     assert all(cls.__doc__ for cls in CLASSES)
 
 
@@ -109,12 +105,10 @@ def test_every_algorithm_has_its_agent():
 def test_signatures_show_every_setting_with_its_default(cls):
     shown = inspect.signature(cls).parameters
     assert list(shown)[:3] == ["env", "demos", "seed"]
-    wanted = {s.name: s.default for s in settings(cls._algorithm.config)}
+    wanted = {s.name: s.default for s in settings(cls.algorithm.config)}
     assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed")} == wanted
     assert shown["learning_rate"].default == (1e-3 if cls is scopil.SCOPILRho else 3e-4)
     assert shown["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
-    (typed,) = typing.get_args(inspect.get_annotations(cls.__init__)["config"])  # what type checkers see
-    assert typing.get_type_hints(typed).keys() == wanted.keys()
 
 
 def test_an_agent_says_what_it_is(trained, kind, ids):
@@ -134,7 +128,7 @@ def test_greedy_predictions_are_the_policys_mode(trained, observations):
         one, _ = trained.predict(obs)
         np.testing.assert_allclose(one, action, rtol=1e-5)
         assert type(one) is int or BOX.contains(one)
-    np.testing.assert_array_equal(trained.predict(observations[0].tolist())[0], batch[0])  # a list will do
+    np.testing.assert_array_equal(trained.predict(observations[0].tolist())[0], trained.predict(observations[0])[0])
     assert len(trained.predict(np.zeros((0, 2)))[0]) == 0
 
 
@@ -144,9 +138,7 @@ def test_sampled_predictions_have_the_policys_distribution(trained, kind, observ
     if kind == "numbered":
         p = np.asarray(trained.policy.distribution(jnp.asarray(obs)).probs, np.float64)
         counts = np.bincount(drawn, minlength=3)
-        assert (
-            float(((counts - n * p) ** 2 / (n * p)).sum()) < 13.8
-        )  # the 99.9 % point with 2 degrees of freedom
+        assert float(((counts - n * p) ** 2 / (n * p)).sum()) < 13.8  # the 99.9 % point with 2 degrees of freedom
         assert np.count_nonzero(counts) > 1
     else:
         theirs = trained.policy.act(jnp.tile(jnp.asarray(obs), (n, 1)), jax.random.key(0))
@@ -157,9 +149,7 @@ def test_sampled_predictions_have_the_policys_distribution(trained, kind, observ
             np.testing.assert_allclose(np.quantile(drawn, q), np.quantile(theirs, q), atol=0.15)
 
 
-def as_stable_baselines3_evaluates(
-    model: Any, env: gym.Env, episodes: int = 4, copies: int = 2
-) -> list[float]:
+def as_stable_baselines3_evaluates(model: Any, env: gym.Env, episodes: int = 4, copies: int = 2) -> list[float]:
     """`stable_baselines3.common.evaluation.evaluate_policy` without its wrappers: the same call of `predict` on a
     vector of environments, which begin again in the step that ends an episode."""
     envs = [env, *(gym.make(env.spec.id) for _ in range(copies - 1))]  # type: ignore[union-attr]
@@ -167,9 +157,7 @@ def as_stable_baselines3_evaluates(
     states, episode_starts = None, np.ones(copies, dtype=bool)
     rewards, running = [], np.zeros(copies)
     while len(rewards) < episodes:
-        actions, states = model.predict(
-            observations, state=states, episode_start=episode_starts, deterministic=True
-        )
+        actions, states = model.predict(observations, state=states, episode_start=episode_starts, deterministic=True)
         for i, e in enumerate(envs):
             observations[i], reward, terminated, truncated, _ = e.step(actions[i])
             running[i] += reward
@@ -230,28 +218,19 @@ def test_a_number_of_steps_is_a_whole_number(steps, trained):
 def test_evaluations_while_learning_keep_the_best_and_stop_early(ids, tmp_path, monkeypatch):
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
     asked = []
-    monkeypatch.setattr(
-        scopil.Agent, "evaluate", lambda self, **how: asked.append(how) or {"reward": next(scores)}
-    )
+    monkeypatch.setattr(scopil.Agent, "evaluate", lambda self, **how: asked.append(how) or {"reward": next(scores)})
     agent = scopil.SAC(ids["numbered"], **TINY)
     evaluation = scopil.EvalCallback(
         every=200, episodes=3, rules="my_rules.py", best=tmp_path / "best.safetensors", patience=2
     )
     seen = []
     agent.learn(2000, callback=[lambda status: seen.append(status.env_steps), evaluation])
-    assert [steps for steps, _ in evaluation.history] == [
-        200,
-        400,
-        600,
-        800,
-    ]  # 2.0 and 2.5 are no better than 3.0
+    assert [steps for steps, _ in evaluation.history] == [200, 400, 600, 800]  # 2.0 and 2.5 are no better than 3.0
     assert agent.num_timesteps == 800
     assert evaluation.best_score == (0.0, 3.0)
     assert scopil.load(tmp_path / "best.safetensors").num_timesteps == 400
     assert {200, 400, 600, 800} <= set(seen)
-    assert asked[0] == {
-        **{"starts": "unseen", "episodes": 3, "deterministic": True, "seed": 1, "rules": "my_rules.py"}
-    }
+    assert asked[0] == {**{"starts": "unseen", "episodes": 3, "deterministic": True, "seed": 1, "rules": "my_rules.py"}}
     good = scopil.EvalCallback(every=100, until=lambda measures: measures["reward"] > 5)
     agent.learn(1000, callback=good)
     assert [steps for steps, _ in good.history] == [900]
@@ -363,11 +342,7 @@ def test_one_switch_is_the_paper(ids):
     assert (ours.entropy_share, paper.entropy_share) == (0.07, 0.4)
     assert (mixed.average_over, mixed.from_cloning) == (5, False)
     continuous = scopil.SEiC(ids["continuous"], as_printed=True).config
-    assert (continuous.from_cloning, continuous.normalise_obs, continuous.log_alpha_init) == (
-        False,
-        True,
-        -2.3,
-    )
+    assert (continuous.from_cloning, continuous.normalise_obs, continuous.log_alpha_init) == (False, True, -2.3)
 
 
 def test_defaults_and_ranges_follow_the_kind_of_actions(ids):
@@ -597,11 +572,7 @@ def test_the_best_policy_of_a_run_has_the_runs_demonstrations(ids, tmp_path):
 
 def test_the_best_is_the_most_lawful_first():
     found = iter(
-        [
-            {"reward": -14.0, "avoidable": 0.0},
-            {"reward": -10.0, "avoidable": 3.0},
-            {"reward": -13.0, "avoidable": 0.0},
-        ]
+        [{"reward": -14.0, "avoidable": 0.0}, {"reward": -10.0, "avoidable": 3.0}, {"reward": -13.0, "avoidable": 0.0}]
     )
     saved = []
 

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scopil.algos import registered
 from scopil.algos.bc import Config as Bc
 from scopil.algos.ppo import Config as Ppo
 from scopil.algos.sac import Config as Sac
 from scopil.algos.scopil import Config as Scopil
 from scopil.config import build, check, config, markdown_table, setting, settings
 from scopil.errors import ConfigError
+from scopil.registry import registered
 
 
 @config
@@ -81,8 +81,7 @@ def test_values_at_the_ends_of_a_range_and_numbers_of_every_kind_are_taken(value
 
 def test_an_unknown_name_gets_the_ones_there_are_and_a_hint():
     with pytest.raises(
-        ConfigError,
-        match=r"there is no setting widht; there are bound, count, .*widths\. Did you mean widths\?",
+        ConfigError, match=r"there is no setting widht; there are bound, count, .*widths\. Did you mean widths\?"
     ):
         build(Small, {"widht": (3,)})
     with pytest.raises(ConfigError, match=r"there is no setting zzz; there are .*[a-z]\.$"):

@@ -10,9 +10,7 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()
-]
+PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()]
 BUDGET = re.compile(r"(learn\(|\bsteps=)[\d_]+")
 
 
@@ -41,11 +39,7 @@ def test_every_page_is_in_the_contents():
 
 def test_links_lead_somewhere():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    pages += [
-        ROOT / "benchmarks" / "README.md",
-        ROOT / "results" / "README.md",
-        ROOT / "results" / "report.md",
-    ]
+    pages += [ROOT / "benchmarks" / "README.md", ROOT / "results" / "README.md", ROOT / "results" / "report.md"]
     links = [(p, t) for p in pages for t in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", p.read_text())]
     broken = [f"{p.name} → {t}" for p, t in links if not t.startswith("http") and not (p.parent / t).exists()]
     assert not broken, "\n".join(broken)

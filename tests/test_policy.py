@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save as save_safetensors
 
-from scopil import treefile
-from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.core.nets import MLP, GaussianNet, orthogonal_mlp
-from scopil.core.normalise import RunningStats
+from scopil import serialization
 from scopil.errors import CheckpointError
 from scopil.files import seal
+from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.nn.nets import MLP, GaussianNet, orthogonal_mlp
+from scopil.nn.normalise import RunningStats
 from scopil.policy import Policy
-from scopil.treefile import save_tree
+from scopil.serialization import save_tree
 
 OBS = 3
 
@@ -122,7 +122,7 @@ def test_a_saved_policy_comes_back_bit_for_bit(kind, policies, tmp_path):
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(policy), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-    note = treefile.read_note(path)
+    note = serialization.read_note(path)
     assert note["by"] == "a test"
     again.save(tmp_path / "again", {"by": "a test"})
     assert (tmp_path / "again").read_bytes() == path.read_bytes()  # equal policies, equal files
@@ -153,9 +153,7 @@ def test_a_damaged_file_is_refused_by_name(policies, tmp_path):
 def test_foreign_files_are_refused_by_name(policies, tmp_path):
     foreign = save_safetensors({"weights": np.ones(3, np.float32)})
     (tmp_path / "bare").write_bytes(foreign)
-    with pytest.raises(
-        CheckpointError, match=r"bare: no checksum at its end: truncated, or not one of our files"
-    ):
+    with pytest.raises(CheckpointError, match=r"bare: no checksum at its end: truncated, or not one of our files"):
         Policy.load(tmp_path / "bare")
     (tmp_path / "sealed").write_bytes(foreign + seal(foreign))
     with pytest.raises(CheckpointError, match="sealed: not readable as safetensors"):
@@ -164,9 +162,7 @@ def test_foreign_files_are_refused_by_name(policies, tmp_path):
     with pytest.raises(CheckpointError, match="text: not readable as safetensors"):
         Policy.load(tmp_path / "text")
     save_tree(tmp_path / "checkpoint", {"learner": jnp.ones(3)}, {"steps": 5})
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint holds no policy; want a run's policy\.safetensors"
-    ):
+    with pytest.raises(CheckpointError, match=r"checkpoint holds no policy; want a run's policy\.safetensors"):
         Policy.load(tmp_path / "checkpoint")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 import scopil
 from probes import Probe
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.gym import FunctionalEnv
+from scopil.envs.as_gym import FunctionalEnv
+from scopil.envs.jax_env import CompiledEnv
 
 ARMS = gym.spaces.Discrete(3)
 BOX = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
@@ -19,12 +19,7 @@ LIMIT = 1.0  # of the continuous action: beyond it the rule is broken
 # Small settings that tests share: equal structures are compiled once per test run.
 REPLAY: dict[str, Any] = {"hidden": (8,), "batch_size": 32, "replay_size": 128}
 ROLLOUT: dict[str, Any] = {"hidden": (8,), "num_envs": 8, "rollout_steps": 8, "batch_size": 32, "epochs": 4}
-INVERSE: dict[str, Any] = {
-    "constraint_hidden": (8,),
-    "forward_steps": 128,
-    "rollouts": 8,
-    "backward_iters": 5,
-}
+INVERSE: dict[str, Any] = {"constraint_hidden": (8,), "forward_steps": 128, "rollouts": 8, "backward_iters": 5}
 SHOWN_ARM, SHOWN_ACTION = 1, 0.5  # what the demonstrator does
 
 

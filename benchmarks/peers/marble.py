@@ -58,6 +58,4 @@ class Marble(Env):
         (x, y), (v_x, v_y) = self.ball, self.speed
         v_x, v_y = (max(-1.0, min(1.0, v / 6.0)) for v in (v_x, v_y))
         tilt_x, tilt_y = self.tilt
-        return np.array(
-            [x / REACH, y / REACH, v_x, v_y, tilt_x / 5, tilt_y / 5, *self.turning], dtype=np.float32
-        )
+        return np.array([x / REACH, y / REACH, v_x, v_y, tilt_x / 5, tilt_y / 5, *self.turning], dtype=np.float32)

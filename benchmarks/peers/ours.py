@@ -10,8 +10,8 @@ from protocol import BATCH, HIDDEN, REPLAY, serve
 
 from scopil.algos.scopil import ALGORITHM, Config
 from scopil.config import build
-from scopil.demos.store import load_demos
-from scopil.envs.functional import compile_env
+from scopil.data.storage import load_demos
+from scopil.envs.jax_env import compile_env
 from scopil.train.loop import make_loop
 
 DEMOS = "marble-maze/simple-v1"

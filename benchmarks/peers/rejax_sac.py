@@ -61,10 +61,7 @@ class Marble(environment.Environment):
             hits = jnp.abs(moved.ball + speed) > REACH
             speed = jnp.where(hits, jnp.where(jnp.abs(speed) < 0.1, 0.0, -0.3 * speed), speed)
             after = moved.replace(
-                ball=moved.ball + speed,
-                speed=speed,
-                tilt=tilt,
-                turning=jnp.where(jnp.abs(tilt) == 5, 0, turn),
+                ball=moved.ball + speed, speed=speed, tilt=tilt, turning=jnp.where(jnp.abs(tilt) == 5, 0, turn)
             )
             fallen = self._away(moved) <= CELL / 3
             moved = jax.tree.map(lambda old, new, fallen=fallen: jnp.where(fallen, old, new), moved, after)

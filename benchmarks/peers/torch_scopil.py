@@ -154,10 +154,7 @@ def check(inputs: str, outputs: str) -> None:
     out = {"log_alpha": learner.log_alpha.detach().numpy(), "lambda": learner.lam.numpy()}
     for name, net in nets.items():
         for i, layer in enumerate(net[::2]):
-            out |= {
-                f"{name}/w{i}": layer.weight.detach().numpy(),
-                f"{name}/b{i}": layer.bias.detach().numpy(),
-            }
+            out |= {f"{name}/w{i}": layer.weight.detach().numpy(), f"{name}/b{i}": layer.bias.detach().numpy()}
     np.savez(outputs, **out)
 
 

@@ -1,146 +1,86 @@
 """Learn policies that do the task and keep the demonstrator's unwritten rules.
 
-Public names load on first use, so that `import scopil` and `scopil --help` stay quick; type checkers see them all.
+Public names load on first use, so that `import scopil` and `scopil --help` stay quick. The classes of the algorithms
+(`scopil.SCOPIL`, `scopil.SAC`, …) are made from `scopil.registry.BUILT_IN`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from scopil import registry
 from scopil._version import __version__ as __version__
 from scopil.envs.registration import register
 
 if TYPE_CHECKING:
-    from scopil.agents import (
-        BC,
-        ICRL,
-        PPO,
-        PPODGD,
-        SAC,
-        SCOPIL,
-        SDGD,
-        Agent,
-        OraclePPOLagrangian,
-        OracleSACLagrangian,
-        SCOPILRho,
-        SDGDEiC,
-        SEiC,
-        load,
-    )
-    from scopil.algos.base import Algorithm, Data, Spaces
-    from scopil.callbacks import EvalCallback
-    from scopil.demos.dataset import Demonstrations, Episode
-    from scopil.demos.record import record
-    from scopil.demos.store import load_demos
-    from scopil.envs.functional import CompiledEnv
-    from scopil.envs.host import open_env
-    from scopil.errors import ScopilError
-    from scopil.evaluate.episodes import replay
-    from scopil.evaluate.measures import average, measure_all
-    from scopil.evaluate.rules import Rules
-    from scopil.experiments.execute import train_runs
-    from scopil.policy import Policy
-    from scopil.report.episode_pictures import save_episodes
-    from scopil.report.measure_tables import markdown_table, print_measures
-    from scopil.studies.base import Study
-    from scopil.studies.marble_maze import (
-        Circle,
-        HorizontalLine,
-        MarbleMaze,
-        MarbleParams,
-        Rectangle,
-        VerticalLine,
-    )
-    from scopil.studies.marble_maze.own_tray import demonstrate_tray
-    from scopil.studies.running import run_study
-    from scopil.train.run import Run, RunSpec
-    from scopil.train.sinks import WandbCallback
-    from scopil.train.trainer import TrainStatus
-    from scopil.watch import Watch
+    from scopil.agent import Agent as Agent
+    from scopil.algos.base import Algorithm as Algorithm
+    from scopil.algos.base import Data as Data
+    from scopil.algos.base import Spaces as Spaces
+    from scopil.callbacks import EvalCallback as EvalCallback
+    from scopil.data.dataset import Demonstrations as Demonstrations
+    from scopil.data.dataset import Episode as Episode
+    from scopil.data.record import record as record
+    from scopil.data.storage import load_demos as load_demos
+    from scopil.envs.gym_env import open_env as open_env
+    from scopil.envs.jax_env import CompiledEnv as CompiledEnv
+    from scopil.envs.marble_maze import Circle as Circle
+    from scopil.envs.marble_maze import HorizontalLine as HorizontalLine
+    from scopil.envs.marble_maze import MarbleMaze as MarbleMaze
+    from scopil.envs.marble_maze import MarbleParams as MarbleParams
+    from scopil.envs.marble_maze import Rectangle as Rectangle
+    from scopil.envs.marble_maze import VerticalLine as VerticalLine
+    from scopil.errors import ScopilError as ScopilError
+    from scopil.eval.episodes import replay as replay
+    from scopil.eval.measures import average as average
+    from scopil.eval.measures import measure_all as measure_all
+    from scopil.eval.pictures import save_episodes as save_episodes
+    from scopil.eval.rules import Rules as Rules
+    from scopil.eval.tables import markdown_table as markdown_table
+    from scopil.eval.tables import print_measures as print_measures
+    from scopil.familiarity import Watch as Watch
+    from scopil.loading import load as load
+    from scopil.policy import Policy as Policy
+    from scopil.train.logging import WandbCallback as WandbCallback
+    from scopil.train.run import Run as Run
+    from scopil.train.run import RunSpec as RunSpec
+    from scopil.train.trainer import TrainStatus as TrainStatus
 
-__all__ = [
-    "BC",
-    "ICRL",
-    "PPO",
-    "PPODGD",
-    "SAC",
-    "SCOPIL",
-    "SDGD",
-    "Agent",
-    "Algorithm",
-    "Circle",
-    "CompiledEnv",
-    "Data",
-    "Demonstrations",
-    "Episode",
-    "EvalCallback",
-    "HorizontalLine",
-    "MarbleMaze",
-    "MarbleParams",
-    "OraclePPOLagrangian",
-    "OracleSACLagrangian",
-    "Policy",
-    "Rectangle",
-    "Rules",
-    "Run",
-    "RunSpec",
-    "SCOPILRho",
-    "SDGDEiC",
-    "SEiC",
-    "ScopilError",
-    "Spaces",
-    "Study",
-    "TrainStatus",
-    "VerticalLine",
-    "WandbCallback",
-    "Watch",
-    "average",
-    "demonstrate_tray",
-    "load",
-    "load_demos",
-    "markdown_table",
-    "measure_all",
-    "open_env",
-    "print_measures",
-    "record",
-    "replay",
-    "run_study",
-    "save_episodes",
-    "train_runs",
-]
-_HOMES = {
-    "agents": "BC ICRL PPO PPODGD SAC SCOPIL SCOPILRho SDGD SDGDEiC SEiC Agent OraclePPOLagrangian "
-    "OracleSACLagrangian load",
+_NAMES = {
+    "agent": "Agent",
     "algos.base": "Algorithm Data Spaces",
     "callbacks": "EvalCallback",
-    "demos.dataset": "Demonstrations Episode",
-    "demos.record": "record",
-    "demos.store": "load_demos",
-    "envs.functional": "CompiledEnv",
-    "envs.host": "open_env",
+    "data.dataset": "Demonstrations Episode",
+    "data.record": "record",
+    "data.storage": "load_demos",
+    "envs.gym_env": "open_env",
+    "envs.jax_env": "CompiledEnv",
+    "envs.marble_maze": "Circle HorizontalLine MarbleMaze MarbleParams Rectangle VerticalLine",
     "errors": "ScopilError",
-    "evaluate.episodes": "replay",
-    "evaluate.measures": "average measure_all",
-    "evaluate.rules": "Rules",
-    "experiments.execute": "train_runs",
+    "eval.episodes": "replay",
+    "eval.measures": "average measure_all",
+    "eval.pictures": "save_episodes",
+    "eval.rules": "Rules",
+    "eval.tables": "markdown_table print_measures",
+    "familiarity": "Watch",
+    "loading": "load",
     "policy": "Policy",
-    "report.episode_pictures": "save_episodes",
-    "report.measure_tables": "markdown_table print_measures",
-    "studies.marble_maze": "Circle HorizontalLine MarbleMaze MarbleParams Rectangle VerticalLine",
-    "studies.marble_maze.own_tray": "demonstrate_tray",
-    "studies.base": "Study",
-    "studies.running": "run_study",
+    "train.logging": "WandbCallback",
     "train.run": "Run RunSpec",
-    "train.sinks": "WandbCallback",
     "train.trainer": "TrainStatus",
-    "watch": "Watch",
 }
-_HOME = {name: f"scopil.{home}" for home, names in _HOMES.items() for name in names.split()}
+_MODULE_OF = {name: f"scopil.{module}" for module, names in _NAMES.items() for name in names.split()}
+_CLASSES = {name for name, _ in registry.BUILT_IN.values()}
+_MOVED = {"Study", "demonstrate_tray", "run_study", "train_runs"}
+__all__ = sorted(_MODULE_OF.keys() | _CLASSES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'scopil' has no attribute {name!r}")
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
+    if name in _CLASSES:
+        return registry.agent_class(name)
+    hint = f"; it is scopil_bench.{name}" if name in _MOVED else ""
+    raise AttributeError(f"module 'scopil' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -1,12 +1,9 @@
 """`python -m scopil`."""
 
-import os
 import sys
 
 from scopil.cli import main
+from scopil.cli.interrupts import stop_with_parent
 
-if "SCOPIL_PARENT" in os.environ:  # a run that `scopil reproduce` has in hand
-    from scopil.experiments.local import stop_with_parent
-
-    stop_with_parent()
+stop_with_parent()
 sys.exit(main())

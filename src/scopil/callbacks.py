@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scopil.agents import Agent
+from scopil.agent import Agent
 from scopil.errors import ConfigError
-from scopil.evaluate.measures import Measures, score
+from scopil.eval.measures import Measures, score
 from scopil.train.trainer import TrainStatus
 
 

@@ -51,13 +51,9 @@ def config(cls: type[T]) -> type[T]:
     for f in fields(made):
         f.type = types[f.name]  # a name where annotations are postponed
         if "about" not in f.metadata:
-            raise TypeError(
-                f"{cls.__name__}.{f.name} has no description; make it with setting(default, about)."
-            )
+            raise TypeError(f"{cls.__name__}.{f.name} has no description; make it with setting(default, about).")
         if f.type not in TYPES:
-            raise TypeError(
-                f"{cls.__name__}.{f.name} is a {f.type}; want one of {', '.join(map(str, TYPES))}."
-            )
+            raise TypeError(f"{cls.__name__}.{f.name} is a {f.type}; want one of {', '.join(map(str, TYPES))}.")
     leaves = [f.name for f in fields(made) if f.type in (float, float | None)]
     static = [f.name for f in fields(made) if f.name not in leaves]
     return jax.tree_util.register_dataclass(made, data_fields=leaves, meta_fields=static)
@@ -86,12 +82,7 @@ def settings(cls: type, continuous: bool = False, printed: bool = False) -> list
     """Every field of a config, with the defaults for numbered or for continuous actions, ours or the paper's."""
     return [
         Setting(
-            f.name,
-            f.type,
-            _default(f, continuous, printed),
-            f.metadata["about"],
-            f.metadata["low"],
-            f.metadata["high"],
+            f.name, f.type, _default(f, continuous, printed), f.metadata["about"], f.metadata["low"], f.metadata["high"]
         )
         for f in fields(cls)
     ]
@@ -117,9 +108,7 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
     known = {s.name: s.default for s in settings(cls, continuous, printed=values.get(PRINTED) is True)}
     for name in values:
         if name not in known:
-            raise ConfigError(
-                f"there is no setting {name}; there are {', '.join(sorted(known))}.{near(name, known)}"
-            )
+            raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{near(name, known)}")
     made = cls(**(known | values))
     check(made)
     return made

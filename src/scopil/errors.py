@@ -43,6 +43,4 @@ def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
         raise
     except Exception as error:
         why = str(error) or "no more is known"
-        raise kind(
-            f"{what} cannot be read ({type(error).__name__}: {why}): it is damaged, or not ours."
-        ) from error
+        raise kind(f"{what} cannot be read ({type(error).__name__}: {why}): it is damaged, or not ours.") from error

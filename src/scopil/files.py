@@ -15,10 +15,7 @@ import numpy as np
 
 _SEAL = b"scopil sha256 "
 SEAL_BYTES = len(_SEAL) + 64
-SMALL, MOST_UNPACKED = (
-    2**28,
-    20,
-)  # bytes that any archive may unpack to, and how many more for each of its own
+SMALL, MOST_UNPACKED = (2**28, 20)  # bytes that any archive may unpack to, and how many more for each of its own
 
 
 def seal(*pieces: bytes | memoryview) -> bytes:

@@ -14,25 +14,14 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.core.contrast import Monitor
-from scopil.core.distributions import Categorical
-from scopil.core.gaussian import SquashedGaussian
-from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.core.nets import (
-    MLP,
-    Activation,
-    GaussianNet,
-    Image,
-    Network,
-    convolves,
-    image_of,
-    network,
-    top,
-    width_of,
-)
-from scopil.core.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
 from scopil.errors import CheckpointError
-from scopil.treefile import as_tree, branch, read_arrays, save_tree
+from scopil.losses.density_ratio import Monitor
+from scopil.nn.distributions import Categorical
+from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.heads import BoxHead, DiscreteHead, Head
+from scopil.nn.nets import MLP, Activation, GaussianNet, Image, Network, convolves, image_of, network, top, width_of
+from scopil.nn.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
+from scopil.serialization import as_tree, branch, read_arrays, save_tree
 from scopil.types import PRNGKey
 
 NumpyPolicy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
@@ -65,18 +54,14 @@ class Policy(eqx.Module):
         """One call of `in_numpy`; keep that function where there are many."""
         return self.in_numpy()(np.asarray(obs, np.float32), rng)
 
-    def to_onnx(
-        self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
-    ) -> Path:
+    def to_onnx(self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None) -> Path:
         """Write the policy as an ONNX graph (docs/deploy.md). `note` becomes the graph's metadata; with a monitor
         (`agent.monitor()`) `familiarity` is one more output."""
         from scopil.export import export_onnx
 
         return export_onnx(self, path, note, monitor)
 
-    def to_jax(
-        self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
-    ) -> Path:
+    def to_jax(self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None) -> Path:
         """Write the policy as a `jax.export` program (docs/deploy.md), with `note` in the description beside it."""
         from scopil.export import export_jax
 

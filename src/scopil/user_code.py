@@ -91,9 +91,7 @@ def _from_file(file: Path) -> ModuleType:
     known = sys.modules.get(file.stem)
     if known is not None and _same(known, file):
         return known
-    name = (
-        file.stem if known is None and importlib.util.find_spec(file.stem) is None else f"{file.stem}@{file}"
-    )
+    name = file.stem if known is None and importlib.util.find_spec(file.stem) is None else f"{file.stem}@{file}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

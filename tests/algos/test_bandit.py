@@ -22,9 +22,9 @@ from scipy.optimize import brentq
 
 from printed import printed
 from probes import demo_steps
-from scopil.algos import find
 from scopil.algos.base import Data, Spaces
-from scopil.core.heads import DiscreteHead
+from scopil.nn.heads import DiscreteHead
+from scopil.registry import find
 from scopil.types import Transition
 
 ALPHA, REWARDS = 0.2, (1.0, 0.0)

@@ -13,10 +13,10 @@ from reference import soft_numpy as ref
 from scopil.algos import bc
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
-from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.demos.dataset import Demonstrations, Episode
-from scopil.envs.functional import CompiledEnv
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import ConfigError, DatasetError
+from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.train.loop import make_loop
 
 CONFIG = bc.Config(hidden=(8,), demo_batch_size=16, learning_rate=1e-2)
@@ -153,9 +153,7 @@ def test_no_environment_is_stepped_and_no_reward_reaches_the_learner(trained):
     assert state.replay is None
     assert not any(name.startswith(("env/", "episode/")) for name in metrics)
     assert bits(state.learner) == bits(other.learner)
-    assert (
-        int(state.learner.actor.opt.count) == int(state.env_steps) == 200
-    )  # a gradient step counts as a step
+    assert int(state.learner.actor.opt.count) == int(state.env_steps) == 200  # a gradient step counts as a step
     different, _ = trained(one_state((1, 0, 0, 0)))
     assert bits(state.learner) != bits(different.learner)
 

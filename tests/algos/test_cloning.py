@@ -14,13 +14,13 @@ from probes import demo_steps
 from scopil.algos import cloning, scopil
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
-from scopil.core import imitation
-from scopil.core.distributions import Categorical
-from scopil.core.gaussian import SquashedGaussian
-from scopil.core.gradient import trainable
-from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.core.nets import MLP
-from scopil.core.soft import operator
+from scopil.losses import imitation
+from scopil.losses.soft import operator
+from scopil.nn.distributions import Categorical
+from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.gradient import trainable
+from scopil.nn.heads import BoxHead, DiscreteHead, Head
+from scopil.nn.nets import MLP
 from scopil.types import Transition
 
 STATES, HIDDEN = 6, (16,)
@@ -88,9 +88,7 @@ def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target
     op = operator(head)
     noise = op.noise(jax.random.key(9), len(shown.obs), 0, head).now
     entropy = op.distribution(after, op.states(shown.obs), noise).entropy().mean()
-    assert float(entropy) == pytest.approx(
-        target, abs=0.01 if not head.continuous else 0.2
-    )  # a sampled estimate
+    assert float(entropy) == pytest.approx(target, abs=0.01 if not head.continuous else 0.2)  # a sampled estimate
     modes = [head(net(shown.obs)).mode() for net in (before.params, after)]
     np.testing.assert_allclose(modes[0], modes[1], atol=1e-6)
 

@@ -11,7 +11,7 @@ from reference import icrl_numpy as ref
 from reference import ppo_numpy
 from scopil.algos import icrl
 from scopil.algos.base import Data, PaddedEpisodes, Spaces
-from scopil.core.heads import BoxHead, DiscreteHead
+from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.types import Transition
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests
@@ -26,9 +26,7 @@ KINDS = ("numbered", "continuous")
 def learn():
     """`learn(changes, outer)`: one backward phase from one and the same beginning."""
     step = jax.jit(icrl.backward, compiler_options=QUICK)
-    began = {
-        kind: icrl.init(jax.random.key(0), Spaces(OBS, head(kind)), icrl.Config(**CONFIG)) for kind in KINDS
-    }
+    began = {kind: icrl.init(jax.random.key(0), Spaces(OBS, head(kind)), icrl.Config(**CONFIG)) for kind in KINDS}
 
     def run(
         outer: int = 0,
@@ -87,9 +85,7 @@ def zetas(net, played: PaddedEpisodes) -> list[np.ndarray]:
 def test_the_first_step_equals_numpy(learn, kind):
     """Weights are 1 and the bounds cannot bind, so one step is always made."""
     expert, nominal = experts(kind), nominals(kind)
-    state, after, metrics = learn(
-        kind=kind, max_forward_kl=0.0, max_reverse_kl=0.0, backward_iters=1, regulariser=0.3
-    )
+    state, after, metrics = learn(kind=kind, max_forward_kl=0.0, max_reverse_kl=0.0, backward_iters=1, regulariser=0.3)
 
     def loss(nets):
         return ref.loss(zetas(nets[0], expert), zetas(nets[0], nominal), np.ones(6), 0.3)
@@ -113,13 +109,7 @@ def test_a_whole_phase_equals_the_hand_written_one(learn, kind):
         kind=kind, max_forward_kl=bounds[0], max_reverse_kl=bounds[1], backward_iters=15, regulariser=0.3
     )
     net, made, losses = ref.phase(
-        layers(state),
-        pairs(experts(kind)),
-        pairs(nominals(kind)),
-        rate=0.02,
-        steps=15,
-        rho=0.3,
-        bounds=bounds,
+        layers(state), pairs(experts(kind)), pairs(nominals(kind)), rate=0.02, steps=15, rho=0.3, bounds=bounds
     )
     assert 3 <= made < 15
     assert float(metrics["constraint/steps"]) == made
@@ -173,10 +163,7 @@ def test_it_finds_the_action_that_experts_avoid(learn):
 
     free = {"max_forward_kl": np.inf, "max_reverse_kl": np.inf, "backward_iters": 400}
     _, after, metrics = learn(
-        expert=cycling(experts("numbered"), 2),
-        nominal=cycling(nominals("numbered"), 3),
-        regulariser=0.1,
-        **free,
+        expert=cycling(experts("numbered"), 2), nominal=cycling(nominals("numbered"), 3), regulariser=0.1, **free
     )
     costs = np.asarray(icrl.cost(after, jnp.zeros((ACTIONS, OBS)), jnp.arange(ACTIONS)))
     assert costs[2] > 0.9

@@ -13,9 +13,10 @@ import pytest
 
 from probes import demo_steps
 from reference import ppo_numpy as ref
-from scopil.algos import find, ppo, ppo_lagrangian
+from scopil.algos import ppo, ppo_lagrangian
 from scopil.algos.base import Data, Spaces, TrueCost
-from scopil.core.heads import DiscreteHead
+from scopil.nn.heads import DiscreteHead
+from scopil.registry import find
 from scopil.types import Transition
 
 QUICK = {"xla_backend_optimization_level": 0}  # compile time is most of these tests
@@ -93,9 +94,7 @@ def batch_of(data: Data, nets: dict[str, ref.Net], cfg: Any) -> dict[str, np.nda
     for prefix, (critic, signal, gamma, lam) in signals.items():
         value, next_value = (ref.forward(nets[critic], x)[..., 0] for x in (seen, next_seen))
         scaled = ref.scaled(np.asarray(signal, np.float64), ended, gamma)
-        out[prefix + "advantage"] = ref.advantages(
-            scaled, value, next_value, t.terminated, t.truncated, gamma, lam
-        )
+        out[prefix + "advantage"] = ref.advantages(scaled, value, next_value, t.terminated, t.truncated, gamma, lam)
         out[prefix + "target"] = out[prefix + "advantage"] + value
     log_pi = ref.log_softmax(ref.forward(nets["actor"], seen))
     out["log_prob"] = np.take_along_axis(log_pi, t.action[..., None], -1)[..., 0]
@@ -173,9 +172,7 @@ def test_a_kept_constraint_lets_the_multiplier_fall_to_zero_and_no_further():
 
 def test_ppo_lagrangian_with_the_true_cost():
     name = "oracle-ppo-lagrangian"
-    state, cfg = begin(
-        name, multiplier_init=2.0, multiplier_lr=0.1, budget=0.2, cost_discount=0.7, cost_gae_lambda=0.6
-    )
+    state, cfg = begin(name, multiplier_init=2.0, multiplier_lr=0.1, budget=0.2, cost_discount=0.7, cost_gae_lambda=0.6)
     before, data = parts(state), rollout(costs=True)
     after, metrics = jitted(name)(state, data, cfg, jax.random.key(0))
     assert data.true_cost is not None
@@ -193,9 +190,7 @@ def test_the_multiplier_falls_when_the_budget_is_not_used():
     name = "oracle-ppo-lagrangian"
     state, cfg = begin(name, multiplier_init=2.0, budget=5.0)
     _, metrics = jitted(name)(state, rollout(costs=True), cfg, jax.random.key(0))
-    np.testing.assert_allclose(
-        metrics["dual/lambda"], np.log1p(np.exp(np.log(np.expm1(2.0)) - 0.1)), rtol=1e-5
-    )
+    np.testing.assert_allclose(metrics["dual/lambda"], np.log1p(np.exp(np.log(np.expm1(2.0)) - 0.1)), rtol=1e-5)
 
 
 def test_a_cost_function_of_ones_own_is_the_same_as_the_true_cost():

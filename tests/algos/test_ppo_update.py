@@ -13,10 +13,11 @@ import pytest
 
 from probes import demo_steps
 from reference import ppo_numpy as ref
-from scopil.algos import find, ppo
+from scopil.algos import ppo
 from scopil.algos.base import Data, Spaces, TrueCost
-from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.core.nets import GaussianNet
+from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.nn.nets import GaussianNet
+from scopil.registry import find
 from scopil.types import Transition
 
 OBS, STEPS, ENVS, SHOWN, BATCH = 3, 6, 2, 9, 4
@@ -41,12 +42,7 @@ COMMON = {
 OWN: dict[str, dict[str, Any]] = {
     "ppo": {},
     "ppo-dgd": {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "demo_batch_size": 5},
-    "oracle-ppo-lagrangian": {
-        "multiplier_init": 2.0,
-        "budget": 0.2,
-        "cost_discount": 0.7,
-        "cost_gae_lambda": 0.6,
-    },
+    "oracle-ppo-lagrangian": {"multiplier_init": 2.0, "budget": 0.2, "cost_discount": 0.7, "cost_gae_lambda": 0.6},
 }
 KINDS = ("numbered", "continuous")
 
@@ -257,9 +253,9 @@ def test_a_policy_that_moved_too_far_gets_no_further_pass(share, made):
     with jax.enable_x64(True):
         learner = twin("ppo", as_type(begin("ppo", "continuous"), jnp.float64))
         first = schedule("ppo", "continuous", cfg, jax.random.key(7))[:1]
-        kl = ref.update(
-            learner, wide(steps) | {"action": unit(steps["action"])}, first, None, settings("ppo", cfg)
-        )["policy/kl"]
+        kl = ref.update(learner, wide(steps) | {"action": unit(steps["action"])}, first, None, settings("ppo", cfg))[
+            "policy/kl"
+        ]
         assert kl > 0
         done = both("ppo", "continuous", jnp.float64, steps, learning_rate=0.1, target_kl=share * kl / 1.5)
         agree(*done, tolerance=1e-9)
@@ -282,9 +278,7 @@ def test_left_open_the_slack_grows_with_the_components():
         _, metrics, _, _ = both("ppo-dgd", "continuous", jnp.float64, steps, slack=3.0)
         cfg = as_type(config("ppo-dgd", slack=None), jnp.float64)
         _, open_ended, _, _ = both_with(cfg, steps)
-        assert float(open_ended["dual/constraint"]) == pytest.approx(
-            float(metrics["dual/constraint"]), rel=1e-12
-        )
+        assert float(open_ended["dual/constraint"]) == pytest.approx(float(metrics["dual/constraint"]), rel=1e-12)
 
 
 def both_with(cfg: Any, steps: dict[str, np.ndarray]) -> tuple[Any, ...]:
@@ -312,9 +306,7 @@ def test_the_hand_written_gradients_are_slopes(name, kind):
         steps["action"] = unit(steps["action"])
         demo = (demo[0], unit(shown[1].astype(np.float64)))
     mini = ref.prepare(learner, steps, s)
-    mini["log_prob"] = mini["log_prob"] + np.random.default_rng(5).normal(
-        0, 0.1, ROWS
-    )  # ratios that differ from 1
+    mini["log_prob"] = mini["log_prob"] + np.random.default_rng(5).normal(0, 0.1, ROWS)  # ratios that differ from 1
     noise = np.random.default_rng(6).normal(size=(ROWS, 2))
     pairs = demo if name == "ppo-dgd" else None
     _, grads, log = ref.loss(learner, mini, noise, pairs, s)

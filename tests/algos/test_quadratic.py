@@ -17,9 +17,9 @@ from scipy.optimize import brentq, minimize
 from compiling import OPTIMISED
 from printed import printed
 from probes import demo_steps
-from scopil.algos import find
 from scopil.algos.base import Data, Spaces
-from scopil.core.heads import BoxHead
+from scopil.nn.heads import BoxHead
+from scopil.registry import find
 from scopil.types import Transition
 
 K, BEST, ALPHA = 4.0, 0.5, 0.1
@@ -72,12 +72,7 @@ def solve():
         return jax.jit(train, compiler_options=OPTIMISED)
 
     def run(name: str, shown: float = 0.0, **changes: Any) -> Solution:
-        rates = {
-            "learning_rate": 2e-3,
-            "multiplier_lr": 2e-2,
-            "alpha_lr": 0.0,
-            "log_alpha_init": math.log(ALPHA),
-        }
+        rates = {"learning_rate": 2e-3, "multiplier_lr": 2e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
         known = find(name).config.__dataclass_fields__
         values = {"hidden": (32,), "action_resolution": EPS, "normalise_obs": False} | rates | changes
         cfg = printed(find(name), **{k: v for k, v in values.items() if k in known})

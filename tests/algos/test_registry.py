@@ -5,9 +5,11 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from scopil import algos
-from scopil.algos import Algorithm, bc, find, icrl, ppo, registered, sac, scopil
+from scopil import registry
+from scopil.algos import bc, icrl, ppo, sac, scopil
+from scopil.algos.base import Algorithm
 from scopil.errors import ConfigError
+from scopil.registry import find, registered
 
 
 @pytest.fixture
@@ -18,9 +20,7 @@ def installed(monkeypatch):
     def install(**found: object) -> None:
         points = [EntryPoint(name, f"other.package:{name}", "scopil.algorithms") for name in found]
         monkeypatch.setattr(EntryPoint, "load", lambda point: found[point.name])
-        monkeypatch.setattr(
-            algos, "entry_points", lambda group: points if group == "scopil.algorithms" else []
-        )
+        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "scopil.algorithms" else [])
         registered.cache_clear()
 
     yield install
@@ -41,13 +41,10 @@ def test_our_own_are_found_by_the_names_of_the_command_line():
 
 def test_an_unknown_name_is_told_what_there_is():
     with pytest.raises(
-        ConfigError,
-        match=r"no algorithm is called 'scopill'; there are scopil, .*sac, .*Did you mean scopil\?",
+        ConfigError, match=r"no algorithm is called 'scopill'; there are scopil, .*sac, .*Did you mean scopil\?"
     ):
         find("scopill")
-    with pytest.raises(
-        ConfigError, match=r"no algorithm is called 'zzz'; there are .*oracle-sac-lagrangian\.$"
-    ):
+    with pytest.raises(ConfigError, match=r"no algorithm is called 'zzz'; there are .*oracle-sac-lagrangian\.$"):
         find("zzz")
 
 

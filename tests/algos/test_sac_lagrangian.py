@@ -16,12 +16,12 @@ from reference import squashed_numpy as squashed
 from scopil.algos import sac, sac_lagrangian
 from scopil.algos.base import Data, Spaces, TrueCost
 from scopil.algos.sac_lagrangian import Config
-from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.core.soft import REPARAMETRISED
-from scopil.envs.functional import CompiledEnv
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import EnvError
+from scopil.losses.soft import REPARAMETRISED
+from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.serialization import load_tree, save_tree
 from scopil.train.loop import make_loop
-from scopil.treefile import load_tree, save_tree
 from scopil.types import Transition
 
 OBS, ACTIONS, ROWS = 3, 4, 12
@@ -90,9 +90,7 @@ class Twin:
         log["actor/harm"] = float((before * q_c).sum(1).mean())
         gradient, penalty = ref.lagrangian_grad, self.nu * q_c
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                ref, "lagrangian_grad", lambda actor, obs, q, *rest: gradient(actor, obs, q - penalty, *rest)
-            )
+            patch.setattr(ref, "lagrangian_grad", lambda actor, obs, q, *rest: gradient(actor, obs, q - penalty, *rest))
             log |= ref.step(self.sac, rows, (np.zeros((0, OBS)), np.zeros(0, int)), s)
 
         self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
@@ -171,11 +169,7 @@ class ContinuousTwin:
         v = np.mean([Q(n, x_next, later) for n in self.targets], axis=0)
         y = cost + 0.7 * np.where(rows["terminated"], 0.0, v)
         log = {"cost_critic/loss": sum(squashed.critic_loss(n, x, action, y) for n in self.critics)}
-        grads = [
-            g
-            for n in self.critics
-            for g in squashed.slopes(lambda m: squashed.critic_loss(m, x, action, y), n)
-        ]
+        grads = [g for n in self.critics for g in squashed.slopes(lambda m: squashed.critic_loss(m, x, action, y), n)]
         params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, 1e-2)
         half = len(params) // 2
         self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
@@ -240,12 +234,7 @@ def bandit():
         return chosen(state)[0], state.multiplier
 
     def run(budget: float = 0.0, price: float = 1.0) -> tuple[float, float]:
-        rates: Any = {
-            "learning_rate": 3e-3,
-            "alpha_lr": 0.0,
-            "log_alpha_init": math.log(ALPHA),
-            "multiplier_lr": 5e-2,
-        }
+        rates: Any = {"learning_rate": 3e-3, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA), "multiplier_lr": 5e-2}
         cfg = Config(hidden=(4,), multiplier_init=0.0, budget=budget, **rates)
         p, nu = train(cfg, jnp.float32(price))
         return float(p), float(nu)

@@ -12,12 +12,13 @@ from compiling import OPTIMISED
 from probes import demo_steps
 from scopil.algos import scopil, scopil_rho
 from scopil.algos.base import Data, Spaces
+from scopil.buffers import matched_states
+from scopil.buffers.indices import uniform_indices
 from scopil.config import build
-from scopil.core import comparable, contrast
-from scopil.core.heads import DiscreteHead
-from scopil.core.indices import uniform_indices
-from scopil.demos.dataset import FOLDS, DemoStarts
+from scopil.data.dataset import FOLDS, DemoStarts
 from scopil.errors import ConfigError
+from scopil.losses import density_ratio
+from scopil.nn.heads import DiscreteHead
 from scopil.types import Transition
 
 SPACES = Spaces(2, DiscreteHead(3))
@@ -72,7 +73,7 @@ def data(seed: int = 0) -> Any:
 def begun(cfg: scopil_rho.Config) -> scopil_rho.State:
     fresh = jax.jit(partial(scopil_rho.init, spaces=SPACES, cfg=cfg))(jax.random.key(0))
     units = {"scale": jnp.ones(2), "blur": 0.2 * jnp.ones(2), "threshold": -0.3 * jnp.ones(FOLDS)}
-    own = comparable.begin_with(fresh.own, steps(30, 9).next_obs, jnp.ones(30, bool), jnp.float32(jnp.inf))
+    own = matched_states.begin_with(fresh.own, steps(30, 9).next_obs, jnp.ones(30, bool), jnp.float32(jnp.inf))
     return fresh._replace(contrast=fresh.contrast._replace(**units), own=own)
 
 
@@ -86,7 +87,7 @@ def test_an_update_is_scopil_s_on_rewards_less_the_cost(update):
     state, given = begun(cfg), data()
     new, metrics = update(state, given, cfg, jax.random.key(7))
     k_scopil = jax.random.split(jax.random.key(7), 4)[3]
-    strange = contrast.cost(new.contrast, given.replay.next_obs)
+    strange = density_ratio.cost(new.contrast, given.replay.next_obs)
     assert 0 < float(strange.mean()) < 1  # or nothing would be charged
     charged = given.replay._replace(reward=given.replay.reward - 2.0 * strange)
     want, _ = jax.jit(scopil.update)(state.scopil, given._replace(replay=charged), cfg, k_scopil)
@@ -105,7 +106,7 @@ def test_classifiers_learn_from_comparable_states_at_every_fourth_update(update)
             _, k_pick, k_contrast, _ = jax.random.split(jax.random.key(number), 4)
             given, own = data(0), new.own
             (index,) = uniform_indices(k_pick, (12, own.kept))
-            want = contrast.contrast_step(
+            want = density_ratio.contrast_step(
                 state.contrast, given.demo_batch.next_obs, jnp.arange(12) % FOLDS, own.states[index],
                 given.replay.next_obs[:3], cfg.quantile, cfg.contrast_lr, k_contrast,
             )  # fmt: skip
@@ -127,7 +128,7 @@ def test_episodes_that_begin_elsewhere_move_neither_mu_nor_the_contrast(update):
 def test_mu_follows_the_newest_steps_and_is_projected_to_zero(update):
     cfg = config(occupancy_init=1.0, occupancy_lr=0.5, occupancy_share=0.25)
     new, metrics = update(begun(cfg), data(), cfg, jax.random.key(7))
-    own = contrast.cost(new.contrast, data().newest.next_obs).mean()
+    own = density_ratio.cost(new.contrast, data().newest.next_obs).mean()
     gap = float(own) - 0.25 * float(metrics["occupancy/demo_cost"])
     assert float(new.occupancy) == pytest.approx(1.0 + 0.5 * gap, rel=1e-5)
     cfg = config(occupancy_init=0.01, occupancy_lr=100.0, occupancy_share=50.0)
@@ -162,21 +163,18 @@ def test_an_end_that_nobody_has_shown_costs_as_much_as_the_steps_it_saves(update
     state, given = begun(cfg)._replace(end_cost=jnp.float32(99.0)), data()
     over = given.replay._replace(terminated=jnp.arange(16) < 3)
     new, _ = update(state, given._replace(replay=over), cfg, jax.random.key(7))
-    strange = contrast.cost(new.contrast, over.next_obs) + 99.0 * over.terminated
+    strange = density_ratio.cost(new.contrast, over.next_obs) + 99.0 * over.terminated
     charged = given._replace(replay=over._replace(reward=over.reward - 2.0 * strange))
     k_scopil = jax.random.split(jax.random.key(7), 4)[3]
     want, _ = jax.jit(scopil.update)(state.scopil, charged, cfg, k_scopil)
-    np.testing.assert_allclose(
-        new.scopil.critics.params[0].biases[-1], want.critics.params[0].biases[-1], rtol=1e-4
-    )
+    np.testing.assert_allclose(new.scopil.critics.params[0].biases[-1], want.critics.params[0].biases[-1], rtol=1e-4)
 
 
 @pytest.mark.parametrize(("ends", "episodes"), [(False, 1), (False, 10), (True, 10)])
 def test_an_end_is_charged_for_an_episode_where_no_demonstration_ends(ends, episodes):
     cfg, demos = config(), walk()
     demos = demos._replace(
-        terminated=jnp.zeros(400, bool).at[399].set(ends),
-        episode=jnp.repeat(jnp.arange(episodes), 400 // episodes),
+        terminated=jnp.zeros(400, bool).at[399].set(ends), episode=jnp.repeat(jnp.arange(episodes), 400 // episodes)
     )
     made = scopil_rho.prepare(begun(cfg), given(demos), cfg, jax.random.key(0))
     wanted = 0.0 if ends else sum(0.99**t for t in range(1, 400 // episodes + 1))
@@ -214,9 +212,7 @@ def given(demos: Any) -> Data:
 def way(episodes: int = 10, length: int = 40) -> Any:
     """Component 0 leads one way, each episode somewhat faster than the one before; component 1 comes and goes."""
     rows, rng = np.arange(length + 1), np.random.default_rng(0)
-    paths = [
-        np.stack([-(10 + e) * rows / length, rng.normal(size=length + 1)], axis=1) for e in range(episodes)
-    ]
+    paths = [np.stack([-(10 + e) * rows / length, rng.normal(size=length + 1)], axis=1) for e in range(episodes)]
     obs, after = (np.concatenate([p[part] for p in paths]) for part in (slice(0, -1), slice(1, None)))
     number = jnp.repeat(jnp.arange(episodes), length)
     made = demo_steps(jnp.asarray(obs, jnp.float32), jnp.zeros(len(obs), jnp.int32))
@@ -229,18 +225,16 @@ def test_nothing_is_said_of_what_lies_beyond_where_the_clock_cut_demonstrations_
     assert made.way.tolist() == [-1.0, 0.0]
     ends = -np.quantile([10 + e for e in range(10)], 0.1)  # nine of ten went on beyond it
     x = jnp.array([[ends + 0.1, 0.0], [ends - 0.1, 0.0], [30.0, 0.0]])  # before, beyond, and the other way
-    assert contrast.known(made, contrast.features(made, x)).tolist() == [True, False, True]
+    assert density_ratio.known(made, density_ratio.features(made, x)).tolist() == [True, False, True]
     strange = made._replace(threshold=jnp.full(FOLDS, -100.0))
-    assert contrast.cost(strange, x).tolist() == [1.0, 0.0, 1.0]
+    assert density_ratio.cost(strange, x).tolist() == [1.0, 0.0, 1.0]
 
 
 def test_who_has_come_and_stays_or_took_a_single_step_leaves_no_way_beyond():
     cfg, demos = config(), way()
     row = jnp.arange(400) % 40
     there = -10.0 * jnp.minimum(jnp.stack([row, row + 1]) / 20.0, 1.0)  # half of the time at −10
-    stays = demos._replace(
-        obs=demos.obs.at[:, 0].set(there[0]), next_obs=demos.next_obs.at[:, 0].set(there[1])
-    )
+    stays = demos._replace(obs=demos.obs.at[:, 0].set(there[0]), next_obs=demos.next_obs.at[:, 0].set(there[1]))
     single = jax.tree.map(lambda x: x[:1], walk())._replace(episode=jnp.array([20]), group=jnp.array([20]))
     noisy = walk()._replace(episode=walk().group)
     mixed = jax.tree.map(lambda *x: jnp.concatenate(x), noisy, single)
@@ -254,7 +248,7 @@ def test_who_arrives_leaves_no_way_beyond():
     ended = demos._replace(terminated=demos.episode != jnp.append(demos.episode[1:], -1))
     made = scopil_rho.prepare(begun(cfg), given(ended), cfg, jax.random.key(0)).contrast
     assert made.way.tolist() == [0.0, 0.0]
-    assert bool(contrast.known(made, jnp.array([[-50.0, 50.0], [0.0, 0.0]])).all())
+    assert bool(density_ratio.known(made, jnp.array([[-50.0, 50.0], [0.0, 0.0]])).all())
 
 
 def test_the_slow_component_is_compared_and_blurred_by_one_step():
@@ -272,9 +266,7 @@ def test_features_by_number():
     made = scopil_rho.prepare(begun(cfg), given(walk()), cfg, jax.random.key(0)).contrast
     assert np.asarray(made.scale)[0] == 0
     assert np.asarray(made.scale)[1] > 0
-    assert float(made.blur[1]) == pytest.approx(
-        2 * 2**0.5, rel=0.1
-    )  # two independent draws differ by √2 deviations
+    assert float(made.blur[1]) == pytest.approx(2 * 2**0.5, rel=0.1)  # two independent draws differ by √2 deviations
 
 
 def test_a_component_that_never_changes_is_left_out():
@@ -286,7 +278,7 @@ def test_a_component_that_never_changes_is_left_out():
     assert np.isfinite(np.asarray(made.blur)).all()
     cfg = config(features=(0,))  # unless it is named: a flag that the demonstrator never sets
     named = scopil_rho.prepare(begun(cfg), given(still), cfg, jax.random.key(0)).contrast
-    seen = contrast.features(named, jnp.array([[1.0, 0.0], [0.0, 0.0]])).T
+    seen = density_ratio.features(named, jnp.array([[1.0, 0.0], [0.0, 0.0]])).T
     assert float(jnp.abs(seen[0] - seen[1]).max()) == pytest.approx(1.0)
 
 
@@ -308,7 +300,7 @@ def test_features_that_do_not_exist_and_batches_that_are_too_large_are_refused()
         config(contrast_batch_size=13)
 
 
-def told() -> contrast.Contrast:
+def told() -> density_ratio.Contrast:
     """Classifiers that know: f = 2 where the first component is 1, f = 0 where it is 0, τ = ½."""
     blank = jax.tree.map(jnp.zeros_like, begun(config()).contrast)
     nets = blank.nets.params
@@ -316,9 +308,7 @@ def told() -> contrast.Contrast:
     nets = nets._replace(
         w1=nets.w1.at[::width, 0].set(1.0), w2=nets.w2.at[:, 0, 0].set(1.0), w3=nets.w3.at[:, 0, 0].set(2.0)
     )
-    return blank._replace(
-        nets=blank.nets._replace(params=nets), threshold=jnp.full(FOLDS, 0.5), scale=jnp.ones(2)
-    )
+    return blank._replace(nets=blank.nets._replace(params=nets), threshold=jnp.full(FOLDS, 0.5), scale=jnp.ones(2))
 
 
 def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
@@ -354,9 +344,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
 
     state = scopil_rho.init(jax.random.key(0), spaces, cfg)._replace(contrast=told())
     state = state._replace(
-        own=comparable.begin_with(
-            state.own, demos.next_obs, jnp.ones(len(demos.obs), bool), jnp.float32(jnp.inf)
-        )
+        own=matched_states.begin_with(state.own, demos.next_obs, jnp.ones(len(demos.obs), bool), jnp.float32(jnp.inf))
     )
     run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
     state = run(state)

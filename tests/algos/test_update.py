@@ -13,9 +13,9 @@ import pytest
 from printed import printed
 from probes import demo_steps
 from reference import soft_numpy as ref
-from scopil.algos import find
 from scopil.algos.base import Data, Spaces
-from scopil.core.heads import DiscreteHead
+from scopil.nn.heads import DiscreteHead
+from scopil.registry import find
 from scopil.types import Transition
 
 OBS, ACTIONS, ROWS, PAIRS = 5, 4, 24, 16
@@ -44,9 +44,7 @@ def config(name: str, **changes: Any) -> Any:
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:
-    s = ref.Settings(
-        cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name]
-    )
+    s = ref.Settings(cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name])
     if not s.imitates:
         return s
     return replace(s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.multiplier_lr)
@@ -63,10 +61,7 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray
         "terminated": np.arange(ROWS) % 4 == 0,
         "truncated": np.arange(ROWS) % 4 == 1,
     }
-    demo = (
-        rng.normal(size=(PAIRS, OBS)).astype(np.float32),
-        rng.integers(ACTIONS, size=PAIRS).astype(np.int32),
-    )
+    demo = (rng.normal(size=(PAIRS, OBS)).astype(np.float32), rng.integers(ACTIONS, size=PAIRS).astype(np.int32))
     return batch, demo
 
 
@@ -169,9 +164,7 @@ def follow(
         log = ref.step(learner, wide, (demo[0].astype(np.float64), demo[1]), s)
         agree(state, learner, s.imitates, tolerance)
         for key, value in log.items():
-            np.testing.assert_allclose(
-                float(metrics[key]), value, rtol=tolerance, atol=tolerance, err_msg=key
-            )
+            np.testing.assert_allclose(float(metrics[key]), value, rtol=tolerance, atol=tolerance, err_msg=key)
         logs.append(log)
     return logs
 
@@ -208,9 +201,7 @@ def test_the_comparison_can_tell_the_ablations_from_scopil(name, compiled):
         state = as_type(fresh(name), jnp.float64)
         batch, demo = data(0)
         shown = demo if name != "sac" else None
-        after, _ = compiled[name](
-            state, seen(batch, shown, jnp.float64), as_type(cfg, jnp.float64), jax.random.key(0)
-        )
+        after, _ = compiled[name](state, seen(batch, shown, jnp.float64), as_type(cfg, jnp.float64), jax.random.key(0))
         learner = twin(state)
         ref.step(learner, batch, demo, settings("scopil", config("scopil")))
         with pytest.raises(AssertionError, match=r"actor|λ"):
@@ -249,11 +240,7 @@ def same_slopes(grads: ref.Net, differences: list[np.ndarray]) -> None:
 def test_the_policy_gradient_is_the_slope_of_the_lagrangian(name):
     rng = np.random.default_rng(11)
     batch, demo = data(4)
-    obs, q, s = (
-        batch["obs"].astype(np.float64),
-        rng.normal(size=(ROWS, ACTIONS)),
-        settings(name, config(name)),
-    )
+    obs, q, s = (batch["obs"].astype(np.float64), rng.normal(size=(ROWS, ACTIONS)), settings(name, config(name)))
     actor = random_net(rng)
     same_slopes(
         ref.lagrangian_grad(actor, obs, q, demo, 0.7, 1.3, s),
@@ -266,9 +253,7 @@ def test_the_critic_and_temperature_gradients_are_slopes():
     batch, _ = data(5)
     obs, action, y = batch["obs"].astype(np.float64), batch["action"], rng.normal(size=ROWS)
     critic = random_net(rng)
-    same_slopes(
-        ref.critic_grad(critic, obs, action, y), slopes(lambda n: ref.critic_loss(n, obs, action, y), critic)
-    )
+    same_slopes(ref.critic_grad(critic, obs, action, y), slopes(lambda n: ref.critic_loss(n, obs, action, y), critic))
     s = settings("sac", config("sac"))
     at, h, met = -0.7, 1e-6, 1.1
     high, low = (ref.temperature_loss(at + sign * h, met, s) for sign in (1, -1))

@@ -13,10 +13,10 @@ from printed import printed
 from probes import demo_steps
 from reference import soft_numpy
 from reference import squashed_numpy as ref
-from scopil.algos import find
 from scopil.algos.base import Data, Spaces
-from scopil.core.heads import BoxHead
-from scopil.core.soft import REPARAMETRISED
+from scopil.losses.soft import REPARAMETRISED
+from scopil.nn.heads import BoxHead
+from scopil.registry import find
 from scopil.types import Transition
 
 OBS, ROWS, PAIRS = 3, 12, 10
@@ -31,13 +31,7 @@ COMMON = {
     "target_entropy": -1.6,
     "normalise_obs": True,
 }
-OURS = {
-    "multiplier_init": 0.8,
-    "multiplier_lr": 0.05,
-    "slack": 0.6,
-    "entropy_split": 0.2,
-    "action_resolution": 0.08,
-}
+OURS = {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "entropy_split": 0.2, "action_resolution": 0.08}
 CHANGES: dict[str, dict[str, bool]] = {
     "sac": {"imitates": False},
     "scopil": {},
@@ -52,17 +46,11 @@ def config(name: str, **changes: Any) -> Any:
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:
-    s = ref.Settings(
-        cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name]
-    )
+    s = ref.Settings(cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name])
     if not s.imitates:
         return s
     return replace(
-        s,
-        delta=cfg.slack,
-        beta=cfg.entropy_split,
-        dual_rate=cfg.multiplier_lr,
-        resolution=cfg.action_resolution,
+        s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.multiplier_lr, resolution=cfg.action_resolution
     )
 
 
@@ -157,19 +145,14 @@ def follow(
         steps_seen = Transition(*map(jnp.asarray, batch.values()))
         shown = demo_steps(*demo) if s.imitates else None
         state, metrics = compiled(name)(
-            state,
-            as_type(Data(replay=steps_seen, demo_batch=shown), real),
-            as_type(cfg, real),
-            jax.random.key(seed),
+            state, as_type(Data(replay=steps_seen, demo_batch=shown), real), as_type(cfg, real), jax.random.key(seed)
         )
         wide = {k: v.astype(np.float64) for k, v in batch.items()}
         pairs = (demo[0].astype(np.float64), demo[1].astype(np.float64)) if s.imitates else None
         log = ref.step(learner, wide, pairs, tuple(np.asarray(x, np.float64) for x in noise), s)  # pyright: ignore
         agree(state, learner, s.imitates, tolerance)
         for key, value in log.items():
-            np.testing.assert_allclose(
-                float(metrics[key]), value, rtol=tolerance, atol=tolerance, err_msg=key
-            )
+            np.testing.assert_allclose(float(metrics[key]), value, rtol=tolerance, atol=tolerance, err_msg=key)
         logs.append(log)
     return logs
 
@@ -177,9 +160,7 @@ def follow(
 SLOW = {"s-dgd", "s-dgd-eic"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CHANGES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CHANGES])
 def test_in_double_precision_updates_equal_the_numerical_ones(name):
     with jax.enable_x64(True):
         follow(name, config(name), jnp.float64, steps=3, tolerance=1e-6)

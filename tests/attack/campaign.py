@@ -29,9 +29,7 @@ COUNTS = ("mutations", "refused", "read", "read as other content", "raw error", 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
     parser.add_argument("--kills", type=int, default=1_000, help="in all, of whole commands and of writers")
     parser.add_argument("--out", type=Path, help="JSON file to go on from and to write to")

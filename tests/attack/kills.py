@@ -20,15 +20,15 @@ import numpy as np
 
 from hosts import Walk
 from samples import small_set
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
-from scopil.demos.recorder import Recorder
-from scopil.evaluate.stored import read_episodes, read_evaluation, write_evaluation
-from scopil.evaluate.summaries import Cell, Result
-from scopil.experiments import results
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
+from scopil.data.recorder import Recorder
+from scopil.serialization import read_arrays, save_tree
 from scopil.train.checkpoint import Checkpoints
-from scopil.train.sinks import JsonLines
-from scopil.treefile import read_arrays, save_tree
+from scopil.train.logging import JsonLines
+from scopil_bench import results
+from scopil_bench.cache import read_episodes, read_evaluation, write_evaluation
+from scopil_bench.summaries import Cell, Result
 
 PATIENCE = 60.0  # seconds until a child counts as hanging
 
@@ -226,7 +226,7 @@ def recordings(folder: Path) -> Writer:
 
         return write
 
-    return Writer(begin, lambda: len(store.read(file)) - 1 if file.exists() else -1)
+    return Writer(begin, lambda: len(storage.read(file)) - 1 if file.exists() else -1)
 
 
 def demonstrations(folder: Path) -> Writer:
@@ -234,9 +234,9 @@ def demonstrations(folder: Path) -> Writer:
     made = small_set((50, 60))
 
     def write(version: int) -> None:
-        store.write(Demonstrations(**{**vars(made), "about": {"version": version}}), file)
+        storage.write(Demonstrations(**{**vars(made), "about": {"version": version}}), file)
 
-    return Writer(lambda: write, lambda: store.read(file).about["version"] if file.exists() else -1)
+    return Writer(lambda: write, lambda: storage.read(file).about["version"] if file.exists() else -1)
 
 
 WRITERS: dict[str, Callable[[Path], Writer]] = {
@@ -265,6 +265,4 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as place:
         found = kill_all(Path(place), int(sys.argv[1]))
-    print(
-        json.dumps({name: score.row() | {"faults": score.faults} for name, score in found.items()}, indent=1)
-    )
+    print(json.dumps({name: score.row() | {"faults": score.faults} for name, score in found.items()}, indent=1))

@@ -59,9 +59,7 @@ def changed_json(tree: Any, rng: random.Random) -> Any:
         if kind == 1:
             node[key] = [node[key]]
         elif kind == 2 and isinstance(node[key], dict):
-            node[key][rng.choice(["extra", "", "env", "config", "__init__"])] = copy.deepcopy(
-                rng.choice(VALUES)
-            )
+            node[key][rng.choice(["extra", "", "env", "config", "__init__"])] = copy.deepcopy(rng.choice(VALUES))
         elif kind == 3 and isinstance(node[key], str):
             node[key] = rng.choice(["", node[key] * 200, node[key] + "\n", node[key][::-1], "m:" + node[key]])
         elif kind == 4 and isinstance(node[key], int | float):

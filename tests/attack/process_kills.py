@@ -21,18 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import scopil.cli.evaluate
-import scopil.cli.play
-import scopil.cli.resume
-import scopil.cli.study
-import scopil.cli.train
-import scopil.report.study_page  # noqa: F401  (a fork finds them imported)
+import scopil_bench.cli.study
+import scopil_bench.report.study_page  # noqa: F401  (a fork finds them imported)
 from scopil.cli import main
-from scopil.demos import keyboard, store
+from scopil.data import keyboard, storage
 from scopil.envs.window import Key
 from scopil.errors import ScopilError
-from scopil.experiments.local import ONE_THREAD
-from scopil.treefile import read_arrays
+from scopil.serialization import read_arrays
+from scopil_bench.local import ONE_THREAD
 
 PATIENCE = 300.0  # seconds without a file operation until a command counts as hanging
 # What depends on the clock, or is there for the time of a life.
@@ -108,9 +104,7 @@ def campaign(victim: Victim, place: Path, kills: int, seed: int = 0) -> Deaths:
             life = _live(victim, here, moment, rng.choice(victim.whom))
             score.kills += life.killed
             score.amid += life.killed and not earlier.issuperset(here.rglob("*.tmp"))
-            score.faults += [
-                f"kill {score.kills}: {fault}" for fault in _damage(here, known, wanted, victim.retold)
-            ]
+            score.faults += [f"kill {score.kills}: {fault}" for fault in _damage(here, known, wanted, victim.retold)]
             if life.hung or (not life.killed and life.code != 0):
                 said = (here.parent / "output.txt").read_text()[-300:]
                 score.faults.append(f"kill {score.kills}: ended with {life.code}: {said}")
@@ -143,9 +137,7 @@ def _moment(rng: random.Random, undisturbed: Life) -> Moment:
     return Moment(rng.randint(0, early), rng.uniform(0.0, longest))
 
 
-def _live(
-    victim: Victim, folder: Path, moment: Moment | None = None, whom: str = "all", record: bool = False
-) -> Life:
+def _live(victim: Victim, folder: Path, moment: Moment | None = None, whom: str = "all", record: bool = False) -> Life:
     begun, (ours, theirs) = time.monotonic(), os.pipe()
     if (child := os.fork()) == 0:
         os.close(ours)
@@ -201,9 +193,7 @@ def _child(victim: Victim, folder: Path, tell: int, record: bool) -> None:
                 return
             if event == "open" and not args[2] & WRITES:
                 return
-            if not isinstance(args[0], str | os.PathLike) or not os.path.abspath(args[0]).startswith(
-                f"{folder}/"
-            ):
+            if not isinstance(args[0], str | os.PathLike) or not os.path.abspath(args[0]).startswith(f"{folder}/"):
                 return
             busy = True
             if versions is not None and event == "os.rename":
@@ -374,7 +364,7 @@ def recording() -> Victim:
     def go_on() -> int:
         keyboard.Window = Robot  # pyright: ignore[reportAttributeAccessIssue]
         file = Path("shown.npz")
-        left = 12 - (len(store.read(file)) if file.exists() else 0)
+        left = 12 - (len(storage.read(file)) if file.exists() else 0)
         argv = ["play", "--out", str(file), "--env", "CartPole-v1", "--keys", "a=0,d=1"]
         return main([*argv, "--episodes", str(left)]) if left else 0
 

@@ -21,18 +21,18 @@ import numpy as np
 from attack import mutations
 from runs import untrained_run
 from samples import small_set
-from scopil.agents import load
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
-from scopil.evaluate.measures import average
-from scopil.evaluate.stored import read_episodes, read_evaluation, read_measures, write_evaluation
-from scopil.experiments import results
-from scopil.experiments.execute import steps_done
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
+from scopil.eval.measures import average
+from scopil.loading import load
 from scopil.policy import Policy
-from scopil.report.training_curves import behaviour_panels, inner_panels, series
+from scopil.serialization import read_note
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.run import Run
-from scopil.treefile import read_note
+from scopil_bench import results
+from scopil_bench.cache import read_episodes, read_evaluation, read_measures, write_evaluation
+from scopil_bench.report.training_curves import behaviour_panels, inner_panels, series
+from scopil_bench.runner import steps_done
 
 Change = Callable[[random.Random], bytes]
 
@@ -66,13 +66,13 @@ def of_demos(demos: Demonstrations) -> str:
 
 def demonstrations(folder: Path) -> Target:
     file = folder / "demos.npz"
-    store.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), file)
+    storage.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), file)
     with np.load(file) as archive:
         arrays = {name: archive[name] for name in archive.files if name != "header"}
         header = json.loads(str(archive["header"]))
     return Target(
         file,
-        lambda: of_demos(store.load_demos(str(file))),
+        lambda: of_demos(storage.load_demos(str(file))),
         lambda rng: mutations.changed_archive(arrays, header, rng, sealed=True),
         sealed=True,
     )
@@ -90,7 +90,7 @@ def plain_arrays(folder: Path) -> Target:
     np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     return Target(
         file,
-        lambda: of_demos(store.load_demos(str(file))),
+        lambda: of_demos(storage.load_demos(str(file))),
         lambda rng: mutations.changed_archive(arrays, None, rng, sealed=False),
         sealed=False,
     )
@@ -109,7 +109,7 @@ def table(folder: Path) -> Target:
             row[rng.randrange(len(row))] = rng.choice(cells)
         return "\n".join(",".join(row) for row in made).encode()
 
-    return Target(file, lambda: of_demos(store.load_demos(str(file))), by_hand, sealed=False)
+    return Target(file, lambda: of_demos(storage.load_demos(str(file))), by_hand, sealed=False)
 
 
 def minari_data(folder: Path) -> Target:
@@ -124,7 +124,7 @@ def minari_metadata(folder: Path) -> Target:
 def _minari(root: Path, name: str) -> Target:
     import h5py
 
-    from scopil.demos.minari import to_minari
+    from scopil.data.minari import to_minari
 
     os.environ["MINARI_DATASETS_PATH"] = str(root)
     made = to_minari(small_set(env_id="scopil/MarbleMaze-Simple-v0"), "attack/set-v0")
@@ -149,7 +149,7 @@ def _minari(root: Path, name: str) -> Target:
 
     def read() -> Any:
         os.environ["MINARI_DATASETS_PATH"] = str(root)
-        return of_demos(store.load_demos("minari:attack/set-v0"))
+        return of_demos(storage.load_demos("minari:attack/set-v0"))
 
     return Target(file, read, by_hand, sealed=False)
 
@@ -183,9 +183,7 @@ def policy(folder: Path) -> Target:
         obs = np.zeros(agent.env.observation_space.shape or (), np.float32)
         return fingerprint(agent.predict(obs)[0], *jax.tree.leaves(jax.tree.map(np.asarray, alone)))
 
-    return Target(
-        made.policy_file, read, lambda rng: mutations.changed_safetensors(pristine, rng), sealed=True
-    )
+    return Target(made.policy_file, read, lambda rng: mutations.changed_safetensors(pristine, rng), sealed=True)
 
 
 def checkpoint(folder: Path) -> Target:
@@ -239,9 +237,7 @@ def metrics(folder: Path) -> Target:
         run.timing.path.write_bytes(run.metrics.path.read_bytes())
         found = [results.first_safe(run), results.peaks(run), steps_done(run), results.timing(run)]
         groups = {"a": [kept]}
-        panels = [
-            name for each in (behaviour_panels, inner_panels) for row in each(groups) for name, _ in row
-        ]
+        panels = [name for each in (behaviour_panels, inner_panels) for row in each(groups) for name, _ in row]
         found += [str(series([kept], name)) for name in panels]
         return json.dumps([kept, found], default=str)
 

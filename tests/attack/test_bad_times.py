@@ -20,13 +20,13 @@ import scopil
 from runs import untrained_run
 from samples import small_set
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
 from scopil.errors import CheckpointError, DatasetError, ScopilError
-from scopil.evaluate.stored import read_evaluation, write_evaluation
-from scopil.experiments import cluster
+from scopil.serialization import read_arrays, save_tree
 from scopil.train.checkpoint import Checkpoints
-from scopil.train.sinks import JsonLines, tensorboard
-from scopil.treefile import read_arrays, save_tree
+from scopil.train.logging import JsonLines, tensorboard
+from scopil_bench import ray_cluster
+from scopil_bench.cache import read_evaluation, write_evaluation
 
 EVALUATED = {"env_steps": 1, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
 
@@ -50,16 +50,7 @@ def own_mounts() -> Callable[..., subprocess.CompletedProcess]:
 
     def run(mounts: str, code: str, *argv: object, **env: str) -> subprocess.CompletedProcess:
         paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
-        command = [
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "sh",
-            "-c",
-            f'{mounts} && exec "$@"',
-            "-",
-        ]
+        command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "-"]
         return subprocess.run(
             [*command, sys.executable, "-c", code, *map(str, argv)],
             env=os.environ | {"PYTHONPATH": paths} | env,
@@ -101,7 +92,7 @@ def on_a_full_disk(place: str) -> None:
 @contextmanager
 def written_whole(folder: Path) -> Iterator[None]:
     """A file of each kind, before and after."""
-    store.write(small_set(), folder / "demos.npz")
+    storage.write(small_set(), folder / "demos.npz")
     save_tree(folder / "p", {"a": np.zeros(10)}, {})
     write_evaluation(folder, {"policy": "x"}, EVALUATED, {})
     before = {p: p.read_bytes() for p in folder.iterdir()}
@@ -112,7 +103,7 @@ def written_whole(folder: Path) -> Iterator[None]:
 
 def write_more(folder: Path) -> None:
     with pytest.raises(DatasetError, match=r"cannot write .*Nothing was changed"):
-        store.write(small_set((3000,)), folder / "demos.npz")
+        storage.write(small_set((3000,)), folder / "demos.npz")
     with pytest.raises(CheckpointError, match=r"cannot write .*make room"):
         save_tree(folder / "p", {"a": np.ones(30_000)}, {})
     with pytest.raises(OSError, match=r"File too large|No space left"):
@@ -211,17 +202,17 @@ def test_no_shared_memory_is_used():
 
 def test_a_clock_that_goes_back_hides_no_file_from_a_cluster(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("1\n")
-    _, stamps = cluster._news(tmp_path, {})
+    _, stamps = ray_cluster._news(tmp_path, {})
     (tmp_path / "metrics.jsonl").write_text("2\n")
     os.utime(tmp_path / "metrics.jsonl", (1, 1))  # 1970
-    assert cluster._news(tmp_path, stamps)[0] == {"metrics.jsonl": b"2\n"}
+    assert ray_cluster._news(tmp_path, stamps)[0] == {"metrics.jsonl": b"2\n"}
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
 def test_another_file_system_than_that_of_temporary_files(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
-        store.write(small_set(), Path(place) / "demos.npz")
-        assert store.read(Path(place) / "demos.npz").digest == small_set().digest
+        storage.write(small_set(), Path(place) / "demos.npz")
+        assert storage.read(Path(place) / "demos.npz").digest == small_set().digest
         assert os.listdir(place) == ["demos.npz"]
 
 
@@ -260,17 +251,14 @@ def test_a_folder_copied_while_it_is_written_can_be_opened(tmp_path):
     "error",
     [
         MemoryError(),
-        *(
-            kind("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
-            for kind in (RuntimeError, ValueError)
-        ),
+        *(kind("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes") for kind in (RuntimeError, ValueError)),
     ],
 )
 def test_out_of_memory_is_one_line(error, monkeypatch, tmp_path, capsys):
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("scopil.cli.demos.store.load_demos", fail)
+    monkeypatch.setattr("scopil.data.storage.load_demos", fail)
     assert main(["demos", "show", "marble-maze/simple-v1"]) == 2
     err = capsys.readouterr().err
     assert "out of memory" in err

@@ -64,9 +64,7 @@ def test_bombs_are_defused_before_they_are_unpacked(tmp_path):
 
 def test_a_compressed_set_is_no_bomb(tmp_path):
     """Data that compresses well, as constant columns do, is read."""
-    np.savez_compressed(
-        tmp_path / "a.npz", observations=np.zeros((200_001, 8), np.float32), actions=np.zeros(200_000)
-    )
+    np.savez_compressed(tmp_path / "a.npz", observations=np.zeros((200_001, 8), np.float32), actions=np.zeros(200_000))
     with zipfile.ZipFile(tmp_path / "a.npz") as archive:
         assert archive.infolist()[0].file_size > 500 * archive.infolist()[0].compress_size
     found = read_npz((tmp_path / "a.npz").read_bytes())["observations"]

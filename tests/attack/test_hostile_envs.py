@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from hosts import Walk
-from scopil.demos.dataset import Episode
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.host import open_env
+from scopil.data.dataset import Episode
+from scopil.envs.gym_env import open_env
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import EnvError, ScopilError
-from scopil.evaluate.measures import measure_all
-from scopil.evaluate.rules import with_rules
+from scopil.eval.measures import measure_all
+from scopil.eval.rules import with_rules
 from toys import Throttle
 
 NAN, INF = float("nan"), float("inf")
@@ -53,14 +53,7 @@ INFOS: list[Any] = [
     {}, None, [], "info", 7, {"cost": NAN}, {"cost": INF}, {"cost": None}, {"cost": "x"}, {"cost": [1.0, NAN]},
     {"cost_a": np.float32("nan")}, {1: 2}, {"cost": True}, {"x": [[1], [1, 2]]}, {"cost": 10**400},
 ]  # fmt: skip
-RAISED: list[Any] = [
-    None,
-    ZeroDivisionError("x"),
-    MemoryError(),
-    RecursionError(),
-    OSError(5, "x"),
-    StopIteration(),
-]
+RAISED: list[Any] = [None, ZeroDivisionError("x"), MemoryError(), RecursionError(), OSError(5, "x"), StopIteration()]
 
 
 class Odd(gym.Env):
@@ -126,9 +119,7 @@ def play(said: dict[str, Any]) -> None:
             costs.append(envs.numbers(result.infos, 0))
         names = {name for each in costs for name in each if name.startswith("cost")}
         info = {name: np.array([each.get(name, 0.0) for each in costs]) for name in names}
-        episode = Episode(
-            observations=np.stack([rows[0], *rows]), actions=actions[:1].repeat(3, 0), info=info
-        )
+        episode = Episode(observations=np.stack([rows[0], *rows]), actions=actions[:1].repeat(3, 0), info=info)
         found = measure_all([episode], env)[0]
         assert all(value == value for value in found.values())
     except ScopilError:
@@ -163,9 +154,7 @@ def test_an_info_that_counts_wrongly_stops_by_name(info):
 
 def test_a_cost_of_nan_is_no_lawful_step():
     """Of a compiled environment, and of rules of the caller's own."""
-    episode = Episode(
-        observations=np.zeros((3, 1)), actions=np.zeros(2), info={"cost": np.array([0, 0, NAN])}
-    )
+    episode = Episode(observations=np.zeros((3, 1)), actions=np.zeros(2), info={"cost": np.array([0, 0, NAN])})
     with pytest.raises(EnvError, match="cost is NaN after step 2"):
         measure_all([episode])
     plain = Episode(observations=np.zeros((3, 1)), actions=np.zeros(2))

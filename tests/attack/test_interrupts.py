@@ -104,11 +104,7 @@ def test_interrupts_at_random_moments(seed, tmp_path):
     """Before the first of our lines runs, Python itself ends by the signal, which shells count as 130."""
     rng, folder = random.Random(seed), tmp_path / "run"
     for _ in range(12):
-        argv = (
-            ["--resume", str(folder)]
-            if (folder / "run.json").exists()
-            else ["sac", "--out", str(folder), *TINY]
-        )
+        argv = ["--resume", str(folder)] if (folder / "run.json").exists() else ["sac", "--out", str(folder), *TINY]
         command = [sys.executable, "-m", "scopil", "train", *argv]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             time.sleep(rng.uniform(0.0, 8.0))

@@ -15,9 +15,7 @@ def killed(kills: int) -> dict:
     """In a process without threads: it forks."""
     paths = [str(TESTS), *sys.path]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    done = subprocess.run(
-        [sys.executable, "-m", "attack.kills", str(kills)], env=env, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "attack.kills", str(kills)], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -15,10 +15,10 @@ import scopil
 from runs import ENV, untrained_run
 from samples import marble_episodes
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
 from scopil.errors import ConfigError, EnvError
-from scopil.experiments.execute import prepare
 from scopil.train.run import Run
+from scopil_bench.runner import prepare
 
 EVIL = f"evil_module:{ENV}"
 
@@ -47,7 +47,7 @@ def run(tmp_path) -> Path:
 
 @pytest.fixture
 def demos(tmp_path) -> Path:
-    store.write(replace(marble_episodes(steps=3, episodes=2), env_id=EVIL), tmp_path / "demos.npz")
+    storage.write(replace(marble_episodes(steps=3, episodes=2), env_id=EVIL), tmp_path / "demos.npz")
     return tmp_path / "demos.npz"
 
 

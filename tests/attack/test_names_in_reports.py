@@ -13,11 +13,11 @@ from rich.console import Console
 
 from runs import untrained_run
 from scopil.cli import main
-from scopil.cli.report import _list_of_runs
 from scopil.errors import CheckpointError
-from scopil.report.measure_tables import markdown_table, print_measures
-from scopil.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown
+from scopil.eval.tables import markdown_table, print_measures
 from scopil.train.run import Run
+from scopil_bench.cli.report import _list_of_runs
+from scopil_bench.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -49,10 +49,7 @@ def test_a_name_is_shown_as_it_is_and_does_nothing(name, tmp_path):
         assert not {"script", "a", "code"} & set(tags), (kind, page)
         assert tags.count("img") == 1, (kind, page)  # our own
         assert (tags.count("th"), tags.count("td")) == (2, 2), (kind, page)
-        assert page.count("alert(1)") == ("alert" in name) * (5 + (kind == "markdown")), (
-            kind,
-            page,
-        )  # as text
+        assert page.count("alert(1)") == ("alert" in name) * (5 + (kind == "markdown")), (kind, page)  # as text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,12 +6,12 @@ import pytest
 import scopil
 from runs import ENV, untrained_run
 from samples import marble_episodes
-from scopil.algos import find
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
 from scopil.errors import ConfigError
-from scopil.experiments.execute import prepare
+from scopil.registry import find
 from scopil.train.run import RunSpec
+from scopil_bench.runner import prepare
 
 LARGE = str(2**63)
 
@@ -24,11 +24,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize("seed", [LARGE, str(2**64), "-1"])
 @pytest.mark.parametrize(
     "argv",
-    [
-        ["evaluate", "RUN"],
-        ["render", "--random", "--out", "a.png"],
-        ["demos", "generate", "simple", "--out", "a.npz"],
-    ],
+    [["evaluate", "RUN"], ["render", "--random", "--out", "a.png"], ["demos", "generate", "simple", "--out", "a.npz"]],
 )
 def test_seeds_beyond_63_bits_are_refused_in_one_line(argv, seed, run, capsys):
     argv = [str(run) if word == "RUN" else word for word in argv]
@@ -40,7 +36,7 @@ def test_seeds_beyond_63_bits_are_refused_in_one_line(argv, seed, run, capsys):
 
 def test_the_largest_seed_draws_starts():
     env = scopil.open_env(ENV)
-    first = [scopil.evaluate.starts.unseen_starts(env, 2, seed) for seed in (1, 2**32 + 1, 2**63 - 1)]
+    first = [scopil.eval.starts.unseen_starts(env, 2, seed) for seed in (1, 2**32 + 1, 2**63 - 1)]
     obs = [np.asarray(one.obs) for one in first]  # type: ignore[union-attr]
     assert not np.array_equal(obs[0], obs[1])
     assert not np.array_equal(obs[1], obs[2])
@@ -93,7 +89,7 @@ def test_an_import_records_what_it_read(source, tmp_path, capsys):
     digests = []
     for change in (0.0, 0.0, 1e-3):
         assert main(["demos", "import", source(change), "--out", str(tmp_path / "sealed.npz")]) == 0
-        digests.append(store.read(tmp_path / "sealed.npz").about["source_sha256"])
+        digests.append(storage.read(tmp_path / "sealed.npz").about["source_sha256"])
     assert digests[0] == digests[1] != digests[2]
     capsys.readouterr()
     assert main(["demos", "check", source()]) == 0

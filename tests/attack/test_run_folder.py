@@ -9,8 +9,8 @@ import pytest
 from runs import untrained_run
 from scopil.cli import main
 from scopil.errors import CheckpointError
-from scopil.experiments import cluster
 from scopil.train.run import Run
+from scopil_bench import ray_cluster
 
 LINKS = [".lock", "metrics.jsonl", "log.txt", "demos.npz", "checkpoints", "tensorboard", "checkpoints/1.ckpt"]
 
@@ -66,5 +66,5 @@ def test_a_folder_that_is_a_link_itself_is_the_callers_choice(folder, tmp_path):
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "checkpoints/../../escaped"])
 def test_a_node_of_a_cluster_writes_into_the_run_alone(name, folder):
     with pytest.raises(CheckpointError, match="escaped"):
-        cluster._write(folder, {name: b"x"}, [name])
+        ray_cluster._write(folder, {name: b"x"}, [name])
     assert not (folder.parent / "escaped").exists()

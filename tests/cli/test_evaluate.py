@@ -8,16 +8,16 @@ import pytest
 
 from runs import untrained_run
 from samples import marble_episodes
-from scopil.agents import load
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
+from scopil.loading import load
 from scopil.train.run import Run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
-    store.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
+    storage.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
     return untrained_run(folder / "run", "scopil", demos=str(folder / "demos.npz")).folder
 
 
@@ -98,17 +98,13 @@ def test_the_json_goes_beside_the_run_and_each_episode_is_printed(run, capsys):
 
 
 def test_violations_by_rules_of_ones_own(run, tmp_path, monkeypatch):
-    (tmp_path / "evaluated_rules.py").write_text(
-        "def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n"
-    )
+    (tmp_path / "evaluated_rules.py").write_text("def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n")
     monkeypatch.chdir(tmp_path)
     argv = ["--rules", "evaluated_rules:low", "--starts", "demonstrated", "--out", "e.json"]
     assert main(["evaluate", str(run), *argv]) == 0
     found = json.loads((tmp_path / "e.json").read_text())
     played = load(run).play("demonstrated")
-    assert [e["violations/low"] for e in found["episodes"]] == [
-        (e.observations[1:, 1] < 0).sum() for e in played
-    ]
+    assert [e["violations/low"] for e in found["episodes"]] == [(e.observations[1:, 1] < 0).sum() for e in played]
     assert "violations/circle" not in found["mean"]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import scopil
 from runs import untrained_run
-from scopil.algos import find
 from scopil.cli import main
+from scopil.registry import find
 
 ort = pytest.importorskip("onnxruntime")
 

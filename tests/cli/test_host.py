@@ -7,7 +7,7 @@ import pytest
 from hosts import LIMIT, registered
 from runs import untrained_run
 from scopil.cli import main
-from scopil.demos.dataset import Demonstrations
+from scopil.data.dataset import Demonstrations
 from scopil.train.run import Run
 
 
@@ -31,9 +31,7 @@ def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
 
 def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "early_rules.py").write_text(
-        "def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n"
-    )
+    (tmp_path / "early_rules.py").write_text("def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n")
     argv = ["evaluate", str(run.folder), "--episodes", "3", "--out", "found.json", "--rules"]
     assert main([*argv, "early_rules:early"]) == 0
     found = json.loads((tmp_path / "found.json").read_text())

@@ -11,9 +11,7 @@ from scopil.errors import ConfigError
 
 
 def run(*argv: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "scopil", *argv], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", "scopil", *argv], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])

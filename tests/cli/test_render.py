@@ -11,8 +11,8 @@ from runs import untrained_run
 from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.cli.render import random_episode
-from scopil.demos import keyboard, store
-from scopil.demos.dataset import Demonstrations
+from scopil.data import keyboard, storage
+from scopil.data.dataset import Demonstrations
 from scopil.envs.registration import IDS
 from scopil.errors import EnvError
 
@@ -41,7 +41,7 @@ def pixels(path: Path) -> np.ndarray:
 
 
 def test_a_demonstrated_episode_ends_where_the_environment_says(here, marble, capsys):
-    store.write(marble, "mine.npz")
+    storage.write(marble, "mine.npz")
     assert main(["render", "--demos", "mine.npz", "--episode", "1", "--out", "pics/episode.png"]) == 0
     assert capsys.readouterr().out == "pics/episode.png: 4 steps\n"
     episode = marble.episodes[1]
@@ -53,7 +53,7 @@ def test_a_demonstrated_episode_ends_where_the_environment_says(here, marble, ca
 
 
 def test_a_gif_has_one_frame_per_state(here, marble):
-    store.write(marble, "mine.npz")
+    storage.write(marble, "mine.npz")
     assert main(["render", "--demos", "mine.npz", "--out", "episode.gif"]) == 0
     with pytest.importorskip("PIL.Image").open(here / "episode.gif") as image:
         assert image.n_frames == 5
@@ -81,18 +81,14 @@ def test_a_random_episode_is_played_to_its_end(here, monkeypatch, capsys):
 
 
 def test_render_refuses(capsys, marble, here):
-    store.write(marble, "mine.npz")
-    store.write(small_set(), "other.npz")
+    storage.write(marble, "mine.npz")
+    storage.write(small_set(), "other.npz")
     assert "ends in .mp4, .gif or .png" in refused(["render", "--random", "--out", "a.bmp"], capsys)
     assert "--episode 3; random has episodes 0 … 2" in refused(
         ["render", "--demos", "mine.npz", "--episode", "3", "--out", "a.png"], capsys
     )
-    assert "--episode -1" in refused(
-        ["render", "--demos", "mine.npz", "--episode", "-1", "--out", "a.png"], capsys
-    )
-    assert "unknown setting 'easy'" in refused(
-        ["render", "--random", "--setting", "easy", "--out", "a.png"], capsys
-    )
+    assert "--episode -1" in refused(["render", "--demos", "mine.npz", "--episode", "-1", "--out", "a.png"], capsys)
+    assert "unknown setting 'easy'" in refused(["render", "--random", "--setting", "easy", "--out", "a.png"], capsys)
     assert "unknown setting 'easy'" in refused(["render", "--setting", "easy", "--out", "a.png"], capsys)
     assert "remove --random and --setting" in refused(
         ["render", "--demos", "mine.npz", "--random", "--out", "a.png"], capsys
@@ -148,10 +144,7 @@ def played(monkeypatch) -> list:
 
 
 def test_play_passes_its_options_on(played, capsys):
-    assert (
-        main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"])
-        == 0
-    )
+    assert main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"]) == 0
     ((env_id, mode, out, options),) = played
     assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
     assert (options["live"], options["episodes"], options["seed"], options["name"]) == (True, 2, 9, "my")

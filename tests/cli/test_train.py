@@ -11,11 +11,11 @@ import pytest
 import scopil
 from runs import untrained_run
 from samples import small_set
-from scopil.algos import find, registered
 from scopil.cli import main
 from scopil.cli.interrupts import INTERRUPTED
 from scopil.cli.options import whole_number
-from scopil.demos import store
+from scopil.data import storage
+from scopil.registry import find, registered
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.run import Run
@@ -40,16 +40,7 @@ def test_help_names_every_algorithm_and_every_setting(capsys):
     assert "scopil resume RUN" in out
     assert main(["train", "scopil", "--help"]) == 0
     out = capsys.readouterr().out
-    for option in (
-        "--out",
-        "--env",
-        "--demos",
-        "--steps",
-        "--seed",
-        "--multiplier-init",
-        "--slack",
-        "--learning-rate",
-    ):
+    for option in ("--out", "--env", "--demos", "--steps", "--seed", "--multiplier-init", "--slack", "--learning-rate"):
         assert option in out
     assert "γ per environment step" in out  # meaning and range, as the config has them
     assert "[0, 1]" in out
@@ -94,21 +85,17 @@ def refused(argv: list[str], capsys) -> str:
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(argv, message, here, capsys):
-    store.write(small_set(), "other.npz")
+    storage.write(small_set(), "other.npz")
     assert message in refused([*argv, "--out", "run"], capsys)
     assert not (here / "run").exists()
 
 
 def test_folders_that_will_not_do(here, capsys):
     run = untrained_run(here / "run")
-    assert "already holds a run: continue it (Run.open, or scopil resume)" in refused(
-        ["sac", "--out", "run"], capsys
-    )
+    assert "already holds a run: continue it (Run.open, or scopil resume)" in refused(["sac", "--out", "run"], capsys)
     assert "is not a run folder" in refused(["--resume", "none"], capsys)
     assert "Missing from scopil resume: RUN" in refused(["--resume"], capsys)
-    assert "--steps = 5; run has 1,000 already: want more" in refused(
-        ["--resume", "run", "--steps", "5"], capsys
-    )
+    assert "--steps = 5; run has 1,000 already: want more" in refused(["--resume", "run", "--steps", "5"], capsys)
     assert main(["train", "--resume", "run"]) == 0
     assert "run is finished: 1,000 steps. scopil evaluate run plays its policy." in capsys.readouterr().out
     assert run.finished
@@ -123,10 +110,7 @@ def test_folders_that_will_not_do(here, capsys):
         (["sac", "--out", "r", "--steps", "1e-2"], "--steps: '1e-2' is not a whole number"),
         (["sac", "--out", "r", "--lr", "1"], "there is no option --lr. Did you mean --learning-rate?"),
         (["sac", "--out", "r", "--num-env", "1"], "there is no option --num-env. Did you mean --num-envs?"),
-        (
-            ["sac", "--out", "r", "--zzz", "1"],
-            "there is no option --zzz. scopil train sac --help lists them.",
-        ),
+        (["sac", "--out", "r", "--zzz", "1"], "there is no option --zzz. scopil train sac --help lists them."),
         (["sac", "extra", "--out", "r"], "'extra' is one word too many"),
     ],
 )
@@ -171,10 +155,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
         argv += ["--as_printed"]  # tyro takes either
         with monkeypatch.context() as patch:
             patch.setattr("scopil.cli.train._signals", already_asked)
-            assert (
-                main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"])
-                == INTERRUPTED
-            )
+            assert main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"]) == INTERRUPTED
         out = " ".join(capsys.readouterr().out.split())
         assert "stopped at step 500, saved; go on with: scopil resume run" in out
         assert not Run.open(here / "run").finished
@@ -253,7 +234,7 @@ class Own(gym.Env):
 def shown_in(env_id: str, **arrays) -> None:
     rng = np.random.default_rng(0)
     rows = {"observations": rng.uniform(-1, 1, (9, 2)).astype(np.float32), "actions": rng.integers(3, size=9)}
-    store.write(replace(scopil.load_demos(rows | arrays), env_id=env_id), Path("shown.npz"))
+    storage.write(replace(scopil.load_demos(rows | arrays), env_id=env_id), Path("shown.npz"))
 
 
 def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkeypatch):

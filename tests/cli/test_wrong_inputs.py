@@ -148,10 +148,7 @@ WRONG = [
     ("demos check small.npz --rules absent.py", "no file absent.py in"),
     (f"{RECORD} --env here.py:Here --policy absent.py:act", "no file absent.py in"),
     (f"{RECORD} --env here.py:Here --policy expert.py", "want --policy my_expert.py:act"),
-    (
-        f"{RECORD} --env here.py:Here --policy expert.py:number",
-        "the expert is a int; want a function act(obs)",
-    ),
+    (f"{RECORD} --env here.py:Here --policy expert.py:number", "the expert is a int; want a function act(obs)"),
     (f"{RECORD} --env here.py:Here --policy expert.py:act", "action at step 0 is 7; want one of Discrete(3)"),
     ("demos record --out new.npz --env here.py:Here --policy expert.py:act --episodes 0", "want at least 1"),
     ("demos generate nowhere --out new.npz", "unknown setting 'nowhere'; want one of simple"),
@@ -160,10 +157,7 @@ WRONG = [
     (f"{TRAIN} --rules no_rules.py", "no_rules.py has no rules; want a dict RULES, or functions"),
     (f"{TRAIN} --rules rules.py:low", "rules.py has no 'low'; it has high"),
     ("evaluate run --episodes 1 --rules rules.py", "rule 'high' failed at step 0: IndexError"),
-    (
-        "evaluate named --episodes 1",
-        "names the rules 'rules.py', and loading them would run code that a file chose",
-    ),
+    ("evaluate named --episodes 1", "names the rules 'rules.py', and loading them would run code that a file chose"),
     # runs, studies, pictures, exports
     ("evaluate absent", "absent"),
     ("evaluate unfinished", "no policy and no checkpoint yet; train it first"),

@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.marble_numpy import LIMIT, breaks_line, breaks_setting, inside_circle, inside_rectangle
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.gym import FunctionalEnv
-from scopil.studies.marble_maze import (
-    SETTINGS,
-    Circle,
-    HorizontalLine,
-    MarbleMaze,
-    MarbleParams,
-    Rectangle,
-    VerticalLine,
-)
-from scopil.studies.marble_maze.constraints import Constraint, costs, min_margin, rule_names
+from scopil.envs.as_gym import FunctionalEnv
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze, MarbleParams, Rectangle, VerticalLine
+from scopil.envs.marble_maze.constraints import Constraint, costs, min_margin, rule_names
 
 EDGE = 1e-3  # px; nearer to a border than this, float32 and float64 may disagree
 WALL = float(np.float32(LIMIT))
@@ -85,15 +77,11 @@ def test_settings_have_the_geometry_of_the_rules(setting):
     broken = breaks_setting(POINTS.astype(np.float64), setting)
     assert set(rule_names(constraints)) == set(broken)
     found = jax.vmap(lambda p: costs(constraints, p))(POINTS)
-    sure = (
-        np.abs(jax.vmap(lambda p: jnp.stack([c.margin(p) for c in constraints]))(POINTS)).min(axis=1) > EDGE
-    )
+    sure = np.abs(jax.vmap(lambda p: jnp.stack([c.margin(p) for c in constraints]))(POINTS)).min(axis=1) > EDGE
     assert sure.mean() > 0.99
     for rule, expected in broken.items():
         np.testing.assert_array_equal(np.asarray(found[f"cost_{rule}"])[sure], expected[sure])
-    np.testing.assert_array_equal(
-        np.asarray(found["cost"])[sure], np.any(list(broken.values()), axis=0)[sure]
-    )
+    np.testing.assert_array_equal(np.asarray(found["cost"])[sure], np.any(list(broken.values()), axis=0)[sure])
 
 
 def test_a_tray_without_rules_costs_nothing():

@@ -8,11 +8,11 @@ import pytest
 from gymnasium.experimental.functional import FuncEnv
 
 import scopil  # noqa: F401  (registers the ids)
+from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.base import ENDLESS
-from scopil.envs.functional import RESETS_AT_ONCE, CompiledEnv, compile_env
-from scopil.envs.gym import FunctionalEnv
+from scopil.envs.jax_env import RESETS_AT_ONCE, CompiledEnv, compile_env
+from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import EnvError
-from scopil.studies.marble_maze import MarbleMaze
 
 
 class Countdown(FuncEnv):
@@ -199,12 +199,7 @@ def test_a_box_of_one_integer_is_a_discrete_action(getkey):
 def test_every_form_of_an_env_compiles():
     made = gym.make("scopil/MarbleMaze-Multiple-v0")
     short = gym.make("scopil/MarbleMaze-Multiple-v0", max_episode_steps=50)
-    for env in (
-        "scopil/MarbleMaze-Multiple-v0",
-        made,
-        MarbleMaze(),
-        FunctionalEnv(CompiledEnv(MarbleMaze())),
-    ):
+    for env in ("scopil/MarbleMaze-Multiple-v0", made, MarbleMaze(), FunctionalEnv(CompiledEnv(MarbleMaze()))):
         assert isinstance(compile_env(env).env, MarbleMaze)
     assert compile_env(short).max_episode_steps == 50
     compiled = CompiledEnv(MarbleMaze())
@@ -251,8 +246,7 @@ def test_the_true_cost_belongs_to_its_step(getkey):
         assert (cost.shape, cost.dtype) == ((num_envs,), jnp.float32)
         if t == 0:  # stepping is the same with and without the cost
             for a, b in zip(
-                jax.tree.leaves((later, transition)),
-                jax.tree.leaves(plain(state, action, jax.random.clone(key))[:2]),
+                jax.tree.leaves((later, transition)), jax.tree.leaves(plain(state, action, jax.random.clone(key))[:2])
             ):
                 np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
         state, seen = later, seen + float(cost.sum())
@@ -266,9 +260,7 @@ def test_an_env_without_a_cost_is_refused(getkey):
 
     env = CompiledEnv(Silent())
     assert not env.reports_cost()
-    with pytest.raises(
-        EnvError, match=r"Silent reports no cost; want `cost` in .*, or an algorithm that needs"
-    ):
+    with pytest.raises(EnvError, match=r"Silent reports no cost; want `cost` in .*, or an algorithm that needs"):
         env.step_batch_with_cost(env.reset_batch(getkey(), 2), jnp.zeros(2, jnp.int32), getkey())
 
 

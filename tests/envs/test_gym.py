@@ -10,11 +10,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
+from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze import MarbleMaze
 from scopil.envs.registration import IDS
 from scopil.errors import EnvError
-from scopil.studies.marble_maze import MarbleMaze
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
 RULES = {"simple": {"horizontal", "circle"}, "two-modes": {"horizontal", "circle"}}
@@ -52,9 +52,7 @@ def test_a_seed_repeats_the_episodes_and_no_seed_goes_on(env):
 
     np.testing.assert_array_equal(episodes(7), episodes(7))
     assert not np.array_equal(episodes(7)[0], episodes(8)[0])
-    assert not np.array_equal(episodes(7)[0], episodes(7)[4]), (
-        "an unseeded reset must not replay the seeded one"
-    )
+    assert not np.array_equal(episodes(7)[0], episodes(7)[4]), "an unseeded reset must not replay the seeded one"
 
 
 def test_an_episode_starts_where_it_is_asked_to(env):
@@ -78,10 +76,7 @@ def test_a_bad_action_is_refused(env, action):
 
 
 def test_step_before_reset_is_refused():
-    for fresh in (
-        FunctionalEnv(CompiledEnv(MarbleMaze())),
-        FunctionalVectorEnv(CompiledEnv(MarbleMaze()), 2),
-    ):
+    for fresh in (FunctionalEnv(CompiledEnv(MarbleMaze())), FunctionalVectorEnv(CompiledEnv(MarbleMaze()), 2)):
         with pytest.raises(gym.error.ResetNeeded):
             fresh.step(np.zeros(getattr(fresh, "num_envs", ()), int))
 
@@ -121,11 +116,7 @@ class BigNumbers(MarbleMaze):
     """Reports an integer that no float32 can hold."""
 
     def state_info(self, state, params=None):
-        return {
-            "serial": jnp.int32(2**24 + 1) + state.steps,
-            "flag": state.steps > 0,
-            "half": jnp.float16(0.1),
-        }
+        return {"serial": jnp.int32(2**24 + 1) + state.steps, "flag": state.steps > 0, "half": jnp.float16(0.1)}
 
 
 def test_infos_of_every_dtype_come_through_exactly():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scopil  # noqa: F401, registers the id
-from scopil.studies.half_cheetah import HalfCheetahWall
+from scopil_bench.studies.external.half_cheetah import HalfCheetahWall
 
 pytest.importorskip("mujoco")
 

@@ -11,9 +11,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from hosts import LIMIT, Walk, gives, raises, registered
 from scopil.envs.base import ENDLESS
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.host import HostEnv, open_env
-from scopil.envs.host_vector import FlatSpaces, numbers_of
+from scopil.envs.gym_env import HostEnv, open_env
+from scopil.envs.gym_vector import FlatSpaces, numbers_of
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import EnvError
 
 
@@ -109,9 +109,7 @@ def test_a_vector_environment_in_any_autoreset_mode(mode, copy):
 
 @pytest.mark.parametrize(("mode", "shared"), [("NEXT_STEP", True), ("SAME_STEP", False)])
 def test_an_asynchronous_vector_environment(mode, shared):
-    vector = AsyncVectorEnv(
-        [Walk] * 2, shared_memory=shared, autoreset_mode=AutoresetMode[mode], context="spawn"
-    )
+    vector = AsyncVectorEnv([Walk] * 2, shared_memory=shared, autoreset_mode=AutoresetMode[mode], context="spawn")
     try:
         check_ends(*roll(open_env(vector), 2, 50))
     finally:
@@ -356,9 +354,7 @@ def test_an_episode_without_an_end_gives_one_warning(monkeypatch):
     monkeypatch.setattr("scopil.envs.base.ENDLESS", 20)
     env = HostEnv(Endless(), Endless)
     roll(env, 2, 19)
-    with pytest.warns(
-        UserWarning, match="Endless.* has no time limit: .* 20 steps.*--max-episode-steps"
-    ) as caught:
+    with pytest.warns(UserWarning, match="Endless.* has no time limit: .* 20 steps.*--max-episode-steps") as caught:
         roll(env, 2, 45)
     assert len(caught) == 1
     roll(env, 3, 45)  # said already
@@ -432,9 +428,7 @@ class Sometimes(Walk):
 def test_a_missing_cost_is_refused_and_an_absent_one_is_0():
     silent = HostEnv(Silent(), Silent)
     assert not silent.reports_cost()
-    with pytest.raises(
-        EnvError, match=r"reports no cost; want a number info\['cost'\] .*, or an algorithm that"
-    ):
+    with pytest.raises(EnvError, match=r"reports no cost; want a number info\['cost'\] .*, or an algorithm that"):
         roll_with_cost(silent, 2, 3)
     _, (_, t, _, cost) = roll_with_cost(HostEnv(Sometimes(), Sometimes), 2, 30)
     np.testing.assert_array_equal(cost, t.next_obs[..., 1] < 5)
@@ -467,18 +461,16 @@ def test_offers_are_found_through_wrappers_and_vectors():
 
 
 def test_a_cost_may_be_an_array_of_one_number():
-    assert numbers_of(
-        {"cost": np.array([1.0]), "cost_far": np.float32(0.5), "both": np.ones(2), "word": "x"}
-    ) == {"cost": 1.0, "cost_far": 0.5}
+    assert numbers_of({"cost": np.array([1.0]), "cost_far": np.float32(0.5), "both": np.ones(2), "word": "x"}) == {
+        "cost": 1.0,
+        "cost_far": 0.5,
+    }
 
 
 def test_actions_stay_within_bounds_of_double_precision():
     """0.1 in single precision is above 0.1 in double precision."""
     space = S.Box(-0.1, 0.1, (2,), np.float64)
     flat = FlatSpaces("env", S.Box(-1.0, 1.0, (1,), np.float32), space)
-    for action in (
-        flat.actions(np.full((1, 2), 0.1, np.float32))[0],
-        flat.taken(np.full(2, 0.1, np.float32)),
-    ):
+    for action in (flat.actions(np.full((1, 2), 0.1, np.float32))[0], flat.taken(np.full(2, 0.1, np.float32))):
         assert space.contains(action)
         np.testing.assert_allclose(action, 0.1)

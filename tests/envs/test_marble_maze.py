@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from reference.marble_numpy import CELL, HOLE, LIMIT, breaks_setting
-from scopil.demos.dataset import Episode
-from scopil.envs.functional import CompiledEnv
+from scopil.data.dataset import Episode
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
 from scopil.errors import EnvError
-from scopil.studies.marble_maze import SETTINGS, Circle, MarbleMaze, MarbleParams
 
 LENGTH = 210  # ten more than the limit
 WALL = float(np.float32(LIMIT))
@@ -41,11 +41,7 @@ def make_play(setting: str):
 
         def body(state, row):
             after, t = env.advance(state, *row)
-            return after, (
-                after.inner,
-                t,
-                env.env.transition_info(state.inner, row[0], after.inner, env.params),
-            )
+            return after, (after.inner, t, env.env.transition_info(state.inner, row[0], after.inner, env.params))
 
         keys = jax.random.split(jax.random.key(5), LENGTH)
         return jax.lax.scan(body, env.begin(inner, jax.random.key(6)), (actions, keys))[1]

@@ -11,12 +11,12 @@ import pytest
 
 import scopil
 from probes import Probe
-from scopil.envs.functional import CompiledEnv, id_of, make_env
-from scopil.envs.gym import FunctionalEnv, FunctionalVectorEnv
-from scopil.envs.host import HostEnv, open_env
-from scopil.envs.host_vector import FlatSpaces
+from scopil.envs.action_codec import joined, numbered, split, split_in_jax
+from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
+from scopil.envs.gym_env import HostEnv, open_env
+from scopil.envs.gym_vector import FlatSpaces
+from scopil.envs.jax_env import CompiledEnv, id_of, make_env
 from scopil.envs.naming import read_options, split_options, with_options
-from scopil.envs.numbered import joined, numbered, split, split_in_jax
 from scopil.envs.trust import names_code
 from scopil.errors import ConfigError, EnvError
 from scopil.train import memory
@@ -96,10 +96,7 @@ def test_a_module_in_this_folder_registers_an_id(here):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "lamp_env.py:Torch",
-            "lamp_env.py has no 'Torch'; it has gym, np, Arms, Lamp, broken, compiled, number",
-        ),
+        ("lamp_env.py:Torch", "lamp_env.py has no 'Torch'; it has gym, np, Arms, Lamp, broken, compiled, number"),
         ("lamp_env.py", "names a file and no environment in it; want --env my_env.py:MyEnv"),
         ("lamp_env.py:broken", "RuntimeError: no bulb"),
         ("lamp_env.py:number", "TypeError: it is a int; want a class or function that makes a gymnasium.Env"),
@@ -164,9 +161,7 @@ def test_joint_choices_are_numbered_from_0_and_found_again(space):
 
 
 def test_the_last_part_counts_fastest():
-    np.testing.assert_array_equal(
-        split(np.arange(6), CHOICES[0]), list(itertools.product(range(3), range(2)))
-    )
+    np.testing.assert_array_equal(split(np.arange(6), CHOICES[0]), list(itertools.product(range(3), range(2))))
 
 
 def test_too_many_joint_choices_are_refused():
@@ -208,11 +203,7 @@ def test_a_compiled_environment_gets_all_choices():
     env = CompiledEnv(Choosing(), max_episode_steps=2)
     assert env.action_space == gym.spaces.Discrete(6)
     state = env.reset(jax.random.key(0))
-    assert [float(env.advance(state, jnp.int32(n), jax.random.key(1))[1].reward) for n in (0, 2, 5)] == [
-        0,
-        2,
-        12,
-    ]
+    assert [float(env.advance(state, jnp.int32(n), jax.random.key(1))[1].reward) for n in (0, 2, 5)] == [0, 2, 12]
     np.testing.assert_array_equal(env.as_taken(5), [1, 2])
 
 
@@ -229,9 +220,7 @@ def test_one_integer_is_predicted_in_the_shape_of_its_box(shape, dtype):
         np.testing.assert_array_equal(several.reshape(3), [3, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("func", "taken", "number", "reward"), [(Choosing, [1, 2], 5, 12.0), (Turning, [1], 1, -2.0)]
-)
+@pytest.mark.parametrize(("func", "taken", "number", "reward"), [(Choosing, [1, 2], 5, 12.0), (Turning, [1], 1, -2.0)])
 def test_a_gymnasium_form_takes_what_an_agent_predicts_and_what_is_stored(func, taken, number, reward):
     compiled = CompiledEnv(func())
     env = FunctionalEnv(compiled)
@@ -261,9 +250,7 @@ def test_an_agent_is_recorded_where_its_actions_are_numbered(func):
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000_000)
-    wanted = (
-        r"replay_size = 100,000,000 steps with observations of 3 numbers need 4\.0 GB.*to 20,000,000 or less"
-    )
+    wanted = r"replay_size = 100,000,000 steps with observations of 3 numbers need 4\.0 GB.*to 20,000,000 or less"
     with pytest.raises(ConfigError, match=wanted):
         scopil.SAC("Pendulum-v1", replay_size=100_000_000)
     scopil.SAC("Pendulum-v1", replay_size=20_000_000)

@@ -11,8 +11,8 @@ import pytest
 from compiling import AS_SHIPPED
 from reference.marble_numpy import LIMIT, Episodes
 from scopil.envs.base import EnvState
-from scopil.envs.functional import CompiledEnv
-from scopil.studies.marble_maze import MarbleMaze, physics
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze import MarbleMaze, physics
 
 EPISODES, STEPS = 1000, 200
 PX = 0.01  # how far float32 may stray from float64, px
@@ -141,20 +141,14 @@ def test_every_step_agrees_from_the_same_state(held):
     _, actions = random_episodes(11, held)
     _, ours, _ = both(held)
     rows = (STEPS - 1) * EPISODES
-    before = [
-        getattr(ours, name)[:-1].reshape(rows, 2) for name in ("position", "velocity", "tilt", "turning")
-    ]
-    episodes = Episodes(
-        before[0].astype(np.float64), before[1].astype(np.float64), before[2].copy(), before[3].copy()
-    )
+    before = [getattr(ours, name)[:-1].reshape(rows, 2) for name in ("position", "velocity", "tilt", "turning")]
+    episodes = Episodes(before[0].astype(np.float64), before[1].astype(np.float64), before[2].copy(), before[3].copy())
     episodes.play(actions[1:].reshape(-1))
     np.testing.assert_array_equal(ours.tilt[1:].reshape(rows, 2), episodes.ticks)
     np.testing.assert_array_equal(ours.turning[1:].reshape(rows, 2), episodes.turning)
     moved = np.abs(ours.position[1:].reshape(rows, 2) - episodes.ball).max(axis=1)
     speed = np.abs(ours.velocity[1:].reshape(rows, 2) - episodes.speed).max(axis=1)
-    assert (
-        np.mean((moved > 1e-3) | (speed > 1e-4)) < 1e-4
-    )  # the rest: steps that rounding tips over a threshold
+    assert np.mean((moved > 1e-3) | (speed > 1e-4)) < 1e-4  # the rest: steps that rounding tips over a threshold
 
 
 def test_jitted_equals_eager_equals_vmapped():

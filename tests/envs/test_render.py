@@ -11,12 +11,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import scopil  # noqa: F401  (registers the ids)
+from scopil.envs.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
+from scopil.envs.marble_maze.render import HALF, draw_tray
 from scopil.envs.registration import IDS
 from scopil.envs.window import Window
 from scopil.errors import ScopilError
 from scopil.images import write_gif, write_mp4, write_png
-from scopil.studies.marble_maze import Circle, Constraint, MarbleMaze, MarbleParams
-from scopil.studies.marble_maze.render import HALF, draw_tray
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
 UP, DOWN, LEFT = 3, 6, 1
@@ -115,9 +115,7 @@ def test_ball_moves_and_sinks_and_the_gauge_leans():
     assert darker[:, 1].mean() > 3, "and to the right"
     fallen = here._replace(position=jnp.array([-140.0, -150.0]))
     sunk = env.render_image(fallen, env.render_init())[1]
-    assert np.abs(pixel(sunk, -120, -150) - pixel(tray, -120, -150)).max() == 0, (
-        "no full-size ball over the rim"
-    )
+    assert np.abs(pixel(sunk, -120, -150) - pixel(tray, -120, -150)).max() == 0, "no full-size ball over the rim"
     assert np.abs(pixel(sunk, -144, -136) - pixel(tray, -144, -136)).max() > 20
 
 
@@ -193,16 +191,7 @@ def test_a_film_has_the_frames_it_was_given(tmp_path):
     films = pytest.importorskip("imageio_ffmpeg", reason='needs pip install "scopil[video]"')
     frames = [np.full((41, 60, 3), 20 * i, np.uint8) for i in range(8)]
     write_mp4(tmp_path / "a.mp4", frames)
-    command = [
-        films.get_ffmpeg_exe(),
-        "-i",
-        str(tmp_path / "a.mp4"),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "gray",
-        "-",
-    ]
+    command = [films.get_ffmpeg_exe(), "-i", str(tmp_path / "a.mp4"), "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     raw = subprocess.run(command, capture_output=True, check=True).stdout
     shown = np.frombuffer(raw, np.uint8).reshape(-1, 42, 60).mean((1, 2))
     np.testing.assert_allclose(shown, [20 * i for i in range(8)], atol=4)

@@ -34,12 +34,7 @@ def own():
 def test_it_is_short_and_imports_public_names_only():
     source = EXAMPLE.read_text()
     assert len(source.splitlines()) < 150
-    names = {
-        alias.name
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
+    names = {alias.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import) for alias in node.names}
     froms = {
         f"{node.module}.{alias.name}"
         for node in ast.walk(ast.parse(source))
@@ -48,9 +43,9 @@ def test_it_is_short_and_imports_public_names_only():
     }
     assert not [name for name in names | froms if any(part.startswith("_") for part in name.split("."))]
     assert {name for name in names | froms if name.startswith("scopil")} <= {
-        "scopil", "scopil.algos.sac", "scopil.config.config", "scopil.config.setting", "scopil.core.nets.MLP",
-        "scopil.core.gradient.Trainable", "scopil.core.gradient.gradient_step", "scopil.core.gradient.trainable",
-        "scopil.core.normalise.normalise",
+        "scopil", "scopil.algos.sac", "scopil.config.config", "scopil.config.setting", "scopil.nn.nets.MLP",
+        "scopil.nn.gradient.Trainable", "scopil.nn.gradient.gradient_step", "scopil.nn.gradient.trainable",
+        "scopil.nn.normalise.normalise",
     }  # fmt: skip
 
 
@@ -62,9 +57,7 @@ def alone(own: ModuleType, tmp_path_factory) -> Iterator[scopil.Run]:
         shared: list = []
         honest = run_module.make_loop
         patch.setattr(
-            run_module,
-            "make_loop",
-            lambda *a: shared[0] if shared else shared.append(honest(*a)) or shared[0],
+            run_module, "make_loop", lambda *a: shared[0] if shared else shared.append(honest(*a)) or shared[0]
         )
         run = scopil.Run.create(tmp_path_factory.mktemp("own") / "alone", spec(own))
         assert run.train()

@@ -11,22 +11,18 @@ from pathlib import Path
 import pytest
 
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "examples" / "own_task"
 PAGE = (ROOT / "docs" / "own_task.md").read_text()
 COMMANDS = re.findall(r"^```\n(scopil .*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0].splitlines()
-BLOCKED = (
-    "import sys, runpy; sys.modules['scopil'] = sys.modules['jax'] = None; runpy.run_path('use_policy.py')"
-)
+BLOCKED = "import sys, runpy; sys.modules['scopil'] = sys.modules['jax'] = None; runpy.run_path('use_policy.py')"
 
 
 def test_the_page_quotes_the_files_and_is_as_short_as_it_says():
     for file in FILES.iterdir():
-        assert f"# {file.name}\n{file.read_text().strip()}\n```" in PAGE, (
-            f"{file.name} is not what the page shows"
-        )
+        assert f"# {file.name}\n{file.read_text().strip()}\n```" in PAGE, f"{file.name} is not what the page shows"
     code = [line for file in FILES.glob("*.py") for line in file.read_text().splitlines() if line.strip()]
     assert len(code) <= 60
     assert len(COMMANDS) <= 8
@@ -48,7 +44,7 @@ def test_the_expert_is_recorded_and_keeps_the_rules(here, capsys):
     out = capsys.readouterr().out
     assert "ok   rules        violations per episode: hurry 0, wet 0" in out
     assert "ok   alignment" in out
-    demos = store.load_demos("demos.npz")
+    demos = storage.load_demos("demos.npz")
     assert (len(demos), demos.as_given(demos.observations[0]).keys()) == (30, {"place", "speed"})
 
 

@@ -18,11 +18,11 @@ from jax import export as jax_export
 
 import scopil
 from hosts import Walk
-from scopil.agents.agent import Outside
-from scopil.core.heads import Head
-from scopil.core.nets import GaussianNet
-from scopil.core.normalise import RunningStats
+from scopil.agent import Outside
 from scopil.errors import ConfigError, ScopilError
+from scopil.nn.heads import Head
+from scopil.nn.nets import GaussianNet
+from scopil.nn.normalise import RunningStats
 from scopil.policy import Policy, _blank
 
 onnx = pytest.importorskip("onnx")
@@ -55,9 +55,7 @@ def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
     agent, rng = cls(lambda: walk(space), seed=5, hidden=(16, 8), **config), np.random.default_rng(3)
 
     policy = agent.policy
-    size = (
-        4.0 if isinstance(policy.network, GaussianNet) else 1.0
-    )  # tanh inside: so that actions reach their bounds
+    size = 4.0 if isinstance(policy.network, GaussianNet) else 1.0  # tanh inside: so that actions reach their bounds
 
     def shake(leaf: Any) -> Any:
         return leaf + jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype)
@@ -146,9 +144,7 @@ def test_onnx_says_what_jax_says(rows, agent, session, wanted):
 
 def test_onnx_plays_as_predict_does(agent, session):
     given = inputs(agent.policy.head, 50)
-    (action,) = session.run(
-        ["action"], given | {"noise": np.zeros((1, agent.policy.head.num_actions), np.float32)}
-    )
+    (action,) = session.run(["action"], given | {"noise": np.zeros((1, agent.policy.head.num_actions), np.float32)})
     predicted = agent.predict(given["obs"])[0]
     np.testing.assert_allclose(action, predicted, rtol=2e-5, atol=1e-6)
     if agent.policy.head.continuous:
@@ -159,10 +155,7 @@ def test_onnx_plays_as_predict_does(agent, session):
 def test_onnx_says_where_it_comes_from(agent, session):
     said = session.get_modelmeta().custom_metadata_map
     assert (said["algorithm"], said["seed"], said["scopil_version"]) == ("some", "5", scopil.__version__)
-    assert [i.shape for i in session.get_inputs()] == [
-        ["batch", 2],
-        ["noise_batch", agent.policy.head.num_actions],
-    ]
+    assert [i.shape for i in session.get_inputs()] == [["batch", 2], ["noise_batch", agent.policy.head.num_actions]]
     assert said["normalises_observations"] == str(agent.policy.normaliser is not None).lower()
 
 
@@ -232,9 +225,7 @@ import jax.export
 program = jax.export.deserialize(bytearray(open("policy.jaxexport", "rb").read()))
 print(program.call(obs, noise)["action"].tolist())
 """
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     predicted = numbered.act_numpy(np.array([[0.1, 0.2], [30.0, -4.0]], np.float32)).tolist()
     assert out.stdout.split("\n")[:2] == [str(predicted)] * 2
 

@@ -1,5 +1,5 @@
 """The classifiers of SCOPIL-ρ by hand, in float64 NumPy: losses, gradients, Adam, thresholds, cost. Shares no code with
-scopil.core.contrast."""
+scopil.losses.density_ratio."""
 
 from dataclasses import dataclass, field
 
@@ -93,8 +93,7 @@ class Contrast:
             self.moments[k] = first, second
             unbiased = 1 - 0.9**self.steps, 1 - 0.999**self.steps
             self.nets[k] = [
-                p - rate * (m / unbiased[0]) / (np.sqrt(v / unbiased[1]) + 1e-8)
-                for p, m, v in zip(net, first, second)
+                p - rate * (m / unbiased[0]) / (np.sqrt(v / unbiased[1]) + 1e-8) for p, m, v in zip(net, first, second)
             ]
         f, costs = self.logits(demo), []
         for k in range(len(self.nets)):

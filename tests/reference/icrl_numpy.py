@@ -76,14 +76,7 @@ def loss_grad(net: Net, expert: Pairs, nominal: Pairs, w: np.ndarray, rho: float
 
 
 def phase(
-    net: Net,
-    expert: Pairs,
-    nominal: Pairs,
-    *,
-    rate: float,
-    steps: int,
-    rho: float,
-    bounds: tuple[float, float],
+    net: Net, expert: Pairs, nominal: Pairs, *, rate: float, steps: int, rho: float, bounds: tuple[float, float]
 ) -> tuple[Net, int, list[float]]:
     """Adam (ε = 1e-5) until `steps` are made or a KL lies above its bound. The network, steps and losses."""
 
@@ -102,7 +95,5 @@ def phase(
         m = [0.9 * a + 0.1 * g for a, g in zip(m, grads)]
         v = [0.999 * a + 0.001 * g * g for a, g in zip(v, grads)]
         moved = zip(flat(net), m, v)
-        net = unflat(
-            [a - rate * b / (1 - 0.9**t) / (np.sqrt(c / (1 - 0.999**t)) + 1e-5) for a, b, c in moved]
-        )
+        net = unflat([a - rate * b / (1 - 0.9**t) / (np.sqrt(c / (1 - 0.999**t)) + 1e-5) for a, b, c in moved])
     return net, steps, losses

@@ -93,9 +93,7 @@ def inside_circle(points: np.ndarray, x: float, y: float, radius: float) -> np.n
     return (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2 < radius**2
 
 
-def inside_rectangle(
-    points: np.ndarray, x: float, y: float, half_width: float, half_height: float
-) -> np.ndarray:
+def inside_rectangle(points: np.ndarray, x: float, y: float, half_width: float, half_height: float) -> np.ndarray:
     left, right, bottom, top = x - half_width, x + half_width, y - half_height, y + half_height
     return (points[:, 0] > left) & (points[:, 0] < right) & (points[:, 1] > bottom) & (points[:, 1] < top)
 

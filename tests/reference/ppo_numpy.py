@@ -337,10 +337,7 @@ def prepare(learner: Learner, steps: dict[str, np.ndarray], s: Settings) -> dict
     ended = steps["terminated"] | steps["truncated"]
     seen, seen_next = learner.see(steps["obs"]), learner.see(steps["next_obs"])
     rows = ended.size
-    batch = {
-        "seen": seen.reshape(rows, -1),
-        "action": steps["action"].reshape(rows, *steps["action"].shape[2:]),
-    }
+    batch = {"seen": seen.reshape(rows, -1), "action": steps["action"].reshape(rows, *steps["action"].shape[2:])}
     signals = [("", "reward", s.gamma, s.trace), ("cost_", "cost", s.cost_gamma, s.cost_trace)]
     for critic, (prefix, name, gamma, trace) in zip(learner.critics, signals):
         value, later = forward(critic, seen)[..., 0], forward(critic, seen_next)[..., 0]

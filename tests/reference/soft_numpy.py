@@ -218,9 +218,7 @@ def step(
 
     log_pi = log_softmax(forward(learner.actor, obs)[0])
     grad = alpha * (entropy(log_pi).mean() - s.target)  # ∂/∂log α of α·gap
-    (log_alpha,) = learner.adam["log_alpha"].step(
-        [np.asarray(learner.log_alpha)], [np.asarray(grad)], s.kappa
-    )
+    (log_alpha,) = learner.adam["log_alpha"].step([np.asarray(learner.log_alpha)], [np.asarray(grad)], s.kappa)
     learner.log_alpha = float(log_alpha)
     log |= {"alpha/value": np.exp(learner.log_alpha), "alpha/entropy": entropy(log_pi).mean()}
 

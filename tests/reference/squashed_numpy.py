@@ -116,9 +116,7 @@ def critic_loss(net: Net, x: np.ndarray, action: np.ndarray, y: np.ndarray) -> f
     return float(np.mean(0.5 * (q_value(net, x, action) - y) ** 2))
 
 
-def constraint(
-    actor: Net, demo: tuple[np.ndarray, np.ndarray, np.ndarray], alpha: float, s: Settings
-) -> float:
+def constraint(actor: Net, demo: tuple[np.ndarray, np.ndarray, np.ndarray], alpha: float, s: Settings) -> float:
     x, action, xi = demo
     dims = action.shape[1]
     entropy = -sampled(actor, x, xi)[1] - dims * np.log(2 * s.resolution)
@@ -127,21 +125,12 @@ def constraint(
 
 
 def lagrangian(
-    actor: Net,
-    critics: list[Net],
-    x: np.ndarray,
-    xi: np.ndarray,
-    demo: Any,
-    alpha: float,
-    lam: float,
-    s: Settings,
+    actor: Net, critics: list[Net], x: np.ndarray, xi: np.ndarray, demo: Any, alpha: float, lam: float, s: Settings
 ) -> float:
     action, log_pi = sampled(actor, x, xi)
     q = np.minimum(*(q_value(net, x, action) for net in critics))
     weight = 2 * (1 - s.beta) * alpha if s.imitates else alpha
-    return float(
-        -np.mean(q - weight * log_pi) + (lam * constraint(actor, demo, alpha, s) if s.imitates else 0.0)
-    )
+    return float(-np.mean(q - weight * log_pi) + (lam * constraint(actor, demo, alpha, s) if s.imitates else 0.0))
 
 
 def slopes(value: Callable[[Net], float], net: Net, h: float = 1e-6) -> Slopes:
@@ -172,11 +161,7 @@ def step(
     """critics → policy → temperature → multiplier → targets, in place. Returns what a learner would log."""
     after, now, of_demo = noise
     learner.seen += [batch["obs"]] + ([demo[0]] if demo is not None else [])
-    x, x_next, action = (
-        learner.view(batch["obs"]),
-        learner.view(batch["next_obs"]),
-        learner.unit(batch["action"]),
-    )
+    x, x_next, action = (learner.view(batch["obs"]), learner.view(batch["next_obs"]), learner.unit(batch["action"]))
     pairs = None if demo is None else (learner.view(demo[0]), learner.unit(demo[1]), of_demo)
     alpha = float(np.exp(learner.log_alpha))
 
@@ -190,16 +175,12 @@ def step(
     half = len(params) // 2
     learner.critics = [unflat(params[:half]), unflat(params[half:])]
 
-    grads = slopes(
-        lambda net: lagrangian(net, learner.critics, x, now, pairs, alpha, learner.lam, s), learner.actor
-    )
+    grads = slopes(lambda net: lagrangian(net, learner.critics, x, now, pairs, alpha, learner.lam, s), learner.actor)
     learner.actor = unflat(learner.adam["actor"].step(flat(learner.actor), grads, s.eta))
 
     entropy = -float(sampled(learner.actor, x, now)[1].mean())
     gap = entropy - s.target
-    (log_alpha,) = learner.adam["log_alpha"].step(
-        [np.asarray(learner.log_alpha)], [np.asarray(alpha * gap)], s.kappa
-    )
+    (log_alpha,) = learner.adam["log_alpha"].step([np.asarray(learner.log_alpha)], [np.asarray(alpha * gap)], s.kappa)
     learner.log_alpha = float(log_alpha)
     log |= {"alpha/value": float(np.exp(log_alpha)), "alpha/entropy": entropy}
 

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 
 from runs import untrained_run
-from scopil.agents import load
 from scopil.cli import main
-from scopil.demos import store
+from scopil.data import storage
+from scopil.loading import load
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
@@ -139,7 +137,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait()
     file = studio.folder / "demos" / "mine.npz"
-    (episode,) = store.read(file)
+    (episode,) = storage.read(file)
     assert episode.actions.tolist() == [ACTIONS[key] for key in FIRST]
     assert main(["demos", "check", str(file)]) == 0
     for _ in range(200):  # its workers notice that nobody speaks to them any more
@@ -165,7 +163,7 @@ def test_record_train_watch_and_compare(studio, page):
                 break
         page.keyboard.press("Enter")
         page.get_by_text(f"{kept} episode").first.wait_for()
-    assert len(store.read(studio.folder / "demos" / "pole.npz")) == 3
+    assert len(storage.read(studio.folder / "demos" / "pole.npz")) == 3
     page.get_by_role("button", name="Replay").first.click()
     page.get_by_role("slider", name="Step").wait_for()
 
@@ -182,14 +180,9 @@ def test_record_train_watch_and_compare(studio, page):
     page.get_by_label("batch_size", exact=True).fill("16")
     page.get_by_role("button", name="Start").click()
     page.get_by_role("checkbox", name="runs/pole").check()
-    lengths, line = (
-        [],
-        "[...document.querySelectorAll('polyline')].filter(l => l.textContent === 'runs/pole')",
-    )
+    lengths, line = ([], "[...document.querySelectorAll('polyline')].filter(l => l.textContent === 'runs/pole')")
     for points in (2, 3):  # the curve grows
-        page.wait_for_function(
-            f"n => {line}.some(l => l.points.numberOfItems >= n)", arg=points, timeout=5 * MINUTE
-        )
+        page.wait_for_function(f"n => {line}.some(l => l.points.numberOfItems >= n)", arg=points, timeout=5 * MINUTE)
         lengths.append((studio.folder / "runs" / "pole" / "metrics.jsonl").stat().st_size)
     assert lengths == sorted(lengths)
     page.get_by_role("button", name="Stop runs/pole").click()

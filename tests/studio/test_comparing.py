@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from runs import untrained_run
-from scopil.agents import load
-from scopil.demos import store
-from scopil.demos.editing import mark_of
+from scopil.data import storage
+from scopil.data.editing import mark_of
 from scopil.errors import ConfigError, EnvError, ScopilError
-from scopil.studio import comparing, trays
-from scopil.studio.worker import Setting, checked_call
+from scopil.loading import load
+from scopil_studio import comparing, trays
+from scopil_studio.worker import Setting, checked_call
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
 START = [60.0, 120.0]
@@ -40,7 +40,7 @@ def test_a_roll_is_what_agent_play_plays_from_there(setting):
         assert len(shown["chances"]) == len(played)
         np.testing.assert_allclose(np.sum(shown["chances"], axis=1), 1.0, atol=1e-3)
         assert np.argmax(shown["chances"], axis=1).tolist() == shown["actions"]  # greedy
-    demos = store.load_demos("marble-maze/simple-v1")
+    demos = storage.load_demos("marble-maze/simple-v1")
     assert demos.starts is not None
     away = np.hypot(*(demos.starts - START).T)
     np.testing.assert_allclose(found["near"][0]["positions"][0], demos.starts[away.argmin()], atol=1e-3)
@@ -81,9 +81,7 @@ def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(setting
     assert starts.max(0).min() > 60
     agent = load(setting.folder / "sac")
     played = agent.play(starts[3:4].astype(np.float32))[0]
-    assert (
-        found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
-    )
+    assert found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
     with pytest.raises(ConfigError, match="part 999"):
         comparing.starts_map(setting, MAZE, "sac", 999)
     assert comparing.cost_map(setting, "sac") == {"cost": None}
@@ -160,7 +158,7 @@ def test_downloads_of_named_observations_are_rows_and_rules_see_them_whole(tmp_p
 
 
 def test_a_recorded_episode_is_replayed(setting):
-    demos = store.load_demos("marble-maze/simple-v1")
+    demos = storage.load_demos("marble-maze/simple-v1")
     found = comparing.replay(setting, "marble-maze/simple-v1", mark_of(demos.episodes[2]))
     assert len(found["positions"]) == len(demos.episodes[2]) + 1
     assert not any(found["broken"])

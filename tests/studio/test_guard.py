@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from scopil.errors import ConfigError
-from scopil.studio import guard, places, server
+from scopil_studio import guard, places, server
 
 TOKEN = "the-token"
 HERE = "http://127.0.0.1:8808"
@@ -49,9 +49,7 @@ def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_see(stra
     assert "<title>" in page.text
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/index.html", "/report?name=x", "/nothing", "/ask/overview", "/?token="]
-)
+@pytest.mark.parametrize("path", ["/", "/index.html", "/report?name=x", "/nothing", "/ask/overview", "/?token="])
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "\u00e9\u4e2d", "%00"])
 def test_without_the_cookie_only_the_right_token_opens_the_first_page(stranger, path, token):
     joined = f"{path}{'&' if '?' in path else '?'}token={token}"
@@ -106,10 +104,7 @@ FOREIGN_ORIGINS = [
 def test_another_sites_origin_is_refused_for_reading_asking_and_sockets(friend, origin):
     assert friend.get("/", headers={"origin": origin}).status_code == 403
     assert friend.post("/ask/overview", json={}, headers={"origin": origin}).status_code == 403
-    with (
-        pytest.raises(WebSocketDisconnect) as closed,
-        friend.websocket_connect(PLAY, headers={"origin": origin}),
-    ):
+    with pytest.raises(WebSocketDisconnect) as closed, friend.websocket_connect(PLAY, headers={"origin": origin}):
         pass
     assert closed.value.code == 1008
 
@@ -169,10 +164,7 @@ def test_a_large_body_is_refused_unread(friend):
     assert friend.post("/ask/overview", content=b"", headers=big).status_code == 413
     assert friend.post("/ask/overview", content=b" " * (guard.LARGEST_BODY + 1)).status_code == 413
     assert friend.post("/ask/overview", content=pieces()).status_code == 413  # of unknown length
-    assert friend.post("/ask/overview", content=b"", headers={"content-length": "-1"}).status_code in (
-        400,
-        413,
-    )
+    assert friend.post("/ask/overview", content=b"", headers={"content-length": "-1"}).status_code in (400, 413)
 
 
 BODIES = [
@@ -206,30 +198,8 @@ def test_unknown_questions_and_paths_are_not_found(friend):
 
 # --- names of files -----------------------------------------------------------------------------------------------
 
-OUTSIDE = [
-    "",
-    ".",
-    "..",
-    "../x",
-    "a/../../x",
-    "/etc/passwd",
-    "a/..",
-    "a\\..\\x",
-    "a\0b",
-    ".hidden",
-    "a/.b",
-    "x" * 301,
-]
-OUTSIDE += [
-    "a\nb",
-    "\u202ea",
-    "~/..",
-    "//x",
-    "\ud800",
-    "../../../../etc/passwd",
-    "a/./../../b",
-    "\\\\host\\x",
-]
+OUTSIDE = ["", ".", "..", "../x", "a/../../x", "/etc/passwd", "a/..", "a\\..\\x", "a\0b", ".hidden", "a/.b", "x" * 301]
+OUTSIDE += ["a\nb", "\u202ea", "~/..", "//x", "\ud800", "../../../../etc/passwd", "a/./../../b", "\\\\host\\x"]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

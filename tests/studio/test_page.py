@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import scopil
+import scopil_studio
 
-PAGE = Path(scopil.__file__).parent / "studio" / "page"
+PAGE = Path(scopil_studio.__file__).parent / "page"
 SCHEMES = re.findall(r":root \{(.*?)\}", (PAGE / "studio.css").read_text(), re.DOTALL)
 PAIRS = [
     *product(("text", "quiet", "accent", "bad", "good", "warn"), ("ground", "panel", "tint")),
@@ -39,14 +39,7 @@ def test_the_page_is_plain_files_without_inline_code():
             assert "style=" not in text
             assert "onclick" not in text
         if file.suffix == ".js":
-            for sink in (
-                "innerHTML",
-                "outerHTML",
-                "insertAdjacentHTML",
-                "document.write",
-                "eval(",
-                "new Function",
-            ):
+            for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
                 assert sink not in text, f"{file.name} uses {sink}"
         assert "http://" not in text.replace("http://www.w3.org/", ""), f"{file.name} asks the network"
         assert "https://" not in text, f"{file.name} asks the network"

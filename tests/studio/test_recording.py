@@ -7,13 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from scopil.demos import store
-from scopil.demos.editing import mark_of
+from scopil.data import storage
+from scopil.data.editing import mark_of
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.studio import comparing, recording, trays
-from scopil.studio.channel import Channel, pack
-from scopil.studio.recording import Playing
-from scopil.studio.worker import Setting, checked_call
+from scopil_studio import comparing, recording, trays
+from scopil_studio.channel import Channel, pack
+from scopil_studio.recording import Playing
+from scopil_studio.worker import Setting, checked_call
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
 
@@ -41,7 +41,7 @@ def test_keys_play_undo_keep_and_discard(tmp_path):
         while not playing.recorder.over:
             tap(playing, "a")
         tap(playing, "return" if kept == 1 else "backspace")
-    assert len(store.read(tmp_path / "demos" / "a.npz")) == 1
+    assert len(storage.read(tmp_path / "demos" / "a.npz")) == 1
     state, _ = playing.news()
     assert (state["kept"], state["step"]) == (1, 0)
 
@@ -52,11 +52,9 @@ def test_a_set_names_its_environment_as_the_page_did(tmp_path):
     setting = Setting(tmp_path, (name,))
     playing = checked_call(Playing, args, setting)
     tap(playing, "a", "d", "return")
-    demos = store.read(tmp_path / "a.npz")
+    demos = storage.read(tmp_path / "a.npz")
     assert demos.env_id == name
-    found, _ = comparing.replay(
-        setting, "a.npz", mark_of(demos.episodes[0])
-    )  # that environment is allowed here
+    found, _ = comparing.replay(setting, "a.npz", mark_of(demos.episodes[0]))  # that environment is allowed here
     assert len(found["policies"][0]["sizes"]) == 3
 
 
@@ -128,20 +126,12 @@ def test_messages_that_mean_nothing_are_refused(tmp_path, message):
 
 def test_a_worker_process_outlives_nonsense_and_ends_with_its_server(tmp_path):
     setting = json.dumps({"folder": str(tmp_path), "envs": [], "rules": None})
-    command = [sys.executable, "-m", "scopil.studio.worker", "record", setting]
-    worker = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "scopil_studio.worker", "record", setting]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert worker.stdin is not None
     assert worker.stdout is not None
     with worker.stdout:
-        for message in (
-            {},
-            {"do": "begin"},
-            {"do": "begin", "args": {"env": 1}},
-            {"key": []},
-            {"do": "ping"},
-        ):
+        for message in ({}, {"do": "begin"}, {"do": "begin", "args": {"env": 1}}, {"key": []}, {"do": "ping"}):
             worker.stdin.write(pack(message))
         worker.stdin.flush()
         kinds = []

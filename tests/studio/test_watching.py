@@ -9,14 +9,14 @@ import pytest
 
 from runs import ENV, untrained_run
 from samples import small_set
-from scopil.demos import store
-from scopil.demos.dataset import Episode
-from scopil.demos.editing import mark_of
+from scopil.data import storage
+from scopil.data.dataset import Episode
+from scopil.data.editing import mark_of
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
-from scopil.studio import training_jobs, watching
-from scopil.studio.worker import Setting, broken, checked_call
-from scopil.train.sinks import JsonLines
+from scopil.train.logging import JsonLines
 from scopil.user_code import python
+from scopil_studio import training_jobs, watching
+from scopil_studio.worker import Setting, broken, checked_call
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -124,7 +124,7 @@ def test_reports_are_read_from_inside_alone(home, tmp_path):
 
 
 def test_episodes_are_listed_annotated_and_dropped(tmp_path):
-    store.write(small_set(), tmp_path / "a.npz")
+    storage.write(small_set(), tmp_path / "a.npz")
     setting = Setting(tmp_path)
     assert watching.episodes(setting, "new.npz") == {"name": "new.npz", "episodes": []}
     found = watching.episodes(setting, "a.npz")["episodes"]
@@ -168,15 +168,13 @@ WANTED = {"name": "runs/new", "algorithm": "sac", "env": "CartPole-v1"}
 
 
 def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
-    store.write(small_set(), tmp_path / "a.npz")
+    storage.write(small_set(), tmp_path / "a.npz")
     options = {"hidden": "8,8", "batch_size": "64"}
     args = WANTED | {"demos": "a.npz", "steps": 500, "seed": 3, "options": options}
     checked_call(training_jobs.start, args, Setting(tmp_path, rules="my_rules.py"))
     (words,) = commands
     assert words[: len(python()) + 4] == [*python(), "-m", "scopil", "train", "sac"]
-    assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(
-        words
-    )
+    assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(words)
     assert f"--out={tmp_path / 'runs' / 'new'}" in words
     assert f"--demos={tmp_path / 'a.npz'}" in words
     (job,) = training_jobs.starting(tmp_path)
@@ -226,14 +224,7 @@ def test_the_jobs_notes_do_not_follow_links(tmp_path, commands):
 
 def test_a_number_that_has_passed_on_to_another_process_is_not_signalled(tmp_path, monkeypatch):
     (tmp_path / ".studio").mkdir()
-    for content in (
-        '{"pid": 1}',
-        f'{{"pid": {os.getpid()}}}',
-        "[]",
-        '{"pid": "x"}',
-        "nonsense",
-        '{"pid": -1}',
-    ):
+    for content in ('{"pid": 1}', f'{{"pid": {os.getpid()}}}', "[]", '{"pid": "x"}', "nonsense", '{"pid": -1}'):
         (tmp_path / ".studio" / "run.json").write_text(content)
         assert training_jobs.running(tmp_path, tmp_path / "run") is None
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load as load_safetensors
 
-from scopil.core.replay import Replay
+from scopil.buffers.replay import Replay
 from scopil.errors import CheckpointError
 from scopil.files import SEAL_BYTES, seal
+from scopil.serialization import load_tree, read_arrays, read_note, save_tree
 from scopil.train.checkpoint import Checkpoints
-from scopil.treefile import load_tree, read_arrays, read_note, save_tree
 
 
 class State(NamedTuple):

@@ -13,15 +13,15 @@ from printed import printed
 from probes import SMALL, Endless, mostly_one
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.gym import FunctionalEnv
+from scopil.data.dataset import Demonstrations
+from scopil.envs.as_gym import FunctionalEnv
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import DatasetError, DivergedError
+from scopil.serialization import load_tree
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop
 from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import Trainer, TrainStatus
-from scopil.treefile import load_tree
 
 AT = 7_000  # the step of the endless episode whose reward is not a number
 

@@ -15,11 +15,11 @@ import pytest
 
 import scopil
 from probes import demo_steps
-from scopil.algos import registered
 from scopil.algos.scopil_rho import ALGORITHM as SCOPIL_RHO
-from scopil.demos.dataset import DemoStarts
-from scopil.envs.functional import CompiledEnv
-from scopil.studies.marble_maze import MarbleMaze
+from scopil.data.dataset import DemoStarts
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze import MarbleMaze
+from scopil.registry import registered
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Trainer
@@ -31,26 +31,21 @@ SECRETS = ("cost", "rules", "state_info", "transition_info")
 BEFORE_THE_WALL = {
     # where costs come from
     "envs": "environments report costs",
-    "studies": "a study defines its environment's rules",
     # where costs go: to people, after training or beside it
-    "evaluate": "counts violations of played episodes",
-    "report": "draws them, and costs that an algorithm has learned",
+    "eval": "counts violations of played episodes",
     "cli": "prints them",
-    "studio": "shows them",
-    "demos/recorder.py": "shows a person at the keyboard the rules that were broken",
+    "data/recorder.py": "shows a person at the keyboard the rules that were broken",
     # algorithms with a cost of their own, or the oracles
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",
     "algos/icrl.py": "a cost learned from demonstrations",
-    "core/constraint_net.py": "the network of that learned cost",
+    "losses/constraint_net.py": "the network of that learned cost",
     "algos/scopil_rho.py": "a cost learned from demonstrations",
-    "core/contrast.py": "the classifiers of that learned cost",
+    "losses/density_ratio.py": "the classifiers of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
     "__init__.py": "the public name of the type",
-    "agents/agent.py": "gives evaluations the caller's rules",
+    "agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",
-    "experiments": "counts violations of finished runs, by the rules of a study",
-    "agent_settings.py": "names of the settings of these algorithms",
     # the one door
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
     "train/loop.py": "hands `true_cost` to those who ask for it",
@@ -76,9 +71,7 @@ def trained():
     starts = DemoStarts(steps.obs[::16], jnp.arange(4))
     demos = DemoData(steps, steps, None, starts)  # pyright: ignore[reportArgumentType]
     sizes = {"batch_size": 32, "demo_batch_size": 32, "contrast_batch_size": 16, "replay_size": 4000}
-    cfg = SCOPIL_RHO.config(
-        hidden=(8,), from_cloning=False, slack_from_demos=False, contrast_width=4, **sizes
-    )
+    cfg = SCOPIL_RHO.config(hidden=(8,), from_cloning=False, slack_from_demos=False, contrast_width=4, **sizes)
     loops = {cls: Loop(SCOPIL_RHO, CompiledEnv(cls()), demos) for cls in (MarbleMaze, Liar)}
 
     def bits(env: type[MarbleMaze], seed: int) -> list[bytes]:
@@ -154,15 +147,11 @@ def test_only_oracles_are_given_the_true_cost(name, monkeypatch):
     loop, cfg = make_loop(algorithm, env, toy_demos(continuous=False)), algorithm.config()
     asked = []
     honest = CompiledEnv.step_batch_with_cost
-    monkeypatch.setattr(
-        CompiledEnv, "step_batch_with_cost", lambda *args: asked.append(name) or honest(*args)
-    )
+    monkeypatch.setattr(CompiledEnv, "step_batch_with_cost", lambda *args: asked.append(name) or honest(*args))
 
     def data(key):
         state = loop.init(key, cfg)
-        collect = (
-            loop._rollout if "rollout" in algorithm.wants else lambda state, _, key: loop._collect(state, key)
-        )
+        collect = loop._rollout if "rollout" in algorithm.wants else lambda state, _, key: loop._collect(state, key)
         state, kept, _ = collect(state, cfg, key)
         return loop._data(state, kept, cfg, key)._replace(play=None)
 
@@ -175,13 +164,7 @@ def test_only_oracles_are_given_the_true_cost(name, monkeypatch):
 
 @pytest.mark.parametrize(
     "leak",
-    [
-        "info['cost']",
-        "env.state_info(s)",
-        "from x import transition_info as t",
-        "def f(cost): pass",
-        "f(my_cost=1)",
-    ],
+    ["info['cost']", "env.state_info(s)", "from x import transition_info as t", "def f(cost): pass", "f(my_cost=1)"],
 )
 def test_the_search_finds_every_form_of_leak(leak):
     source = f'"""It would cost too much."""\nx = 1  # cost\n{leak}\n'

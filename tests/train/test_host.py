@@ -16,19 +16,19 @@ from gymnasium.vector import SyncVectorEnv
 import scopil
 from hosts import LIMIT, Walk, gives, raises, registered
 from probes import SMALL
-from scopil.agents import agent as agent_module
-from scopil.algos import find
+from scopil import agent as agent_module
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.host import HostEnv, open_env
+from scopil.data.dataset import Demonstrations
+from scopil.envs.gym_env import HostEnv, open_env
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import CheckpointError, DatasetError, EnvError
+from scopil.registry import find
+from scopil.serialization import read_arrays
 from scopil.train import run as run_module
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import make_loop
 from scopil.train.run import Run, RunSpec
-from scopil.treefile import read_arrays
 from toys import INVERSE, Throttle, toy_demos
 from toys import ROLLOUT as TOY_ROLLOUT
 
@@ -106,9 +106,7 @@ def walk_demos(episodes: int = 3) -> Demonstrations:
 
 
 def test_the_same_seed_gives_the_same_run(walk_id, tmp_path):
-    runs = [
-        Run.create(tmp_path / name, spec(walk_id, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    ]
+    runs = [Run.create(tmp_path / name, spec(walk_id, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
     assert all(run.train() for run in runs)
     a, b, c = (run.policy_file.read_bytes() for run in runs)
     assert a == b
@@ -128,9 +126,7 @@ def test_a_run_goes_on_with_new_episodes_and_says_so(walk_id, tmp_path):
     rows = again.metrics.rows()
     assert [row["env_steps"] for row in rows] == [200, 400, 600]
     arrays, _ = read_arrays(again.checkpoints.files()[-1])
-    np.testing.assert_array_equal(
-        arrays[".env.obs"][:, 1], arrays[".env.steps"]
-    )  # obs of the episode it says
+    np.testing.assert_array_equal(arrays[".env.obs"][:, 1], arrays[".env.steps"])  # obs of the episode it says
     stored = arrays[".replay.rows"][:, 1]  # the clock at each step: every episode from its beginning
     after_end = np.flatnonzero(np.diff(stored) != 1) + 1
     np.testing.assert_array_equal(stored[after_end], 0)
@@ -225,10 +221,7 @@ def test_an_interrupt_is_answered_before_the_stretch_ends(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     argv = ["train", "sac", "--env", "slow.py:Slow", "--out", "run", "--hidden", "8", "--batch-size", "32"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
     child.stdout.readline()  # the first plain line: a piece is done

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import scopil
-from scopil.core.nets import ConvNet
 from scopil.errors import CheckpointError, ConfigError
+from scopil.nn.nets import ConvNet
 from scopil.policy import Policy
+from scopil.serialization import as_tree, read_arrays, save_tree
 from scopil.train import memory
-from scopil.treefile import as_tree, read_arrays, save_tree
 
 SMALL = {"hidden": (16,), "learning_rate": 2e-3}
 SAC = SMALL | {"batch_size": 32, "replay_size": 1_000, "discount": 0.0, "target_entropy": 0.1}

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from samples import marble_episodes
-from scopil.demos import store
+from scopil.data import storage
 from scopil.errors import ConfigError
+from scopil.serialization import read_arrays
 from scopil.train.run import Run
-from scopil.treefile import read_arrays
 
 TINY = {
     "scopil": "--as-printed --hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
@@ -37,7 +37,7 @@ class Lab:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        store.write(marble_episodes(steps=12, episodes=3), folder / "demos.npz")
+        storage.write(marble_episodes(steps=12, episodes=3), folder / "demos.npz")
 
     def start(
         self, name: str, algorithm: str = "scopil", steps: int = STEPS, before: str = "", **env: str

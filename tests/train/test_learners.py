@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import scopil
-from scopil.agents import Agent
-from scopil.agents import agent as agent_module
-from scopil.algos import Algorithm, cloning, ppo_lagrangian
+from scopil import agent as agent_module
+from scopil.agent import Agent
+from scopil.algos import cloning, ppo_lagrangian
 from scopil.algos import scopil as scopil_algorithm
-from scopil.envs.functional import CompiledEnv
+from scopil.algos.base import Algorithm
+from scopil.envs.jax_env import CompiledEnv
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.loop import make_loop
@@ -87,15 +88,13 @@ def actions(agent: Agent) -> np.ndarray:
 
 def learned(cls: Any, env: CompiledEnv, config: dict[str, Any], steps: int) -> Agent:
     continuous = isinstance(env.env, Throttle)
-    demos = toy_demos(continuous) if cls._algorithm.needs_demos else None
+    demos = toy_demos(continuous) if cls.algorithm.needs_demos else None
     return cls(env, demos, seed=0, **config).learn(steps)
 
 
 def test_no_agent_is_left_out():
     every = {getattr(scopil, name) for name in scopil.__all__}
-    every = {
-        made for made in every if isinstance(made, type) and issubclass(made, Agent) and made is not Agent
-    }
+    every = {made for made in every if isinstance(made, type) and issubclass(made, Agent) and made is not Agent}
     assert every == REWARD.keys() | IMITATORS.keys() | CAREFUL.keys()
 
 
@@ -109,9 +108,7 @@ def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
 
 
 @both_kinds
-@pytest.mark.parametrize(
-    "cls", [pytest.param(c, marks=pytest.mark.slow) if c in ABLATIONS else c for c in IMITATORS]
-)
+@pytest.mark.parametrize("cls", [pytest.param(c, marks=pytest.mark.slow) if c in ABLATIONS else c for c in IMITATORS])
 @pytest.mark.slow
 def test_imitators_do_what_was_shown(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *IMITATORS[cls])
@@ -169,7 +166,7 @@ def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkey
     monkeypatch.setattr(cloning, "STAGE_STEPS", 10)
     monkeypatch.setattr(scopil_algorithm, "CRITICS_FIRST", 100)  # so that both phases are seen
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
-    algorithm, called = cls._algorithm, []
+    algorithm, called = cls.algorithm, []
     with registered_toy(envs[True], "test/Toy-v0") as env_id:
         spec = RunSpec(
             algorithm=algorithm,

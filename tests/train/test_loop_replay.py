@@ -11,8 +11,8 @@ import pytest
 from printed import printed
 from probes import SMALL, Probe, mostly_one
 from scopil.algos.scopil import ALGORITHM as SCOPIL
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv
+from scopil.data.dataset import Demonstrations
+from scopil.envs.jax_env import CompiledEnv
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop, make_loop
 from toys import ARMS, toy

@@ -13,14 +13,21 @@ from scopil.algos import icrl, ppo
 from scopil.algos.base import Data
 from scopil.algos.ppo_lagrangian import ORACLE
 from scopil.config import check
-from scopil.core.normalise import RunningStats, normalise
-from scopil.demos.dataset import Demonstrations
-from scopil.envs.functional import CompiledEnv
+from scopil.data.dataset import Demonstrations
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.studies.lap_grid_world import ACTIONS, BACKWARD, FORWARD, LapGridWorld, LapParams, forward_laps
+from scopil.nn.normalise import RunningStats, normalise
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Trainer
+from scopil_bench.studies.external.lap_grid_world import (
+    ACTIONS,
+    BACKWARD,
+    FORWARD,
+    LapGridWorld,
+    LapParams,
+    forward_laps,
+)
 
 PPO, ICRL = ppo.ALGORITHM, icrl.ALGORITHM
 TINY = {"hidden": (8,), "num_envs": 3, "rollout_steps": 8, "batch_size": 12, "epochs": 2}
@@ -192,9 +199,7 @@ def test_own_episodes_are_whole(inverse):
     assert np.asarray(episodes.mask).all()
     move = np.where(np.asarray(episodes.action) == FORWARD, 1, -1)
     cells = np.concatenate([np.zeros((4, 1), int), np.cumsum(move, axis=1)[:, :-1]], axis=1) % 40
-    np.testing.assert_allclose(
-        episodes.obs[..., 0], cells / 20 - 1, atol=1e-6
-    )  # (s_t, a_t), not (s_{t+1}, a_t)
+    np.testing.assert_allclose(episodes.obs[..., 0], cells / 20 - 1, atol=1e-6)  # (s_t, a_t), not (s_{t+1}, a_t)
 
 
 def test_episodes_that_end_early_are_masked(inverse):

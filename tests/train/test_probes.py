@@ -18,7 +18,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 from compiling import OPTIMISED
 from scopil.algos.sac import ALGORITHM as SAC
-from scopil.envs.functional import CompiledEnv
+from scopil.envs.jax_env import CompiledEnv
 from scopil.train.loop import Loop
 from scopil.train.trainer import Trainer
 

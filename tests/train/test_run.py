@@ -15,20 +15,20 @@ import pytest
 
 import scopil
 from samples import marble_episodes, small_set
-from scopil.algos import Algorithm
+from scopil.algos.base import Algorithm
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
-from scopil.envs.functional import compile_env
+from scopil.envs.jax_env import compile_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.files import SEAL_BYTES, seal
+from scopil.serialization import read_arrays
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import Run, RunSpec
-from scopil.treefile import read_arrays
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 CONFIG = {"hidden": [8], "batch_size": 32, "replay_size": 1200, "demo_batch_size": 8}  # the replay wraps
@@ -62,7 +62,7 @@ def spec(demos: Path | str | None, **changes) -> RunSpec:
 @pytest.fixture(scope="module")
 def undisturbed(quick, demos, tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("undisturbed")
-    store.write(demos, folder / "demos.npz")
+    storage.write(demos, folder / "demos.npz")
     run = Run.create(folder / "run", spec(folder / "demos.npz"))
     assert run.train() is True
     return run
@@ -86,10 +86,8 @@ def assert_same_end(run: Run, undisturbed: Run, names=(*ENDS, "best.safetensors"
 
 def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("lies.py").write_text(
-        "def lie(obs, action, next_obs): return 1\ndef low(obs, action, next_obs): return 0\n"
-    )
-    store.write(demos, tmp_path / "demos.npz")
+    Path("lies.py").write_text("def lie(obs, action, next_obs): return 1\ndef low(obs, action, next_obs): return 0\n")
+    storage.write(demos, tmp_path / "demos.npz")
     run = Run.create(tmp_path / "run", spec(tmp_path / "demos.npz", rules="lies.py"))
     assert run.train()
     learned, same = (read_arrays(r.policy_file)[0] for r in (run, undisturbed))
@@ -97,8 +95,7 @@ def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos,
     assert all(learned[k].tobytes() == same[k].tobytes() for k in same)
     rows = run.metrics.rows()
     inner = [
-        [{k: v for k, v in row.items() if "eval/" not in k} for row in r.metrics.rows()]
-        for r in (run, undisturbed)
+        [{k: v for k, v in row.items() if "eval/" not in k} for row in r.metrics.rows()] for r in (run, undisturbed)
     ]
     assert inner[0] == inner[1]
     assert rows[-1]["eval/violations/lie"] == rows[-1]["eval/steps"]
@@ -119,11 +116,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     said = json.loads((undisturbed.folder / "run.json").read_text())
     assert said["config"]["hidden"] == [8]
     assert said["config"]["discount"] == 0.99  # defaults are written out
-    assert json.loads((undisturbed.folder / "versions.json").read_text()).keys() >= {
-        "jax",
-        "python",
-        "XLA_FLAGS",
-    }
+    assert json.loads((undisturbed.folder / "versions.json").read_text()).keys() >= {"jax", "python", "XLA_FLAGS"}
     assert (said["format"], said["algorithm"], said["title"]) == (run_module.FORMAT, "scopil", "SCOPIL")
     again, env = Run.open(undisturbed.folder), undisturbed.env()
     assert again.spec.algorithm is SCOPIL
@@ -155,8 +148,7 @@ def test_death_before_the_policy_is_written(interrupted, undisturbed):
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [lambda d: d[: len(d) // 2], lambda d: d[:5000] + bytes([d[5000] ^ 64]) + d[5001:], lambda d: b""],
+    "spoil", [lambda d: d[: len(d) // 2], lambda d: d[:5000] + bytes([d[5000] ^ 64]) + d[5001:], lambda d: b""]
 )
 def test_a_damaged_newest_checkpoint_costs_time_not_exactness(spoil, interrupted, undisturbed):
     newest = interrupted.checkpoints.files()[-1]
@@ -188,7 +180,7 @@ def test_half_a_line_and_half_a_checkpoint_are_swept_away(interrupted, undisturb
 
 
 def test_a_run_keeps_its_own_demonstrations(demos, tmp_path):
-    store.write(demos, tmp_path / "mine.npz")
+    storage.write(demos, tmp_path / "mine.npz")
     run = Run.create(tmp_path / "run", spec(tmp_path / "mine.npz"))
     (tmp_path / "mine.npz").unlink()
     (tmp_path / "run").rename(tmp_path / "moved")
@@ -219,9 +211,7 @@ def test_evaluations_and_rows_come_at_any_number(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", odd)
     assert run.train()
     rows = run.metrics.rows()
-    at = sorted(
-        {2300, *range(500, 2300, 500), *range(330, 2300, 330), *range(450, 2300, 450), 700, 1400, 2100}
-    )
+    at = sorted({2300, *range(500, 2300, 500), *range(330, 2300, 330), *range(450, 2300, 450), 700, 1400, 2100})
     assert [r["env_steps"] for r in rows] == at
     assert [r["env_steps"] for r in rows if "eval/reward" in r] == [*range(330, 2300, 330), 2300]
     assert [int(f.stem) for f in run.checkpoints.files()] == [2100, 2300]
@@ -273,9 +263,7 @@ def test_a_run_that_failed_at_its_first_step_is_not_in_the_way(undisturbed, tmp_
 
 
 def test_a_folder_with_a_run_is_not_written_over(undisturbed):
-    with pytest.raises(
-        ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil resume\)"
-    ):
+    with pytest.raises(ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil resume\)"):
         Run.create(undisturbed.folder, undisturbed.spec)
 
 
@@ -285,11 +273,7 @@ def test_a_folder_with_a_run_is_not_written_over(undisturbed):
         ({"demos": None}, DatasetError, "learns from demonstrations"),
         ({"demos": "nowhere.npz"}, DatasetError, "no demonstrations 'nowhere.npz'"),
         ({"env": "Nowhere-v0", "algorithm": SAC, "demos": None}, EnvError, "Nowhere"),
-        (
-            {"config": {"depth": 3}},
-            ConfigError,
-            r"there is no setting depth; there are .*hidden.*learning_rate",
-        ),
+        ({"config": {"depth": 3}}, ConfigError, r"there is no setting depth; there are .*hidden.*learning_rate"),
         ({"config": {"discount": 1.5}}, ConfigError, "discount = 1.5"),
     ],
 )
@@ -300,7 +284,7 @@ def test_what_cannot_be_trained_leaves_no_folder(changes, error, message, undist
 
 
 def test_demonstrations_of_something_else_are_refused(tmp_path):
-    store.write(small_set(), tmp_path / "other.npz")
+    storage.write(small_set(), tmp_path / "other.npz")
     with pytest.raises(DatasetError, match="the environment wants Box"):
         Run.create(tmp_path / "run", spec(tmp_path / "other.npz"))
     assert not (tmp_path / "run").exists()
@@ -324,13 +308,7 @@ def test_a_run_without_a_number_of_steps_has_the_algorithms_budget():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[]",
-        '{"format": 2}',
-        '{"format": 2, "algorithm": "sac", "title": "SAC", "env": "x", "depth": 1}',
-        '{"al',
-    ],
+    ["", "[]", '{"format": 2}', '{"format": 2, "algorithm": "sac", "title": "SAC", "env": "x", "depth": 1}', '{"al'],
 )
 def test_a_damaged_run_file_is_named(text, tmp_path):
     (tmp_path / "run.json").write_text(text)
@@ -361,9 +339,7 @@ def test_a_policy_file_of_another_format_is_refused_in_one_sentence(undisturbed,
     assert old != body
     (tmp_path / "policy.ckpt").write_bytes(old + seal(old))
     for read in (scopil.load, scopil.Policy.load, read_arrays):
-        with pytest.raises(
-            CheckpointError, match=r"scopil-tree-1, of another version of scopil; .*: train again\.$"
-        ):
+        with pytest.raises(CheckpointError, match=r"scopil-tree-1, of another version of scopil; .*: train again\.$"):
             read(tmp_path / "policy.ckpt")
 
 
@@ -375,9 +351,7 @@ def test_a_run_of_an_algorithm_that_is_not_installed(undisturbed, tmp_path):
     run = Run.open(tmp_path / "run")  # to be read …
     assert (run.spec.algorithm.name, run.spec.algorithm.title) == ("far-away", "Far Away")
     assert run.note() == json.loads(file.read_text())
-    with pytest.raises(
-        ConfigError, match=r"far-away is not a registered algorithm.*Run\.open\(folder, algorithm\)"
-    ):
+    with pytest.raises(ConfigError, match=r"far-away is not a registered algorithm.*Run\.open\(folder, algorithm\)"):
         run.train()  # … and not to be trained
     with pytest.raises(CheckpointError, match="is a run of far-away, not of sac"):
         Run.open(tmp_path / "run", SAC)

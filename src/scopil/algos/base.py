@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from scopil.core.contrast import Monitor
-from scopil.core.heads import BoxHead, DiscreteHead, Head
-from scopil.core.nets import Image, convolves
-from scopil.core.normalise import RunningStats, new_stats
-from scopil.demos.dataset import DemoStarts, DemoTransitions
+from scopil.config import config
+from scopil.data.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
+from scopil.losses.density_ratio import Monitor
+from scopil.nn.heads import BoxHead, DiscreteHead, Head
+from scopil.nn.nets import Image, convolves
+from scopil.nn.normalise import RunningStats, new_stats
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
@@ -50,9 +51,7 @@ class Data(NamedTuple):
     """What an update learns from. The loop fills the parts that the algorithm wants."""
 
     replay: Transition | None = None  # a batch from the replay: `batch_size` of the last `replay_size` steps
-    newest: Transition | None = (
-        None  # the step of all environments that was just collected, every leaf (N, …)
-    )
+    newest: Transition | None = None  # the step of all environments that was just collected, every leaf (N, …)
     began: Bool[Array, " N"] | None = None  # with `newest`: whether that step was the first of its episode
     rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
     demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
@@ -93,7 +92,7 @@ class Algorithm:
     behaviour: Callable[[Any], Policy] | None = None
     # Whether the replay begins with the demonstrated steps, from the config; None: never.
     replay_demos: Callable[[Any], bool] | None = None
-    # Whether demonstrated hesitation (`scopil.demos.dataset.hesitation`) is left out, from the config; None: never.
+    # Whether demonstrated hesitation (`scopil.data.dataset.hesitation`) is left out, from the config; None: never.
     skip_hesitation: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
     restart_every: Callable[[Any], int] | None = None
@@ -104,21 +103,13 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):
-            raise ConfigError(
-                f"{self.name} wants {', '.join(sorted(unknown))}; there are {', '.join(get_args(Part))}."
-            )
+            raise ConfigError(f"{self.name} wants {', '.join(sorted(unknown))}; there are {', '.join(get_args(Part))}.")
         if "true_cost" in self.wants and self.wants.isdisjoint({"replay", "rollout"}):
-            raise ConfigError(
-                f"{self.name} wants the true cost of steps and no steps; add replay or rollout."
-            )
+            raise ConfigError(f"{self.name} wants the true cost of steps and no steps; add replay or rollout.")
         if "newest" in self.wants and "replay" not in self.wants:
-            raise ConfigError(
-                f"{self.name} wants the newest step and no replay; add replay, or want rollout instead."
-            )
+            raise ConfigError(f"{self.name} wants the newest step and no replay; add replay, or want rollout instead.")
         if {"replay", "rollout"} <= self.wants:
-            raise ConfigError(
-                f"{self.name} wants both a replay and rollouts; an update learns from one of them."
-            )
+            raise ConfigError(f"{self.name} wants both a replay and rollouts; an update learns from one of them.")
 
     @property
     def needs_demos(self) -> bool:
@@ -129,6 +120,43 @@ class Algorithm:
     def steps_environment(self) -> bool:
         """False for learners of demonstrations alone."""
         return not self.wants.isdisjoint({"replay", "rollout"})
+
+
+def stand_in(name: str, title: str) -> Algorithm:
+    """Replaces an algorithm that is not installed: its runs can be read, played and reported, but not trained."""
+
+    def refuse(*_: Any) -> Any:
+        refuse_stand_in(made)
+
+    made = Algorithm(
+        name=name,
+        title=title,
+        summary="not installed here",
+        config=_NoSettings,
+        init=refuse,
+        update=refuse,
+        policy=refuse,
+        wants=frozenset(),
+    )
+    return made
+
+
+def is_stand_in(algorithm: Algorithm) -> bool:
+    return algorithm.config is _NoSettings
+
+
+def refuse_stand_in(algorithm: Algorithm) -> None:
+    """Raise if an algorithm is a stand-in."""
+    if is_stand_in(algorithm):
+        raise ConfigError(
+            f"{algorithm.name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
+            f"scopil.load(path, algorithm=...)), or install the package that registers it."
+        )
+
+
+@config
+class _NoSettings:
+    """No settings."""
 
 
 def spaces_of(observation_space: gym.Space, action_space: gym.Space, image: Image | None = None) -> Spaces:

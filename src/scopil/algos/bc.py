@@ -16,11 +16,11 @@ from scopil.algos import sac
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
 from scopil.algos.scopil import resolution_setting
 from scopil.config import config, setting
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import network
-from scopil.core.normalise import RunningStats, normalise, update_stats
-from scopil.core.soft import operator
+from scopil.losses.soft import operator
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import network
+from scopil.nn.normalise import RunningStats, normalise, update_stats
 from scopil.types import PRNGKey
 
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import Net, top
-from scopil.core.normalise import RunningStats, normalise
-from scopil.core.soft import operator
-from scopil.demos.dataset import DemoTransitions
+from scopil.data.dataset import DemoTransitions
+from scopil.losses.soft import operator
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import Net, top
+from scopil.nn.normalise import RunningStats, normalise
 from scopil.types import PRNGKey
 
 STAGE_STEPS = 10_000  # of gradient; twice
@@ -44,9 +44,7 @@ def lesson(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: 
 def nll(actor: Net, shown: Lesson, index: Int[Array, " B"]) -> Float[Array, " B"]:
     """−log π(a|s) of some of the pairs."""
     op = operator(shown.head)
-    noise = op.noise(
-        jax.random.key(0), 0, len(index), shown.head
-    ).demo  # of the entropy, which nobody asks for
+    noise = op.noise(jax.random.key(0), 0, len(index), shown.head).demo  # of the entropy, which nobody asks for
     pi = op.imitator(actor, op.states(shown.obs[index]), noise, shown.resolution)
     return -pi.log_prob(shown.action[index])
 

@@ -19,9 +19,10 @@ from jaxtyping import Array, Float, Int
 from scopil.algos import ppo, ppo_lagrangian
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, Spaces
 from scopil.config import config, setting
-from scopil.core import constraint_net, normalise
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
+from scopil.losses import constraint_net
+from scopil.nn import normalise
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
 from scopil.types import PRNGKey
 
 ADAM = optax.scale_by_adam(eps=1e-5)
@@ -30,9 +31,7 @@ ADAM = optax.scale_by_adam(eps=1e-5)
 @config
 class Config(ppo_lagrangian.Config):
     forward_steps: int = setting(
-        default=200_000,
-        about="Environment steps of a forward phase, rounded up to whole updates: 204 800.",
-        low=1,
+        default=200_000, about="Environment steps of a forward phase, rounded up to whole updates: 204 800.", low=1
     )
     rollouts: int = setting(
         default=100,
@@ -42,9 +41,7 @@ class Config(ppo_lagrangian.Config):
     constraint_hidden: tuple[int, ...] = setting(
         default=(40, 40), about="Widths of the constraint network's hidden layers (ReLU).", low=1
     )
-    constraint_lr: float = setting(
-        default=0.01, about="Rate of the constraint network (Adam, ε = 1e-5).", low=0
-    )
+    constraint_lr: float = setting(default=0.01, about="Rate of the constraint network (Adam, ε = 1e-5).", low=0)
     constraint_lr_decay: float = setting(
         default=1.0, about="The rate is multiplied by this after each outer iteration.", low=0, high=1
     )
@@ -85,18 +82,14 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def cost(state: State, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
     """c(s, a) = 1 − ζ(s, a): the learned cost, in (0, 1)."""
-    return constraint_net.cost(
-        constraint_net.logit(state.constraint.params, obs, state.head.to_learner(action))
-    )
+    return constraint_net.cost(constraint_net.logit(state.constraint.params, obs, state.head.to_learner(action)))
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
     k_forward, k_outer = jax.random.split(key)
     step = data.rollout
     assert step is not None
-    state, metrics = ppo_lagrangian.update_under(
-        cost(state, step.obs, step.action), state, data, cfg, k_forward
-    )
+    state, metrics = ppo_lagrangian.update_under(cost(state, step.obs, step.action), state, data, cfg, k_forward)
     done = state.forward_steps + step.reward.size
     due = done // phase_steps(cfg) > state.forward_steps // phase_steps(cfg)
     state = state._replace(forward_steps=done)

@@ -19,14 +19,15 @@ import optax
 from jaxtyping import Array, Float
 
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
+from scopil.buffers.minibatches import passes
 from scopil.config import config, setting
-from scopil.core import normalise, surrogate
-from scopil.core.gaussian import Sampled, SquashedGaussian
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.minibatches import passes
-from scopil.core.nets import GaussianNet, Net, Network, network, orthogonal_mlp
-from scopil.core.returns import gae
+from scopil.losses import surrogate
+from scopil.losses.returns import gae
+from scopil.nn import normalise
+from scopil.nn.gaussian import Sampled, SquashedGaussian
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import GaussianNet, Net, Network, network, orthogonal_mlp
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
@@ -55,17 +56,12 @@ class Config:
     hidden: tuple[int, ...] = setting(
         default=(64, 64), about="Widths of the hidden layers of policy and critics (tanh, separate).", low=1
     )
-    batch_size: int = setting(
-        default=64, about="Steps per minibatch; divides num_envs × rollout_steps.", low=1
-    )
+    batch_size: int = setting(default=64, about="Steps per minibatch; divides num_envs × rollout_steps.", low=1)
     num_envs: int = setting(default=5, about="N, environments stepped together.", low=1)
-    rollout_steps: int = setting(
-        default=2048, about="T, steps of each environment between two updates.", low=1
-    )
+    rollout_steps: int = setting(default=2048, about="T, steps of each environment between two updates.", low=1)
     epochs: int = setting(default=10, about="Passes over a rollout, at most.", low=1)
     normalise_obs: bool = setting(
-        default=True,
-        about="Whether networks see observations with zero mean and unit variance, by running statistics.",
+        default=True, about="Whether networks see observations with zero mean and unit variance, by running statistics."
     )
     normalise_reward: bool = setting(
         default=True, about="Whether rewards are divided by the deviation of their running discounted return."
@@ -147,18 +143,14 @@ def actor_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Network:
 
 
 def critic_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Net:
-    return network(
-        (spaces.obs_dim, *cfg.hidden, 1), key, spaces.image, partial(orthogonal_mlp, head_gain=1.0)
-    )
+    return network((spaces.obs_dim, *cfg.hidden, 1), key, spaces.image, partial(orthogonal_mlp, head_gain=1.0))
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.scale_by_adam(eps=1e-5))
 
 
-def statistics(
-    spaces: Spaces, cfg: Config
-) -> tuple[normalise.RunningStats | None, Head, normalise.ReturnScale | None]:
+def statistics(spaces: Spaces, cfg: Config) -> tuple[normalise.RunningStats | None, Head, normalise.ReturnScale | None]:
     return (
         new_obs_stats(spaces, cfg),
         spaces.head,

@@ -17,11 +17,12 @@ from scopil.algos import cloning, ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.algos.scopil import from_demos, resolution_setting, slack, slack_from_demos_setting, slack_setting
 from scopil.config import config, setting
-from scopil.core import duals, imitation, normalise
-from scopil.core.gaussian import Resolved, SquashedGaussian
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import image_of, network
+from scopil.losses import duals, imitation
+from scopil.nn import normalise
+from scopil.nn.gaussian import Resolved, SquashedGaussian
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import image_of, network
 from scopil.types import PRNGKey
 
 
@@ -99,9 +100,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     return State(nets, obs_stats, head, reward_scale, lam, state.demo_nll), metrics
 
 
-def imitator(
-    head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar
-) -> imitation.Distribution:
+def imitator(head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar) -> imitation.Distribution:
     """The distribution that is asked about demonstrated actions. Its entropy is not used."""
     pi = head(nets.actor(obs))
     return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if isinstance(pi, SquashedGaussian) else pi

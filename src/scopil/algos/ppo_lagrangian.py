@@ -18,10 +18,11 @@ from jaxtyping import Array, Float
 from scopil.algos import ppo
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.core import normalise, surrogate
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import Net, Network
+from scopil.losses import surrogate
+from scopil.nn import normalise
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import Net, Network
 from scopil.types import PRNGKey
 
 CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (observation, action) → cost
@@ -31,12 +32,8 @@ CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (o
 class Config(ppo.Config):
     cost_discount: float = setting(default=0.99, about="γ of costs.", low=0, high=1)
     cost_gae_lambda: float = setting(default=0.95, about="λ of the costs' advantages.", low=0, high=1)
-    multiplier_init: float = setting(
-        default=1.0, about="ν₀; its softplus is inverted in float32.", low=1e-6, high=80
-    )
-    multiplier_lr: float = setting(
-        default=0.1, about="Rate of the multiplier before its softplus (Adam).", low=0
-    )
+    multiplier_init: float = setting(default=1.0, about="ν₀; its softplus is inverted in float32.", low=1e-6, high=80)
+    multiplier_lr: float = setting(default=0.1, about="Rate of the multiplier before its softplus (Adam).", low=0)
     budget: float = setting(default=0.0, about="Cost per step that is allowed.", low=0)
     normalise_cost: bool = setting(
         default=True, about="Whether costs are divided by the deviation of their running discounted sum."
@@ -71,9 +68,7 @@ class Batch(NamedTuple):
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_actor, k_critic, k_cost = jax.random.split(key, 3)
     nets = Nets(
-        ppo.actor_net(k_actor, spaces, cfg),
-        ppo.critic_net(k_critic, spaces, cfg),
-        ppo.critic_net(k_cost, spaces, cfg),
+        ppo.actor_net(k_actor, spaces, cfg), ppo.critic_net(k_critic, spaces, cfg), ppo.critic_net(k_cost, spaces, cfg)
     )
     return State(
         trainable(nets, ppo.optimiser(cfg)),
@@ -83,9 +78,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     )
 
 
-def update_under(
-    cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey
-) -> tuple[Any, Metrics]:
+def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey) -> tuple[Any, Metrics]:
     """One update on a rollout whose steps cost so much. `state` may have more fields than State; they stay."""
     rollout = ppo.see(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
@@ -110,9 +103,7 @@ def update_under(
     return state._replace(nets=nets, multiplier=multiplier, obs_stats=obs_stats, **scales), metrics
 
 
-def prepare(
-    cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config
-) -> tuple[Batch, dict[str, Any]]:
+def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config) -> tuple[Batch, dict[str, Any]]:
     """What PPO wants of a rollout, and the same of its costs."""
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     ended = rollout.step.terminated | rollout.step.truncated
@@ -135,11 +126,7 @@ def loss(
         - cfg.entropy_weight * metrics["policy/entropy"]
         + cfg.value_weight * (value_loss + cost_value_loss)
     )
-    return value, metrics | {
-        "policy/harm": harm,
-        "critic/loss": value_loss,
-        "cost_critic/loss": cost_value_loss,
-    }
+    return value, metrics | {"policy/harm": harm, "critic/loss": value_loss, "cost_critic/loss": cost_value_loss}
 
 
 def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-Lagrangian") -> Algorithm:

@@ -8,7 +8,7 @@ J_π(θ)  = E_B V_φ(s)                                          maximised in θ
 ψx      ← ε φx + (1 − ε) ψx
 
 Expectations over discrete actions are exact sums; over continuous ones they are taken at one drawn action, with the
-density of the action in [−1, 1]^A (core/soft.py has both operators).
+density of the action in [−1, 1]^A (losses/soft.py has both operators).
 """
 
 import math
@@ -21,12 +21,12 @@ from jaxtyping import Array, Float
 
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
 from scopil.config import config, setting
-from scopil.core import soft
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import Net, network
-from scopil.core.normalise import RunningStats, normalise, update_stats
-from scopil.core.soft import Noise, operator, soft_value
+from scopil.losses import soft
+from scopil.losses.soft import Noise, operator, soft_value
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import Net, network
+from scopil.nn.normalise import RunningStats, normalise, update_stats
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
@@ -37,9 +37,7 @@ class Config:
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
-    alpha_lr: float = setting(
-        default=2e-3, about="Rate of log α (Adam); the paper's κ.", low=0, continuous=3e-4
-    )
+    alpha_lr: float = setting(default=2e-3, about="Rate of log α (Adam); the paper's κ.", low=0, continuous=3e-4)
     polyak: float = setting(
         default=5e-3,
         about="Share of the critics that enters their targets each gradient step; the paper's ε.",

@@ -19,12 +19,12 @@ from jaxtyping import Array, Float
 from scopil.algos import sac
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.core import duals, soft
-from scopil.core.gradient import Trainable, gradient_step, trainable
-from scopil.core.heads import Head
-from scopil.core.nets import Net, network
-from scopil.core.normalise import RunningStats
-from scopil.core.soft import operator
+from scopil.losses import duals, soft
+from scopil.losses.soft import operator
+from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.heads import Head
+from scopil.nn.nets import Net, network
+from scopil.nn.normalise import RunningStats
 from scopil.types import PRNGKey
 
 
@@ -91,9 +91,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     ), metrics
 
 
-def cost_critic_step(
-    state: State, seen: sac.Seen, cost: Float[Array, " B"], cfg: Config
-) -> tuple[Trainable, Metrics]:
+def cost_critic_step(state: State, seen: sac.Seen, cost: Float[Array, " B"], cfg: Config) -> tuple[Trainable, Metrics]:
     """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
     op = seen.op
     pi_next = op.distribution(state.actor.params, seen.s_next, seen.noise.after)

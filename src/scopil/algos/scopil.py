@@ -23,11 +23,11 @@ from jaxtyping import Array, Float
 from scopil.algos import cloning, sac
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.core import duals, imitation
-from scopil.core.gradient import Trainable, gradient_step
-from scopil.core.heads import Head
-from scopil.core.nets import Net
-from scopil.core.normalise import RunningStats, in_own_units, update_stats
+from scopil.losses import duals, imitation
+from scopil.nn.gradient import Trainable, gradient_step
+from scopil.nn.heads import Head
+from scopil.nn.nets import Net
+from scopil.nn.normalise import RunningStats, in_own_units, update_stats
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
@@ -84,9 +84,7 @@ class Shared(sac.Config):
     multiplier_init: float = setting(default=1.05, about="λ₀.", low=0)
     multiplier_lr: float = setting(default=3e-4, about="η of the multiplier, plain ascent.", low=0)
     slack: float | None = slack_setting()
-    entropy_split: float = setting(
-        default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1
-    )
+    entropy_split: float = setting(default=0.5, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
     action_resolution: float = resolution_setting()
     slack_from_demos: bool = slack_from_demos_setting(True)
     from_cloning: bool = setting(
@@ -172,9 +170,7 @@ def prepare(state: State, data: Data, cfg: Shared, key: PRNGKey) -> State:
     return state
 
 
-def update(
-    state: State, data: Data, cfg: Shared, key: PRNGKey, parts: Parts = WHOLE
-) -> tuple[State, Metrics]:
+def update(state: State, data: Data, cfg: Shared, key: PRNGKey, parts: Parts = WHOLE) -> tuple[State, Metrics]:
     # A clone is itself only under the statistics that it was trained with: those of the demonstrations.
     seen = sac.see(state, data, key, learn_stats=not cfg.from_cloning)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier

@@ -6,7 +6,7 @@
     μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
 
 The constraint on actions says how, this one says where (docs/algorithms/scopil_rho.md). f_k and τ_k are learned beside
-the policy (core/contrast.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
+the policy (losses/density_ratio.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
 """
 
 from dataclasses import replace
@@ -19,13 +19,14 @@ from jaxtyping import Array, Float
 
 from scopil.algos import sac, scopil
 from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.buffers import matched_states
+from scopil.buffers.indices import uniform_indices
+from scopil.buffers.matched_states import Comparable
 from scopil.config import config, setting
-from scopil.core import comparable, contrast, duals
-from scopil.core.comparable import Comparable
-from scopil.core.contrast import Contrast
-from scopil.core.indices import uniform_indices
-from scopil.demos.dataset import FOLDS, DemoTransitions
+from scopil.data.dataset import FOLDS, DemoTransitions
 from scopil.errors import ConfigError
+from scopil.losses import density_ratio, duals
+from scopil.losses.density_ratio import Contrast
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
@@ -42,32 +43,24 @@ class Config(scopil.Shared):
         low=0,
     )
     # With β = ½ the policy goes to the least −log π − αH as λ grows: 0.27 nats for nine actions and α = 0.4, above δ.
-    entropy_split: float = setting(
-        default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1
-    )
+    entropy_split: float = setting(default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
     occupancy_lr: float = setting(default=3e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
-        default=0.5,
-        about="κ: how strange the policy's states may be, beside held-out demonstrated ones.",
-        low=0,
+        default=0.5, about="κ: how strange the policy's states may be, beside held-out demonstrated ones.", low=0
     )
     features: tuple[int, ...] | None = setting(
         default=None,
         about="Components of the observation that a rule may depend on, by number. None: the slowest ones.",
         low=0,
     )
-    blur: float = setting(
-        default=1.0, about="σ of every component, in its typical changes from step to step.", low=0
-    )
+    blur: float = setting(default=1.0, about="σ of every component, in its typical changes from step to step.", low=0)
     quantile: float = setting(
         default=0.7, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
     )
     contrast_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
     contrast_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)
-    contrast_batch_size: int = setting(
-        default=128, about="States of either kind per step of the classifiers.", low=1
-    )
+    contrast_batch_size: int = setting(default=128, about="States of either kind per step of the classifiers.", low=1)
 
     def problem(self) -> str | None:
         for name in ("batch_size", "demo_batch_size"):
@@ -94,8 +87,8 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     k_scopil, k_contrast = jax.random.split(key)
     return State(
         scopil.init(k_scopil, spaces, cfg),
-        contrast.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
-        comparable.empty(spaces.obs_dim, cfg.num_envs),
+        density_ratio.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
+        matched_states.empty(spaces.obs_dim, cfg.num_envs),
         jnp.asarray(cfg.occupancy_init, jnp.float32),
         jnp.float32(0.0),
         jnp.float32(1.0),
@@ -122,9 +115,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
     if cfg.features is not None:
         use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
-        scale = jnp.where(
-            scale > 0, scale, 1.0
-        )  # what he never changes, a flag for example, in its own units
+        scale = jnp.where(scale > 0, scale, 1.0)  # what he never changes, a flag for example, in its own units
     else:
         # What never changes within an episode, a goal for example, is nowhere that one could go.
         pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
@@ -133,12 +124,12 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
     )
     way, cut = cut_off(
-        demos, contrast.features(settled, demos.obs).T, contrast.features(settled, demos.next_obs).T
+        demos, density_ratio.features(settled, demos.obs).T, density_ratio.features(settled, demos.next_obs).T
     )
     settled = settled._replace(way=way, cut=cut)
-    reach = comparable.reach_of(contrast.features(settled, starts.obs).T, starts.group)
-    told = contrast.known(settled, contrast.features(settled, demos.next_obs))
-    own = comparable.begin_with(state.own, demos.next_obs, told, reach)
+    reach = matched_states.reach_of(density_ratio.features(settled, starts.obs).T, starts.group)
+    told = density_ratio.known(settled, density_ratio.features(settled, demos.next_obs))
+    own = matched_states.begin_with(state.own, demos.next_obs, told, reach)
     inner = scopil.prepare(state.scopil, data, cfg, key)
     unit = jnp.float32(1.0)
     if demos.reward is not None:
@@ -171,14 +162,10 @@ def cut_off(
     first, last = (of(rows, demos.episode, steps) for of in (jax.ops.segment_min, jax.ops.segment_max))
     ends = rows == last[demos.episode]
     path = jnp.concatenate([before, after])
-    high, low = (
-        of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min)
-    )
+    high, low = (of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min))
     span = jnp.maximum(high - low, 1e-6)[demos.episode]
     begun = first[demos.episode]
-    late = begun + (0.9 * (rows - begun)).astype(
-        jnp.int32
-    )  # at an episode's end: where its last tenth begins
+    late = begun + (0.9 * (rows - begun)).astype(jnp.int32)  # at an episode's end: where its last tenth begins
 
     def covered(since: Float[Array, "M D"]) -> Float[Array, " D"]:
         """The share of its range that a component covers until the end, on average over episodes."""
@@ -189,7 +176,7 @@ def cut_off(
     one_way = (jnp.abs(drift) > ONE_WAY) & goes_on & ~demos.terminated.any()
     way = jnp.where(one_way, jnp.sign(drift), 0.0)
     reached = jnp.where(ends[:, None], way[None] * after, jnp.nan)
-    return way, jnp.nanquantile(reached, 1.0 - comparable.WITHIN, axis=0)
+    return way, jnp.nanquantile(reached, 1.0 - matched_states.WITHIN, axis=0)
 
 
 def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
@@ -197,21 +184,13 @@ def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
     steps = len(demos.reward)  # at least as many as episodes
     rows = jnp.arange(steps)
     first = jax.ops.segment_min(rows, demos.episode, steps)
-    worth = jax.ops.segment_sum(
-        demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps
-    )
+    worth = jax.ops.segment_sum(demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps)
     return jnp.abs(worth).sum() / (rows == first[demos.episode]).sum()
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
     k_own, k_pick, k_contrast, k_scopil = jax.random.split(key, 4)
-    batch, demo, newest, began, starts = (
-        data.replay,
-        data.demo_batch,
-        data.newest,
-        data.began,
-        data.demo_starts,
-    )
+    batch, demo, newest, began, starts = (data.replay, data.demo_batch, data.newest, data.began, data.demo_starts)
     assert batch is not None
     assert demo is not None
     assert newest is not None
@@ -219,9 +198,9 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     assert starts is not None
 
     # what the learner did in episodes that begin as demonstrated ones do
-    place, first = (contrast.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
-    known = contrast.known(state.contrast, contrast.features(state.contrast, newest.next_obs))
-    own = comparable.offer(state.own, newest.next_obs, began, place, known, first, k_own)
+    place, first = (density_ratio.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
+    known = density_ratio.known(state.contrast, density_ratio.features(state.contrast, newest.next_obs))
+    own = matched_states.offer(state.own, newest.next_obs, began, place, known, first, k_own)
 
     # f_k, τ_k
     def learn(old: Contrast) -> Contrast:
@@ -229,7 +208,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         (index,) = uniform_indices(k_pick, (n, own.kept))
         shown, fold = demo.next_obs[:n], demo.group[:n] % FOLDS
         anywhere = batch.next_obs[: -(-n // 4)]
-        return contrast.contrast_step(
+        return density_ratio.contrast_step(
             old, shown, fold, own.states[index], anywhere, cfg.quantile, cfg.contrast_lr, k_contrast
         )
 
@@ -237,14 +216,14 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     learned = jax.lax.cond(updates % LEARN_EVERY == 0, learn, lambda old: old, state.contrast)
 
     # everything else: SCOPIL on r − μ c(s')
-    mu, strange = state.occupancy, contrast.cost(learned, batch.next_obs)
+    mu, strange = state.occupancy, density_ratio.cost(learned, batch.next_obs)
     price = mu * (strange + jnp.where(batch.terminated, state.end_cost, 0.0))
     charged = data._replace(replay=batch._replace(reward=batch.reward - price))
     scaled = replace(cfg, multiplier_lr=cfg.multiplier_lr * state.unit)
     inner, metrics = scopil.update(state.scopil, charged, scaled, k_scopil)
 
     # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in comparable episodes
-    own_cost = contrast.cost(learned, newest.next_obs)
+    own_cost = density_ratio.cost(learned, newest.next_obs)
     gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * learned.demo_cost, 0.0).mean()
     mu = duals.ascend(mu, gap, cfg.occupancy_lr)
     metrics |= {
@@ -269,12 +248,12 @@ def behaviour(state: State) -> Policy:
 
 def learned_cost(state: State, obs: Array, action: Array) -> Array:
     """c of the states themselves; the action says nothing."""
-    return contrast.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
+    return density_ratio.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
 
 
-def monitor(state: State, demos: DemoTransitions) -> contrast.Monitor:
+def monitor(state: State, demos: DemoTransitions) -> density_ratio.Monitor:
     """What tells how familiar a state is from the demonstrations."""
-    return contrast.monitor(state.contrast, demos.next_obs, demos.group % FOLDS)
+    return density_ratio.monitor(state.contrast, demos.next_obs, demos.group % FOLDS)
 
 
 ALGORITHM = Algorithm(

@@ -21,16 +21,16 @@ from scopil.errors import ConfigError, ScopilError
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or continue one"),
     "resume": ("scopil.cli.resume", "Continue a run, or extend a finished one"),
-    "runs": ("scopil.cli.runs", "List the runs in a folder, with their state and figures"),
+    "runs": ("scopil_bench.cli.runs", "List the runs in a folder, with their state and figures"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
-    "report": ("scopil.cli.report", "Draw training curves and trajectories of runs"),
+    "report": ("scopil_bench.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
-    "tune": ("scopil.cli.tune", "Search settings of a study's method (Optuna)"),
-    "study": ("scopil.cli.study", "Train, evaluate and report a study: ours, or your own in a file"),
-    "reproduce": ("scopil.cli.reproduce", "Run the paper's experiments: scopil study paper"),
-    "demos": ("scopil.cli.demos", "List, inspect, generate, check and convert demonstrations"),
+    "tune": ("scopil_bench.cli.tune", "Search settings of a study's method (Optuna)"),
+    "study": ("scopil_bench.cli.study", "Train, evaluate and report a study: ours, or your own in a file"),
+    "reproduce": ("scopil_bench.cli.reproduce", "Run the paper's experiments: scopil study paper"),
+    "demos": ("scopil_bench.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
-    "studio": ("scopil.cli.studio", "Record, watch and compare in the browser"),
+    "studio": ("scopil_studio.command", "Record, watch and compare in the browser"),
     "render": ("scopil.cli.render", "Draw episodes of a run or of a demonstrator as a film"),
 }
 
@@ -51,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError, ValueError) as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):  # as JAX says it
             raise
-        return _refuse(
-            "out of memory; what was saved before is whole. Want fewer or smaller of what it was to hold."
-        )
+        return _refuse("out of memory; what was saved before is whole. Want fewer or smaller of what it was to hold.")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -92,12 +90,8 @@ def _help() -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(
-        "[bold]scopil[/bold]: learn policies that do the task and keep the demonstrator's unwritten rules\n"
-    )
-    console.print(
-        "usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help says more\n", soft_wrap=True
-    )
+    console.print("[bold]scopil[/bold]: learn policies that do the task and keep the demonstrator's unwritten rules\n")
+    console.print("usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help says more\n", soft_wrap=True)
     table = Table.grid(padding=(0, 3))
     for verb, (_, line) in VERBS.items():
         table.add_row(f"  [bold cyan]{verb}[/bold cyan]", line)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import gymnasium as gym
 import numpy as np
 
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations, Episode, describe_space
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations, Episode, describe_space
 from scopil.envs.trust import names_code
 from scopil.errors import DatasetError, EnvError
 
 if TYPE_CHECKING:  # importing these takes JAX's second
-    from scopil.evaluate.measures import Measures
-    from scopil.evaluate.rules import Rules
+    from scopil.eval.measures import Measures
+    from scopil.eval.rules import Rules
 
 SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
 JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
@@ -42,8 +42,8 @@ def run_checks(
     source: str, env_id: str | None = None, trust_env: bool = False, rules: "Rules | None" = None
 ) -> Iterator[Check]:
     """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
-    demos = store.load_demos(source)
-    yield Check("format", store.format_of(source).about(source))
+    demos = storage.load_demos(source)
+    yield Check("format", storage.format_of(source).about(source))
     for sentence in demos.about.get("assumed", []):
         yield Check("assumed", sentence, warning=True)
     yield Check("name", f"{demos.name}, environment {demos.env_id or 'not named'}")
@@ -54,7 +54,7 @@ def run_checks(
     yield Check("ends", _ends(demos))
     if env_id is not None:
         yield _check_fit(demos, env_id)
-        from scopil.demos.fit_to_env import recorded_elsewhere
+        from scopil.data.fit_to_env import recorded_elsewhere
 
         for sentence in recorded_elsewhere(demos, env_id):
             yield Check("environment", sentence, warning=True)
@@ -144,8 +144,8 @@ def _jumps(demos: Demonstrations) -> Iterator[Check]:
 
 def _check_fit(demos: Demonstrations, env_id: str) -> Check:
     """Whether training would accept the set."""
-    from scopil.demos.fit_to_env import fit_to_env
-    from scopil.envs.host import open_env
+    from scopil.data.fit_to_env import fit_to_env
+    from scopil.envs.gym_env import open_env
     from scopil.train.demo_data import demo_data
 
     env = open_env(env_id)
@@ -161,9 +161,9 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
     """Whether actions are stored with the observations they were taken at. Against random play in the environment that
     is certain enough to refuse a set; without one it is a hint."""
-    from scopil.demos.alignment import Steps, likeliest_shift, too_wide
-    from scopil.demos.fit_to_env import fit_to_env
-    from scopil.envs.host import open_env
+    from scopil.data.alignment import Steps, likeliest_shift, too_wide
+    from scopil.data.fit_to_env import fit_to_env
+    from scopil.envs.gym_env import open_env
     from scopil.train.demo_data import flattened
 
     played = None
@@ -201,8 +201,8 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
 
 
 def _random_play(env_id: str) -> Demonstrations:
-    from scopil.demos.record import record
-    from scopil.envs.functional import make_env
+    from scopil.data.record import record
+    from scopil.envs.jax_env import make_env
     from scopil.envs.naming import with_options
 
     env = make_env(with_options(env_id, {"max_episode_steps": RANDOM_STEPS}))
@@ -216,7 +216,7 @@ def _random_play(env_id: str) -> Demonstrations:
 def replay_env(demos: Demonstrations, trust_env: bool = False):
     """The compiled environment to replay `demos` on, or None where it cannot start at a given state, or is code that
     the file names and the caller does not trust."""
-    from scopil.envs.functional import compile_env
+    from scopil.envs.jax_env import compile_env
 
     if demos.env_id is None or demos.starts is None or (names_code(demos.env_id) and not trust_env):
         return None
@@ -234,12 +234,10 @@ def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
 
 
 def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
-    from scopil.evaluate.episodes import replay
+    from scopil.eval.episodes import replay
 
     env = replay_env(demos, trust_env)
-    starts = (
-        "none given" if demos.starts is None else f"{len(np.unique(demos.starts, axis=0))} different ones"
-    )
+    starts = "none given" if demos.starts is None else f"{len(np.unique(demos.starts, axis=0))} different ones"
     yield Check("starts", starts)
     if env is None:
         yield Check("replay", f"not possible: {why_no_replay(demos, trust_env)}")
@@ -273,9 +271,9 @@ def _check_rules(demos: Demonstrations, env_id: str | None, rules: "Rules") -> C
 def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":
     """Means over the demonstrated episodes, with violations by the caller's rules. The environment, if it is known,
     says what observations look like."""
-    from scopil.envs.host import open_env
-    from scopil.evaluate.demonstrator import measure_demonstrations
-    from scopil.evaluate.measures import average
+    from scopil.envs.gym_env import open_env
+    from scopil.eval.demonstrator import measure_demonstrations
+    from scopil.eval.measures import average
 
     env = None if env_id is None else open_env(env_id)
     try:
@@ -301,9 +299,7 @@ def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
     for i, (shown, played) in enumerate(zip(demos, episodes)):
         steps = len(played.actions)
         if steps != len(shown):
-            return Check(
-                "replay", f"episode {i} ends after {steps} steps; the set has {len(shown)}", ok=False
-            )
+            return Check("replay", f"episode {i} ends after {steps} steps; the set has {len(shown)}", ok=False)
         if (played.terminated, played.truncated) != (shown.terminated, shown.truncated):
             return Check("replay", f"the end of episode {i} differs from what the set records", ok=False)
         apart = float(np.abs(played.observations - shown.observations).max())
@@ -317,7 +313,7 @@ def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
 
 def count_violations(episodes: Sequence[Episode]) -> str:
     """Violations per rule, and how many of them are in initial states."""
-    from scopil.evaluate.measures import broken_rules
+    from scopil.eval.measures import broken_rules
 
     counts: Counter[str] = Counter()
     initial = 0

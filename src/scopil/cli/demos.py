@@ -1,10 +1,10 @@
-"""`scopil demos`: list, show, generate, check, weigh, export and import sets of demonstrations."""
+"""`scopil demos`: list, show, record, check, export and import sets of demonstrations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -13,12 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scopil.cli import demo_checks
-from scopil.cli.enough import enough
-from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
-from scopil.cli.play import setting_id
-from scopil.config import checked_seed
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations, Episode
+from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, env_name, option
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations, Episode
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.user_code import load_object
 
@@ -29,32 +26,14 @@ Source = Annotated[
 Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 
 
-def main(argv: list[str]) -> int | None:
-    return call(
-        {
-            "list": list_sets,
-            "show": show,
-            "record": record,
-            "generate": generate,
-            "check": check,
-            "enough": enough,
-            "export": export,
-            "import": import_,
-        },
-        "scopil demos",
-        argv,
-        description="Sets of demonstrations: the shipped ones, your own files, and Minari's.",
-    )
-
-
 def list_sets() -> None:
     """The sets that come with scopil."""
     table = Table(box=None, pad_edge=False)
     for column in ("name", "episodes", "pairs", "steps"):
         table.add_column(column, justify="left" if column == "name" else "right", no_wrap=True)
     table.add_column("environment")
-    for name, path in store.library().items():
-        demos = store.read(path)
+    for name, path in storage.library().items():
+        demos = storage.read(path)
         steps = demos.statistics()["steps"]
         table.add_row(name, str(len(demos)), str(demos.pairs), f"{steps:.1f}", demos.env_id)
     _console().print(table)
@@ -71,13 +50,11 @@ def show(
 ) -> None:
     """A set's statistics, beside published ones where there are any, and its violations."""
     given = _rules(rules)
-    _show(store.load_demos(name), plot, given, trust_env)
+    print_set(storage.load_demos(name), plot, given, trust_env)
 
 
-def _show(
-    demos: Demonstrations, plot: Path | None = None, rules: Any = None, trust_env: bool = False
-) -> None:
-    from scopil.evaluate.episodes import replay
+def print_set(demos: Demonstrations, plot: Path | None = None, rules: Any = None, trust_env: bool = False) -> None:
+    from scopil.eval.episodes import replay
 
     env = demo_checks.replay_env(demos, trust_env)
     draw = None if plot is None else _drawing(demos, env, plot)
@@ -97,9 +74,6 @@ def _show(
     if rules is not None:
         judged = demo_checks.judge(demos, demo_checks.known_env(demos, None, trust_env), rules)
         console.print(f"by {rules.source}: {demo_checks.rule_counts(judged, rules)}")
-    if (known := _table_1(demos.env_id)) is not None:
-        console.print()
-        console.print(known)
     if draw is not None:
         draw(episodes)
         console.print(f"drawn: {plot}", soft_wrap=True)
@@ -115,28 +89,9 @@ def _brief(value: Any) -> Any:
     return value
 
 
-def _table_1(env_id: str | None) -> Table | None:
-    """The paper's Table 1 beside the shipped sets of the same setting."""
-    from scopil.studies.marble_maze import table1
-
-    rows = table1.rows(env_id)
-    if not rows:
-        return None
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    table.add_column("mean ± std")
-    for who in rows:
-        table.add_column(who, justify="right", no_wrap=True)
-    table.add_row("pairs", *(str(row.pairs) for row in rows.values()))
-    for key in ("reward", "length", "steps"):
-        stds = (getattr(row, f"{key}_std") for row in rows.values())
-        means = (getattr(row, key) for row in rows.values())
-        table.add_row(key, *(f"{m:.2f} ± {'–' if s is None else f'{s:.2f}'}" for m, s in zip(means, stds)))
-    return table
-
-
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
     """The function that draws episodes into `plot`. Refuses before anything is played."""
-    from scopil.report.episode_pictures import check_ending, save_panels
+    from scopil.eval.pictures import check_ending, save_panels
 
     check_ending(plot)
     draw = None if env is None else env.offer("draw_episodes")
@@ -146,41 +101,25 @@ def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], Non
             f"as Marble Maze."
         )
     title = f"{demos.name}: {len(demos)} episodes"
-    return lambda episodes: save_panels(
-        plot, lambda axes, shown: draw(axes, shown, env.params), {title: episodes}
-    )
+    return lambda episodes: save_panels(plot, lambda axes, shown: draw(axes, shown, env.params), {title: episodes})
 
 
 def _statistics(
-    demos: Demonstrations,
-    further: Callable[[Episode], dict[str, float]] | None,
-    episodes: Sequence[Episode] | None,
+    demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
 ) -> Table:
-    from scopil.studies.marble_maze import table1  # imports JAX, which `list` does not need
-
-    published = table1.published(demos.env_id)
     table = Table(box=None, pad_edge=False, show_edge=False)
-    table.add_column("")
-    for column in ("mean", "std", "min", "max", *(("paper", "std") if published else ())):
-        table.add_column(column, justify="right", no_wrap=True)
-    counts = {
-        "episodes": (len(demos), table1.EPISODES),
-        "pairs": (demos.pairs, published and published.pairs),
-    }
-    for what, (ours, theirs) in counts.items():
-        table.add_row(what, str(ours), "", "", "", *((str(theirs), "") if published else ()))
+    for column in ("", "mean", "std", "min", "max"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for what, count in {"episodes": len(demos), "pairs": demos.pairs}.items():
+        table.add_row(what, str(count), "", "", "")
     for key, values in _measures(demos, further, episodes).items():
         row = [f"{v:.2f}" for v in (values.mean(), values.std(), values.min(), values.max())]
-        mean, std = getattr(published, key, None), getattr(published, f"{key}_std", None)
-        row += [] if mean is None else [f"{mean:.2f}", "–" if std is None else f"{std:.2f}"]
         table.add_row(f"{key} per episode", *row)
     return table
 
 
 def _measures(
-    demos: Demonstrations,
-    further: Callable[[Episode], dict[str, float]] | None,
-    episodes: Sequence[Episode] | None,
+    demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
 ) -> dict[str, np.ndarray]:
     """Reward and steps, and what the environment measures beyond these, one number per episode."""
     out: dict[str, np.ndarray] = {}
@@ -191,34 +130,6 @@ def _measures(
         rows = [further(e) for e in episodes]
         out |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
     return out
-
-
-def generate(
-    setting: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(help="simple, multiple or two-modes", metavar="SETTING")
-    ],
-    out: Out,
-    seed: Annotated[int, tyro.conf.arg(help="the same seed makes the same episodes", metavar="S")] = 0,
-    episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 40,
-    player: Annotated[
-        Literal["planner", "people"], option(help="one careful planner, or a crowd with habits and slips")
-    ] = "planner",
-) -> None:
-    """Let the planner or a model of people play a Marble Maze set (a second or two per episode), into a file."""
-    setting_id(setting)
-    checked_seed(seed)
-    if episodes < 1:
-        raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    _refuse_unwritable(out)
-    from scopil.studies.marble_maze import generate as planner
-    from scopil.studies.marble_maze import people
-
-    make = people.play_set if player == "people" else planner.generate
-    with _progress(f"{setting} episodes", episodes) as shown:
-        demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
-    store.write(demos, out)
-    _show(demos)
-    print(f"written: {out}")
 
 
 def record(
@@ -236,20 +147,20 @@ def record(
     """Let a scripted expert play, into a file."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    _refuse_unwritable(out)
+    refuse_unwritable(out)
     expert, given = load_object(policy, "--policy my_expert.py:act"), _rules(rules)
-    from scopil.demos import record as recording  # imports JAX
+    from scopil.data import record as recording  # imports JAX
 
     name = env_name(env, env_kwargs, max_episode_steps)
-    with _progress("episodes", episodes) as shown:
+    with progress("episodes", episodes) as shown:
         demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
-    store.write(demos, out)
-    _show(demos, rules=given, trust_env=True)  # the caller has named the environment
+    storage.write(demos, out)
+    print_set(demos, rules=given, trust_env=True)  # the caller has named the environment
     print(f"written: {out}")
 
 
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
@@ -257,7 +168,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def _refuse_unwritable(out: Path) -> None:
+def refuse_unwritable(out: Path) -> None:
     """Asked before the work, not after it."""
     if out.is_dir():
         raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
@@ -265,9 +176,7 @@ def _refuse_unwritable(out: Path) -> None:
 
 def check(
     source: Source,
-    env: Annotated[
-        str | None, option(help="also check whether it fits this environment", metavar="ID")
-    ] = None,
+    env: Annotated[str | None, option(help="also check whether it fits this environment", metavar="ID")] = None,
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> int:
@@ -287,9 +196,9 @@ def export(
     overwrite: Annotated[bool, option(help="replace a dataset of that id")] = False,
 ) -> None:
     """Write a set as a local Minari dataset, without loss."""
-    from scopil.demos.minari import to_minari
+    from scopil.data.minari import to_minari
 
-    demos = store.load_demos(file)
+    demos = storage.load_demos(file)
     folder = to_minari(demos, minari, overwrite=overwrite)
     print(f"{minari}: {len(demos)} episodes, {demos.pairs} pairs in {folder}")
 
@@ -297,14 +206,12 @@ def export(
 def import_(
     source: Source,
     out: Out,
-    env: Annotated[
-        str | None, option(help="the environment it was recorded on; sets the spaces", metavar="ID")
-    ] = None,
+    env: Annotated[str | None, option(help="the environment it was recorded on; sets the spaces", metavar="ID")] = None,
     name: Annotated[str | None, option(help="another name for the set", metavar="NAME")] = None,
 ) -> None:
     """Convert tables, plain arrays or a Minari dataset into our own sealed file."""
-    _refuse_unwritable(out)
-    demos = store.load_demos(source)
+    refuse_unwritable(out)
+    demos = storage.load_demos(source)
     was = demos.digest
     if env is not None:
         demos = _recorded_on(demos, env)
@@ -312,17 +219,15 @@ def import_(
         demos = replace(demos, name=name)
     if "source" in demos.about:  # not one of ours: it has no checksum of its own
         demos = replace(demos, about=demos.about | {"source_sha256": was})
-    store.write(demos, out)
+    storage.write(demos, out)
     for sentence in demos.about.get("assumed", []):
         print(f"assumed: {sentence}")
-    print(
-        f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}"
-    )
+    print(f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
 
 
 def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
     """The same episodes in the spaces of a named environment, checked again."""
-    from scopil.demos.fit_to_env import fit_to_env, into_spaces  # imports JAX
+    from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
 
     if (fitted := fit_to_env(demos, env_id)) is not demos:
         return replace(fitted, env_id=env_id)
@@ -332,10 +237,14 @@ def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
 def _rules(name: str | None) -> Any:
     if name is None:
         return None
-    from scopil.evaluate.rules import load_rules  # imports JAX
+    from scopil.eval.rules import load_rules  # imports JAX
 
     return load_rules(name)
 
 
 def _console() -> Console:
     return Console(highlight=False, markup=False)  # names and provenance may hold brackets
+
+
+# `scopil_bench.cli.demos` adds the commands that need the bench.
+COMMANDS = {"list": list_sets, "show": show, "record": record, "check": check, "export": export, "import": import_}

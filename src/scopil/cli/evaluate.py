@@ -9,13 +9,13 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.agents import Agent, load
-from scopil.agents.loading import run_of
+from scopil.agent import Agent
 from scopil.cli.options import RulesOption, TrustEnv, call, option
-from scopil.evaluate.measures import UNFAMILIAR, average, measure_all, warning
-from scopil.evaluate.rules import Rules, load_rules
+from scopil.eval.measures import UNFAMILIAR, average, measure_all, warning
+from scopil.eval.rules import Rules, load_rules
+from scopil.eval.tables import per_episode, print_measures
 from scopil.files import write_atomically
-from scopil.report.measure_tables import per_episode, print_measures
+from scopil.loading import load, run_of
 
 
 def main(argv: list[str]) -> None:
@@ -23,9 +23,7 @@ def main(argv: list[str]) -> None:
 
 
 def evaluate(
-    run: Annotated[
-        tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved agent", metavar="RUN")
-    ],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved agent", metavar="RUN")],
     starts: Annotated[str, tyro.conf.arg(help="unseen, demonstrated or a file", metavar="STARTS")] = "unseen",
     episodes: Annotated[
         int | None, option("how many; default: 40 unseen starts, or one episode per given start", "N")
@@ -34,13 +32,9 @@ def evaluate(
     seed: Annotated[int, tyro.conf.arg(help="of the unseen starts and of the sampled actions")] = 0,
     each: Annotated[bool, tyro.conf.arg(help="print every episode")] = False,
     rules: RulesOption = None,
-    env: Annotated[
-        str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")
-    ] = None,
+    env: Annotated[str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")] = None,
     trust_env: TrustEnv = False,
-    out: Annotated[
-        Path | None, option("JSON file; default: beside the run, named after these options", "FILE")
-    ] = None,
+    out: Annotated[Path | None, option("JSON file; default: beside the run, named after these options", "FILE")] = None,
 ) -> None:
     """Play episodes and count violations."""
     counted = load_rules(rules) if rules is not None else _rules_of_run(run, trust_env)

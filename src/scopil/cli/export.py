@@ -5,9 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from scopil.agents import monitor_of, policy_of
 from scopil.cli.options import TrustEnv, call, option
 from scopil.errors import ConfigError
+from scopil.loading import monitor_of, policy_of
 
 
 def main(argv: list[str]) -> None:
@@ -15,9 +15,7 @@ def main(argv: list[str]) -> None:
 
 
 def export(
-    run: Annotated[
-        tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")
-    ],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved policy", metavar="RUN")],
     onnx: Annotated[Path | None, option("an ONNX graph, for any runtime", "FILE")] = None,
     jax: Annotated[Path | None, option("a jax.export program", "FILE")] = None,
     trust_env: TrustEnv = False,

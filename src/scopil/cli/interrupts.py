@@ -4,6 +4,7 @@ Python raises KeyboardInterrupt wherever the main thread happens to be. Inside a
 somebody else catches it and the command goes on. So signals go to a thread, and what they do is said here.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+PARENT = "SCOPIL_PARENT"  # process id of the `scopil study` that started this process
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def leave(number: int) -> None:
@@ -76,3 +79,14 @@ def raised(numbers: Sequence[int]) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(waker)
+
+
+def stop_with_parent() -> None:
+    """In a child process of `scopil study`: when the parent dies, save and stop (SIGTERM).
+
+    Only Linux offers this. Elsewhere a run outlives a killed parent, and the next one waits for it.
+    """
+    if (parent := os.environ.get(PARENT)) and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != int(parent):  # it died before we asked
+            sys.exit(1)

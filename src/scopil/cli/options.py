@@ -33,10 +33,7 @@ def env_name(env: str, kwargs: Sequence[str] = (), max_episode_steps: int | None
 
 
 TrustEnv = Annotated[
-    bool,
-    option(
-        "import the code that the file names as its environment (module:Id-v0) or its rules; runs that code"
-    ),
+    bool, option("import the code that the file names as its environment (module:Id-v0) or its rules; runs that code")
 ]
 EnvKwargs = Annotated[
     tuple[str, ...], option("what the environment is made with: --env-kwargs size=5 mode=fast", "NAME=VALUE")

@@ -7,8 +7,8 @@ import tyro
 
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
-from scopil.demos import keyboard
-from scopil.demos.key_map import KeyMap, parse_keys
+from scopil.data import keyboard
+from scopil.data.key_map import KeyMap, parse_keys
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 
@@ -18,24 +18,20 @@ def main(argv: list[str]) -> None:
 
 
 def play(
-    out: Annotated[
-        Path, tyro.conf.arg(help="file to record into; one that exists is continued", metavar="FILE")
-    ],
+    out: Annotated[Path, tyro.conf.arg(help="file to record into; one that exists is continued", metavar="FILE")],
     setting: Annotated[
         str | None, option(help="Marble Maze: simple (default), multiple or two-modes", metavar="SETTING")
     ] = None,
     live: Annotated[bool, option(help="real time; without it the environment waits for every key")] = False,
     episodes: Annotated[int | None, option(help="stop after this many kept episodes", metavar="N")] = None,
     seed: Annotated[int, tyro.conf.arg(help="of the starts", metavar="S")] = 0,
-    env: Annotated[
-        str | None, option(help="another Gymnasium environment with Discrete actions", metavar="ID")
-    ] = None,
+    env: Annotated[str | None, option(help="another Gymnasium environment with Discrete actions", metavar="ID")] = None,
     keys: Annotated[
         str | None, option(help="the keys for --env, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
     ] = None,
 ) -> None:
     """Play episodes by keyboard and keep the good ones. Every kept episode is saved at once."""
-    from scopil.envs.functional import make_env  # imports JAX
+    from scopil.envs.jax_env import make_env  # imports JAX
 
     checked_seed(seed)
     if episodes is not None and episodes < 1:
@@ -45,18 +41,9 @@ def play(
     env_id = env or setting_id(setting or "simple")
     environment = make_env(env_id, render_mode="rgb_array")
     try:
-        key_map = (
-            _marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
-        )
+        key_map = _marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
         demos = keyboard.play(
-            environment,
-            out,
-            keys=key_map,
-            live=live,
-            episodes=episodes,
-            seed=seed,
-            name=out.stem,
-            env_id=env_id,
+            environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, name=out.stem, env_id=env_id
         )
     finally:
         environment.close()
@@ -71,7 +58,7 @@ def setting_id(setting: str) -> str:
 
 
 def _marble_maze_keys() -> KeyMap:
-    from scopil.studies.marble_maze.keys import marble_maze_keys  # imports JAX
+    from scopil.envs.marble_maze.keys import marble_maze_keys  # imports JAX
 
     return marble_maze_keys()
 

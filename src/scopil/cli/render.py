@@ -13,8 +13,8 @@ from rich.progress import Progress
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.cli.play import setting_id
 from scopil.config import checked_seed
-from scopil.demos.dataset import Demonstrations
-from scopil.demos.store import load_demos
+from scopil.data.dataset import Demonstrations
+from scopil.data.storage import load_demos
 from scopil.envs.trust import id_in_file
 from scopil.errors import ConfigError, EnvError
 from scopil.images import write_gif, write_mp4, write_png
@@ -25,12 +25,8 @@ def main(argv: list[str]) -> None:
 
 
 def render(
-    out: Annotated[
-        Path, tyro.conf.arg(help="film.mp4, film.gif or picture.png (the last frame)", metavar="FILE")
-    ],
-    run: Annotated[
-        tyro.conf.Positional[Path | None], option("a run folder or a saved agent to watch", "RUN")
-    ] = None,
+    out: Annotated[Path, tyro.conf.arg(help="film.mp4, film.gif or picture.png (the last frame)", metavar="FILE")],
+    run: Annotated[tyro.conf.Positional[Path | None], option("a run folder or a saved agent to watch", "RUN")] = None,
     episodes: Annotated[int, tyro.conf.arg(help="of RUN, from unseen starts", metavar="N")] = 1,
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how RUN chooses actions")] = "greedy",
     rules: RulesOption = None,
@@ -40,9 +36,7 @@ def render(
     ] = None,
     demos: Annotated[
         str | None,
-        option(
-            help="a shipped set, a file or minari:ID; by default the shipped one of --setting", metavar="NAME"
-        ),
+        option(help="a shipped set, a file or minari:ID; by default the shipped one of --setting", metavar="NAME"),
     ] = None,
     episode: Annotated[int, tyro.conf.arg(help="which episode of the set, from 0", metavar="K")] = 0,
     random: Annotated[bool, option(help="random actions instead of a demonstration")] = False,
@@ -83,22 +77,15 @@ def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
 
 
 def _watch(
-    path: Path,
-    out: Path,
-    episodes: int,
-    greedy: bool,
-    seed: int,
-    rules: str | None,
-    fps: float,
-    trust_env: bool,
+    path: Path, out: Path, episodes: int, greedy: bool, seed: int, rules: str | None, fps: float, trust_env: bool
 ) -> None:
     """Episodes of a trained policy, with what they break."""
-    from scopil.agents import load
-    from scopil.evaluate import film
-    from scopil.evaluate.measures import average, measure_all
-    from scopil.evaluate.rules import by_own_rules, load_rules, with_rules
-    from scopil.evaluate.starts import UNSEEN_SEED
-    from scopil.report.measure_tables import print_measures
+    from scopil.eval import film
+    from scopil.eval.measures import average, measure_all
+    from scopil.eval.rules import by_own_rules, load_rules, with_rules
+    from scopil.eval.starts import UNSEEN_SEED
+    from scopil.eval.tables import print_measures
+    from scopil.loading import load
     from scopil.train.run import Run
 
     agent = load(path, trust_env=trust_env)
@@ -112,18 +99,12 @@ def _watch(
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
         shots, played = film.play(
-            env,
-            agent.env,
-            lambda obs: agent.predict(obs, deterministic=greedy)[0],
-            seeds,
-            lambda: bar.advance(task),
+            env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: bar.advance(task)
         )
     env.close()
     judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
     _write(out, film.with_time_lines(shots, judged), fps)
-    print_measures(
-        {f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))}
-    )
+    print_measures({f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))})
     print(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")
 
 
@@ -161,12 +142,12 @@ def random_episode(env_id: str, seed: int) -> Iterator[np.ndarray]:
 
 
 def _make_env(env_id: str) -> gym.Env:
-    from scopil.envs.functional import make_env  # imports JAX
+    from scopil.envs.jax_env import make_env  # imports JAX
 
     return make_env(env_id, render_mode="rgb_array")
 
 
 def _frame(env: gym.Env) -> np.ndarray:
-    from scopil.evaluate.film import picture_of  # imports JAX
+    from scopil.eval.film import picture_of  # imports JAX
 
     return picture_of(env)

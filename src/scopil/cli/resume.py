@@ -16,9 +16,7 @@ def main(argv: list[str]) -> int:
 
 def resume(
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder", metavar="RUN")],
-    steps: Annotated[
-        int | None, option("environment steps in all, to extend a run; default: its own", "N")
-    ] = None,
+    steps: Annotated[int | None, option("environment steps in all, to extend a run; default: its own", "N")] = None,
     verbosity: Verbosity = "normal",
     wandb: Wandb = None,
     trust_env: TrustEnv = False,

@@ -16,20 +16,21 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from scopil.algos import Algorithm, find, registered
+from scopil.algos.base import Algorithm
 from scopil.algos.scopil import CRITICS_FIRST
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
 from scopil.config import PRINTED, settings
-from scopil.demos.fit_to_env import recorded_elsewhere
-from scopil.envs.functional import make_env
-from scopil.envs.numbered import numbered
+from scopil.data.fit_to_env import recorded_elsewhere
+from scopil.envs.action_codec import numbered
+from scopil.envs.jax_env import make_env
 from scopil.errors import ConfigError
-from scopil.evaluate import starts as where
-from scopil.report.measure_tables import print_measures
+from scopil.eval import starts as where
+from scopil.eval.tables import print_measures
+from scopil.registry import find, registered
+from scopil.train.logging import WandbCallback
 from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
-from scopil.train.sinks import WandbCallback
 from scopil.train.trainer import TrainStatus
 
 Verbosity = Annotated[
@@ -145,9 +146,7 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     console = Console(quiet=verbosity == "quiet")
     spec = run.spec
     if run.finished:
-        console.print(
-            f"{run.folder} is finished: {spec.steps:,} steps. {run.command('evaluate')} plays its policy."
-        )
+        console.print(f"{run.folder} is finished: {spec.steps:,} steps. {run.command('evaluate')} plays its policy.")
         return 0
     title = spec.algorithm.title
     steps = 0
@@ -173,17 +172,13 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     if online is not None:
         online.close()
     if not finished:
-        console.print(
-            f"stopped at step {steps:,}, saved; go on with: {run.command('resume')}", soft_wrap=True
-        )
+        console.print(f"stopped at step {steps:,}, saved; go on with: {run.command('resume')}", soft_wrap=True)
         return INTERRUPTED
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
-        print_measures(
-            {f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console
-        )
+        print_measures({f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console)
     console.print(f"{run.command('evaluate')} and {run.command('report')} say more.", soft_wrap=True)
     return INTERRUPTED if asked.is_set() else 0  # asked in the last stretch
 
@@ -193,9 +188,7 @@ def _warnings(console: Console) -> Iterator[None]:
     """One plain line each, without a line number of our source; where nothing else is printed, too."""
     console = Console() if console.quiet else console
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: console.print(
-            f"[yellow]warning:[/] {escape(str(message))}"
-        )
+        warnings.showwarning = lambda message, *_: console.print(f"[yellow]warning:[/] {escape(str(message))}")
         yield
 
 

@@ -63,9 +63,7 @@ class BatchEnv(ABC):
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
 
     @abstractmethod
-    def step_batch(
-        self, state: EnvState, action: Array, key: PRNGKey
-    ) -> tuple[EnvState, Transition, EnvState]:
+    def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
         """Step a batch and begin a new episode where one ended.
 
         Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the

@@ -10,27 +10,27 @@ IDS = {
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
 OTHERS = {  # of other authors, with rules of ours: id → what makes it, steps of an episode
-    "scopil/HalfCheetahWall-v0": ("scopil.studies.half_cheetah:HalfCheetahWall", 1000),
-    "scopil/Highway-v0": ("scopil.studies.highway:Highway", None),  # it ends by itself
+    "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
+    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # it ends by itself
 }
 
 
 def make(setting: str, render_mode: str | None = None) -> gym.Env:
-    from scopil.envs.gym import FunctionalEnv
+    from scopil.envs.as_gym import FunctionalEnv
 
     return FunctionalEnv(_compiled(setting), render_mode)
 
 
 def make_vec(setting: str, num_envs: int = 1, max_episode_steps: int | None = None) -> gym.vector.VectorEnv:
-    from scopil.envs.gym import FunctionalVectorEnv
+    from scopil.envs.as_gym import FunctionalVectorEnv
 
     return FunctionalVectorEnv(_compiled(setting, max_episode_steps), num_envs)
 
 
 @lru_cache  # environments of one setting share their compiled code
 def _compiled(setting: str, max_episode_steps: int | None = None):
-    from scopil.envs.functional import CompiledEnv
-    from scopil.studies.marble_maze import SETTINGS, MarbleMaze
+    from scopil.envs.jax_env import CompiledEnv
+    from scopil.envs.marble_maze import SETTINGS, MarbleMaze
 
     return CompiledEnv(MarbleMaze(SETTINGS[setting]), max_episode_steps=max_episode_steps)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from scopil._version import __version__
-from scopil.core.contrast import Monitor
-from scopil.core.heads import Head
 from scopil.errors import ConfigError
+from scopil.losses.density_ratio import Monitor
+from scopil.nn.heads import Head
 from scopil.policy import Policy
 
 

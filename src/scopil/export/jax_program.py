@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from scopil.core.contrast import Monitor, familiarity
-from scopil.core.gaussian import SquashedGaussian
-from scopil.core.heads import DiscreteHead
-from scopil.core.nets import width_of
 from scopil.export.interface import checked_path, description, outputs
 from scopil.files import write_atomically
+from scopil.losses.density_ratio import Monitor, familiarity
+from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.heads import DiscreteHead
+from scopil.nn.nets import width_of
 from scopil.policy import Policy
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -55,10 +55,6 @@ def _program(policy: Policy, monitor: Monitor | None) -> Any:
             return actions | {"mean": pi.mean, "std": jnp.exp(pi.log_std)}
         assert isinstance(head, DiscreteHead)
         sampled = jnp.argmax(pi.log_probs + noise, axis=-1)
-        return {
-            "action": pi.mode() + head.start,
-            "sampled_action": sampled + head.start,
-            "logits": pi.log_probs,
-        }
+        return {"action": pi.mode() + head.start, "sampled_action": sampled + head.start, "logits": pi.log_probs}
 
     return scopil_policy

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from scopil.core import normalise
-from scopil.core.contrast import Monitor
-from scopil.core.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
-from scopil.core.heads import BoxHead, DiscreteHead
-from scopil.core.nets import ConvNet, GaussianNet, top, width_of
 from scopil.errors import ScopilError
 from scopil.export.interface import checked_path, description, outputs
 from scopil.files import write_atomically
+from scopil.losses.density_ratio import Monitor
+from scopil.nn import normalise
+from scopil.nn.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
+from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.nn.nets import ConvNet, GaussianNet, top, width_of
 from scopil.policy import Policy
 
 OPSET, IR_VERSION = 17, 8  # of 2022: old runtimes read them too
@@ -119,10 +119,7 @@ def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
     if not net.channels_first:
         x = graph.node("Transpose", x, perm=[0, 3, 1, 2])
     for i, (kernel, offset, stride) in enumerate(zip(net.kernels, net.offsets, net.strides)):
-        names = (
-            graph.constant(f"kernel_{i}", kernel.transpose(3, 2, 0, 1)),
-            graph.constant(f"offset_{i}", offset),
-        )
+        names = (graph.constant(f"kernel_{i}", kernel.transpose(3, 2, 0, 1)), graph.constant(f"offset_{i}", offset))
         x = graph.node("Relu", graph.node("Conv", x, *names, strides=[stride, stride]))
     return graph.node("Flatten", graph.node("Transpose", x, perm=[0, 2, 3, 1]))
 
@@ -148,10 +145,7 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
     clipped = graph.node("Mul", graph.node("Tanh", clipped), "log_std_reach")
     std = graph.node("Exp", graph.node("Add", clipped, "log_std_middle"), out="std")
     low, high = (np.asarray(bound, np.float32) for bound in (head.low, head.high))
-    centre, half = (
-        graph.constant("centre", 0.5 * low + 0.5 * high),
-        graph.constant("half", 0.5 * high - 0.5 * low),
-    )
+    centre, half = (graph.constant("centre", 0.5 * low + 0.5 * high), graph.constant("half", 0.5 * high - 0.5 * low))
     low, high = graph.constant("low", low), graph.constant("high", high)
     noisy = graph.node("Add", "mean", graph.node("Mul", std, "noise"))
     for u, out in (("mean", "action"), (noisy, "sampled_action")):
@@ -171,10 +165,7 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
         layers = ((nets.w1[rows], nets.b1[rows]), (nets.w2[k], nets.b2[k]), (nets.w3[k], nets.b3[k]))
         h = x
         for i, (weight, bias) in enumerate(layers):
-            names = (
-                graph.constant(f"contrast_{k}_weight_{i}", weight),
-                graph.constant(f"contrast_{k}_bias_{i}", bias),
-            )
+            names = (graph.constant(f"contrast_{k}_weight_{i}", weight), graph.constant(f"contrast_{k}_bias_{i}", bias))
             h = graph.node("Gemm", h, *names, transB=1)
             h = graph.node("Relu", h) if i < 2 else h
         shown = np.asarray(monitor.shown[k])[-int(monitor.known[k]) :]
@@ -182,9 +173,7 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
         counted = graph.node("Cast", stranger, to=graph.onnx.TensorProto.FLOAT)
         shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
     total = graph.node("Sum", *shares)
-    graph.node(
-        "Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity"
-    )
+    graph.node("Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity")
 
 
 def _clip(graph: _Graph, x: str, name: str, low: float, high: float) -> str:
@@ -196,6 +185,4 @@ def _onnx() -> Any:
         import_module("onnx.numpy_helper")
         return import_module("onnx")
     except ImportError as error:
-        raise ScopilError(
-            f'ONNX files need another package ({error}): pip install "scopil[onnx]".'
-        ) from error
+        raise ScopilError(f'ONNX files need another package ({error}): pip install "scopil[onnx]".') from error

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scopil.errors import CheckpointError
-from scopil.treefile import as_tree, read_arrays, save_tree
+from scopil.serialization import as_tree, read_arrays, save_tree
 
 KEEP = 2  # the newest, and one to fall back to
 
@@ -48,7 +48,5 @@ class Checkpoints:
             except CheckpointError as error:
                 warnings.warn(f"{error} Falling back to the checkpoint before it.", stacklevel=3)
         if files:
-            raise CheckpointError(
-                f"{self.folder}: no checkpoint is whole; remove the run and begin it again."
-            )
+            raise CheckpointError(f"{self.folder}: no checkpoint is whole; remove the run and begin it again.")
         return None

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
-from scopil.demos.dataset import Demonstrations, DemoStarts, DemoTransitions, hesitation
-from scopil.demos.fit_to_env import by_env_names
+from scopil.data.dataset import Demonstrations, DemoStarts, DemoTransitions, hesitation
+from scopil.data.fit_to_env import by_env_names
+from scopil.envs.action_codec import state_numbers
 from scopil.envs.base import BatchEnv
-from scopil.envs.functional import CompiledEnv
-from scopil.envs.host import HostEnv
-from scopil.envs.numbered import state_numbers
+from scopil.envs.gym_env import HostEnv
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import DatasetError
 
 
@@ -35,9 +35,7 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     for what in ("observation_space", "action_space"):
         found, want = getattr(demos, what), getattr(env, what)
         if type(found) is not type(want) or found.shape != want.shape or not _inside(found, want):
-            raise DatasetError(
-                f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}."
-            )
+            raise DatasetError(f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}.")
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
     starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
@@ -55,14 +53,10 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
         return _one_hot(demos, env) if isinstance(env, CompiledEnv) else demos
     demos = by_env_names(demos, env)
     found, raw = demos.observation_space, env.flat.raw
-    same = (
-        type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape
-    )
+    same = type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape
     if not same or getattr(found, "n", 0) > getattr(raw, "n", 0):
         return demos  # flat already, or refused with the spaces
-    episodes = tuple(
-        replace(e, observations=np.stack([env.flat.row(obs) for obs in e.observations])) for e in demos
-    )
+    episodes = tuple(replace(e, observations=np.stack([env.flat.row(obs) for obs in e.observations])) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
-from scopil.core import replay as ring
-from scopil.core.indices import uniform_indices
-from scopil.core.nets import Network
-from scopil.core.replay import Replay
-from scopil.demos.dataset import DemoTransitions
+from scopil.buffers import replay as ring
+from scopil.buffers.indices import uniform_indices
+from scopil.buffers.replay import Replay
+from scopil.data.dataset import DemoTransitions
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError
+from scopil.nn.nets import Network
 from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
 from scopil.train.memory import refuse_too_large
@@ -82,16 +82,11 @@ class Loop:
 
     def refuse_settings(self, cfg: Any) -> None:
         """Refuse a config that lacks what the wanted data need, or that does not suit the environment's actions."""
-        needed = {
-            "replay": ("replay_size", "batch_size", "num_envs"),
-            "rollout": ("rollout_steps", "num_envs"),
-        }
+        needed = {"replay": ("replay_size", "batch_size", "num_envs"), "rollout": ("rollout_steps", "num_envs")}
         needed |= {"demo_batch": ("demo_batch_size",)}
         for part, names in needed.items():
             if missing := [n for n in names if self._wants(part) and not hasattr(cfg, n)]:
-                raise ConfigError(
-                    f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}."
-                )
+                raise ConfigError(f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}.")
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
@@ -102,13 +97,9 @@ class Loop:
             row = ring.bytes_per_row(jax.eval_shape(self._kept_shape))
             refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
         try:
-            policy = jax.eval_shape(
-                lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0)
-            )
+            policy = jax.eval_shape(lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0))
         except OverflowError as error:
-            raise ConfigError(
-                f"{self.algorithm.name}: networks larger than any machine; lower hidden."
-            ) from error
+            raise ConfigError(f"{self.algorithm.name}: networks larger than any machine; lower hidden.") from error
         if not isinstance(policy, Policy) or not isinstance(policy.network, Network):
             raise ConfigError(
                 f"{self.algorithm.name}: policy(state) is not a Policy with an MLP, a ConvNet or a GaussianNet; "
@@ -371,9 +362,7 @@ class Loop:
     def run_blocks(self, state: TrainState, cfg: Any, blocks: int) -> tuple[TrainState, Metrics]:
         return self._run(state, cfg, jnp.int32(blocks))
 
-    def run_piece(
-        self, state: TrainState, cfg: Any, blocks: int, tally: Tally | None
-    ) -> tuple[TrainState, Tally]:
+    def run_piece(self, state: TrainState, cfg: Any, blocks: int, tally: Tally | None) -> tuple[TrainState, Tally]:
         tally = self._no_tally(state, cfg) if tally is None else tally
         return self._run_on(state, cfg, jnp.int32(blocks), tally)
 
@@ -430,9 +419,7 @@ def _with_observations(kept: Any, dtype: Any) -> Any:
     return kept._replace(obs=kept.obs.astype(dtype), next_obs=kept.next_obs.astype(dtype))
 
 
-def _tally(
-    transition: Transition, after: EnvState, so_far: Float[Array, " N"]
-) -> tuple[Float[Array, " N"], Metrics]:
+def _tally(transition: Transition, after: EnvState, so_far: Float[Array, " N"]) -> tuple[Float[Array, " N"], Metrics]:
     """The returns of the episodes being played, and sums over those that ended with this step."""
     ended = transition.terminated | transition.truncated
     total = so_far + transition.reward

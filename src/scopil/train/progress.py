@@ -79,10 +79,7 @@ class ProgressLines:
         if not self._rate:
             return "", ""
         left = max(self._total - self._steps, 0) / self._rate
-        return (
-            f"{self._rate:,.0f} steps/s",
-            f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left",
-        )
+        return (f"{self._rate:,.0f} steps/s", f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left")
 
     def __enter__(self) -> "ProgressLines":
         if self._live is not None:

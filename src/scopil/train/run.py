@@ -28,27 +28,27 @@ from typing import Any
 import jax
 from jaxtyping import Array
 
-from scopil.algos import Algorithm, refuse_stand_in, registered, stand_in
-from scopil.algos.base import head_for
+from scopil.algos.base import Algorithm, head_for, refuse_stand_in, stand_in
 from scopil.config import build, checked_seed
-from scopil.demos import store
-from scopil.demos.dataset import Demonstrations
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
-from scopil.envs.host import HostEnv, open_env
+from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.trust import id_in_file, rules_in_file, trust_option
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
-from scopil.evaluate import starts as where
-from scopil.evaluate.episodes import player
-from scopil.evaluate.measures import average, measure_all, score
-from scopil.evaluate.rules import Rules, load_rules, with_rules
+from scopil.eval import starts as where
+from scopil.eval.episodes import player
+from scopil.eval.measures import average, measure_all, score
+from scopil.eval.rules import Rules, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, read_policy
+from scopil.registry import registered
+from scopil.serialization import load_tree, read_note, save_tree
 from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
+from scopil.train.logging import JsonLines, tensorboard
 from scopil.train.loop import make_loop
-from scopil.train.sinks import JsonLines, tensorboard
 from scopil.train.trainer import Between, Trainer, TrainStatus
-from scopil.treefile import load_tree, read_note, save_tree
 
 FORMAT = 2  # of run.json
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
@@ -84,9 +84,7 @@ class RunSpec:
             if not _whole(value) or value < 1:
                 wanted = "at least 1" if _whole(value) else "a whole number"
                 raise ConfigError(f"{name} = {value}; want {wanted}.", setting=name)
-        if self.log_every is not None and not (
-            _whole(self.log_every) and 1 <= self.log_every <= training.STRETCH
-        ):
+        if self.log_every is not None and not (_whole(self.log_every) and 1 <= self.log_every <= training.STRETCH):
             raise ConfigError(
                 f"log_every = {self.log_every}; want 1 to {training.STRETCH:,}: a row is the mean over the steps "
                 f"since the row before.",
@@ -105,9 +103,7 @@ class _Stopped(Exception):
 class Run:
     """One folder. `create` begins it, `open` finds it again, `train` goes on from wherever it stands."""
 
-    def __init__(
-        self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True
-    ):
+    def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True):
         self.folder, self.spec, self._settings = folder, spec, settings
         self.trust_env = trust_env  # false: the spec is a file's, which may not name code
         self._saved_at: int | None = None  # step of the newest checkpoint of this sitting
@@ -124,20 +120,18 @@ class Run:
             raise ConfigError(
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
             )
-        demos = None if spec.demos is None else store.load_demos(spec.demos, run.env())
+        demos = None if spec.demos is None else storage.load_demos(spec.demos, run.env())
         _try_rules(run.rules(), demos, run.env())
         run._trainer(demos)  # refuses what cannot be trained before anything is written
         run.demos_file.unlink(missing_ok=True)
         if demos is not None:
-            store.write(demos, run.demos_file)
+            storage.write(demos, run.demos_file)
         write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
         write_atomically(folder / "run.json", json.dumps(run.note(), indent=2).encode() + b"\n")
         return run
 
     @classmethod
-    def open(
-        cls, folder: str | Path, algorithm: Algorithm | None = None, *, trust_env: bool = False
-    ) -> "Run":
+    def open(cls, folder: str | Path, algorithm: Algorithm | None = None, *, trust_env: bool = False) -> "Run":
         """`algorithm` is needed to go on with a run of an algorithm that is not registered, and `trust_env` to import
         the module that the environment's id names (`module:Id-v0`)."""
         folder = Path(folder)
@@ -240,7 +234,7 @@ class Run:
 
     def demos(self) -> Demonstrations | None:
         """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
-        return None if self.spec.demos is None else store.read(self.demos_file)
+        return None if self.spec.demos is None else storage.read(self.demos_file)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -265,23 +259,18 @@ class Run:
         """The same run with a larger budget: training goes on from its last checkpoint."""
         if steps < self.spec.steps:
             raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already: want more.",
-                setting="steps",
+                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already: want more.", setting="steps"
             )
         longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
         if steps > self.spec.steps:
             with self._locked():
                 # In this order: without its policy a run is unfinished, and a kill in between ends it as before.
                 self.policy_file.unlink(missing_ok=True)
-                write_atomically(
-                    self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n"
-                )
+                write_atomically(self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n")
         return longer
 
     def train(
-        self,
-        observe: Callable[[TrainStatus], bool | None] = lambda status: None,
-        between: Between = lambda steps: None,
+        self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
     ) -> bool:
         """Train to the end of the budget, or until `observe` or `between` returns True; a checkpoint is saved either
         way. Returns whether the budget is spent. `between` is that of `Trainer.advance`."""
@@ -381,12 +370,7 @@ class Run:
             f: getattr(self.spec, f)
             for f in ("env", "demos", "rules", "seed", "steps", "eval_every", "checkpoint_every")
         }
-        note = {
-            "format": FORMAT,
-            "algorithm": self.spec.algorithm.name,
-            "title": self.spec.algorithm.title,
-            **spec,
-        }
+        note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, "title": self.spec.algorithm.title, **spec}
         if self.spec.log_every is not None:
             note["log_every"] = self.spec.log_every
         note["config"] = self.settings
@@ -438,9 +422,7 @@ class Run:
         if not isinstance(begun, dict):
             return
         now = _versions()
-        if odd := [
-            f"{name} {begun.get(name)}, now {now[name]}" for name in now if begun.get(name) != now[name]
-        ]:
+        if odd := [f"{name} {begun.get(name)}, now {now[name]}" for name in now if begun.get(name) != now[name]]:
             warnings.warn(
                 f"{self.folder} was begun with {'; '.join(odd)}: it may not end exactly as an undisturbed run.",
                 stacklevel=3,
@@ -451,9 +433,7 @@ class Run:
         """One process per folder; the lock is released with the process, however it ends."""
         _refuse_odd_entries(self.folder)
         try:
-            held = lock(
-                self.folder / ".lock", wait=0.3
-            )  # who looks whether it is held, holds it for a moment
+            held = lock(self.folder / ".lock", wait=0.3)  # who looks whether it is held, holds it for a moment
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
         with held:
@@ -462,9 +442,7 @@ class Run:
 
 def _refuse_odd_entries(folder: Path) -> None:
     if odd := odd_entry(folder):
-        raise CheckpointError(
-            f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place."
-        )
+        raise CheckpointError(f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place.")
 
 
 def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv) -> None:

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.config import check
-from scopil.envs.host import HostEnv
+from scopil.envs.gym_env import HostEnv
 from scopil.errors import DivergedError
+from scopil.serialization import named_leaves
 from scopil.train.loop import Loop
-from scopil.treefile import named_leaves
 
 # Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
 STRETCH = 5_000
@@ -157,6 +157,4 @@ def _learned(learner: Any) -> tuple[tuple[str, ...], list[Any]]:
 @jax.jit
 def _finite(leaves: list[Any]) -> list[Any]:
     """Of every array whether it is finite; one program for all of them, since compiling takes longer than looking."""
-    return [
-        jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves
-    ]
+    return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]

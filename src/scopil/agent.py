@@ -1,0 +1,334 @@
+"""An algorithm on an environment: learn, predict, play, evaluate, save."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
+from scopil.config import build, checked_seed, settings
+from scopil.data.dataset import Episode
+from scopil.data.storage import load_demos
+from scopil.envs.gym_env import AnyEnv, HostEnv, open_env
+from scopil.envs.jax_env import id_of
+from scopil.errors import ConfigError
+from scopil.eval import starts as where
+from scopil.eval.episodes import play_distinct
+from scopil.eval.measures import Measures, average, measure_all
+from scopil.eval.rules import with_rules
+from scopil.losses import density_ratio
+from scopil.losses.density_ratio import Monitor
+from scopil.policy import NumpyPolicy, Policy
+from scopil.train.demo_data import demo_data
+from scopil.train.loop import make_loop
+from scopil.train.run import save_learner
+from scopil.train.trainer import Trainer, TrainStatus
+
+Callback = Callable[[TrainStatus], bool | None]
+_familiarity = jax.jit(density_ratio.familiarity)
+
+
+class Agent:
+    """A learner with its environment: train it, play it, save it.
+
+    Args:
+        algorithm: which learner, for example `scopil.algos.scopil.ALGORITHM` or one of your own.
+        env: a Gymnasium id, an environment (its wrappers are kept), a vector environment, a function that makes one, or
+            a JAX environment (`FuncEnv`).
+        demos: anything that `scopil.load_demos` takes. Without demonstrations an agent can play, and learn if its
+            algorithm needs none.
+        seed: of networks, environments, batches and sampled actions.
+        **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
+    """
+
+    def __init__(self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(
+                f"algorithm = {algorithm!r}; want a scopil.Algorithm. scopil.algos.find(name) gives a registered one."
+            )
+        self.algorithm = algorithm
+        self.env = open_env(env)
+        self.env_id = id_of(env)
+        self.demos = None if demos is None else load_demos(demos, self.env)
+        self.demos_name = None if self.demos is None else self.demos.name  # kept where the set itself is not
+        self.seed = checked_seed(seed)
+        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has its size
+        if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
+            config.setdefault("num_envs", fixed)
+        self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
+        trainable = self.demos is not None or not algorithm.needs_demos
+        if trainable and not is_stand_in(algorithm):  # refuses what cannot be trained; compiles nothing
+            make_loop(algorithm, self.env, self.demos).refuse_settings(self.config)
+        self._outside: Outside | None = None  # a learner that is not in the trainer: loaded, or saved from a failure
+        self._numpy: NumpyPolicy | None = None
+        self._monitor: Monitor | None = None
+        self._rng = np.random.default_rng(self.seed)
+
+    @cached_property
+    def _trainer(self) -> Trainer:
+        return Trainer(make_loop(self.algorithm, self.env, self.demos), self.config, self.seed)
+
+    @cached_property
+    def _untrained(self) -> Any:
+        """The learner before training: looking at it makes no replay and no steps."""
+        return self._new_learner()
+
+    def _new_learner(self) -> Any:
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
+        key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
+        return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps made so far."""
+        if self._outside is not None:
+            return self._outside.steps
+        return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
+
+    @property
+    def state(self) -> Any:
+        """A copy of the algorithm's state: networks, optimisers, multipliers."""
+        if self._outside is not None:
+            return self._outside.learner(self._new_learner)
+        if self.num_timesteps > 0:
+            return jax.tree.map(jnp.copy, self._trainer.state.learner)  # training reuses the memory of its own
+        return self._untrained
+
+    @property
+    def policy(self) -> Policy:
+        """What acts."""
+        loaded = None if self._outside is None else self._outside.policy
+        return loaded if loaded is not None else self.algorithm.policy(self.state)
+
+    def learn(
+        self, total_timesteps: int | float, *, progress_bar: bool = False, callback: Callback | Sequence[Callback] = ()
+    ) -> "Agent":
+        """Train for further steps.
+
+        Args:
+            total_timesteps: how many steps of the environment, a whole number (1e5 is one). Learning begins when the
+                replay holds one batch.
+            progress_bar: whether to show progress, speed and a few metrics.
+            callback: one or several, called after every stretch of a few thousand steps with a `TrainStatus`
+                (env_steps, metrics, state); returning True stops training. One with a number `every` is called at its
+                multiples too, and one with a method `begin` gets this agent first: `scopil.EvalCallback` has both.
+        """
+        steps = _whole(total_timesteps)
+        if steps is None or steps < 1:
+            wanted = "at least 1" if steps is not None else "a whole number of steps"
+            raise ConfigError(f"total_timesteps = {total_timesteps!r}; want {wanted}.")
+        until = self.num_timesteps + steps
+        callbacks = [callback] if callable(callback) else list(callback)
+        if odd := [c for c in callbacks if not callable(c)]:
+            raise ConfigError(f"callback = {odd[0]!r}; want a function of a TrainStatus, or a list of such.")
+        every = [number for c in callbacks if (number := getattr(c, "every", None)) is not None]
+        for one in callbacks:
+            getattr(one, "begin", lambda agent: None)(self)
+        trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
+        if self._outside is not None:
+            learner, steps = self.state, self.num_timesteps
+            begun = trainer.state  # replay and environment begin anew, with random numbers of their own
+            key = jax.random.fold_in(begun.key, np.uint32(2**32 - 1))
+            trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
+        self._outside = None
+
+        def observe(status: TrainStatus) -> bool | None:
+            self._numpy = self._monitor = None  # of a policy that is out of date
+            stops = [one(status) for one in callbacks]  # all of them, even where the first says stop
+            return any(stops)
+
+        try:
+            self._advance(until, progress_bar, observe, every)
+        except BaseException:
+            if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost; its learner is not
+                kept, steps = trainer.last_good
+                self._outside = Outside(lambda new: kept, steps)
+            raise
+        finally:
+            self._numpy = self._monitor = None
+        return self
+
+    def _advance(self, until: int, progress_bar: bool, observe: Callback, every: Sequence[int]) -> None:
+        if not progress_bar:
+            return self._trainer.advance(until, observe, every=every)
+        from scopil.train.progress import ProgressLines
+
+        with ProgressLines(self.algorithm.title, until) as lines:
+            self._trainer.advance(until, lambda status: lines(status) or observe(status), every=every)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """The action for one observation or a batch of them, in the form of Stable-Baselines3.
+
+        Args:
+            observation: as the environment gives it, or a batch of such.
+            state, episode_start: of recurrent policies; ours have none, and they are ignored.
+            deterministic: take the likeliest action instead of a sampled one.
+
+        Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
+        """
+        obs = self._rows(observation)
+        if self._numpy is None:
+            self._numpy = self.policy.in_numpy()
+        action = self._numpy(obs, None if deterministic else self._rng)
+        return self.env.as_taken(int(action) if action.ndim == 0 else action), None
+
+    def _not_seen(self, observation: Any) -> str:
+        wanted = f"want one of {self.env.given_space}, or a batch of these"
+        return f"observation {_brief(observation)} is not one of the environment's; {wanted}."
+
+    def _rows(self, observation: Any) -> np.ndarray:
+        """One observation, or a batch of them, as networks see them."""
+        try:
+            obs = self.env.flatten(observation)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise ConfigError(self._not_seen(observation)) from error
+        shape = self.env.observation_space.shape
+        if obs.shape != shape and obs.shape[1:] != shape:
+            plain = isinstance(observation, np.ndarray)
+            raise ConfigError(
+                f"observation of shape {obs.shape}; want {shape} or a batch of these."
+                if plain
+                else self._not_seen(observation)
+            )
+        return obs
+
+    def familiarity(self, observation: Any) -> np.ndarray:
+        """How familiar a state is from the demonstrations, in [0, 1]: the share of held-out demonstrated states that
+        look at least as strange. Below 0.1 a state is stranger than nine of ten demonstrated ones.
+
+        For agents that learn it (SCOPIL-ρ), with their demonstrations.
+        """
+        if (monitor := self.monitor()) is None:
+            learns = self.algorithm.monitor is not None
+            missing = "its demonstrations" if learns else "an algorithm that learns it: scopil.SCOPILRho"
+            raise ConfigError(f"{self.algorithm.title} cannot tell how familiar a state is; want {missing}.")
+        obs = self._rows(observation)
+        return np.asarray(_familiarity(monitor, jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
+
+    def monitor(self) -> Monitor | None:
+        """What tells how familiar a state is, for `policy.to_onnx`; None for agents that cannot tell."""
+        if self.algorithm.monitor is None or self.demos is None:
+            return None
+        if self._monitor is None:
+            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
+        return self._monitor
+
+    def play(
+        self,
+        starts: str | np.ndarray = "unseen",
+        episodes: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        rules: Any = None,
+        progress: Callable[[int], None] = lambda ended: None,
+    ) -> list[Episode]:
+        """Whole episodes.
+
+        Args:
+            starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", a file of starts, or an
+                array of them.
+            episodes: how many; default: 40 unseen ones, or one from each demonstrated start. Starts that are fewer are
+                played again and again, but by a greedy policy only where that gives other episodes.
+            deterministic: take the likeliest action instead of a sampled one.
+            seed: of sampled actions, and of the unseen starts.
+            rules: rules to count violations by, in place of what the environment reports: a function of (obs, action,
+                next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
+            progress: called with the number of episodes that have just ended.
+        """
+        demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self.demos_name)
+        first = where.starts_from(starts, self.env, demos, episodes, seed)
+        mode = "greedy" if deterministic else "sampled"
+        played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed), progress)
+        return played if rules is None else with_rules(played, rules, self.env)
+
+    def evaluate(
+        self,
+        starts: str = "unseen",
+        episodes: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        rules: Any = None,
+    ) -> Measures:
+        """The means over episodes of reward, steps, violations (of each rule too) and what else the environment
+        measures. The arguments are those of `play`."""
+        played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
+        return average(measure_all(self.watched(played), self.env))
+
+    def watched(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Episodes with the familiarity of their states in `info`, where the agent can tell it."""
+        if self.monitor() is None:
+            return list(episodes)
+        shares = np.split(
+            self.familiarity(np.concatenate([e.observations for e in episodes])),
+            np.cumsum([len(e.observations) for e in episodes])[:-1],
+        )
+        return [replace(e, info=e.info | {"familiarity": share}) for e, share in zip(episodes, shares)]
+
+    def save(self, path: str | Path) -> None:
+        """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
+        note = {
+            "algorithm": self.algorithm.name,
+            "title": self.algorithm.title,
+            "env": self.env_id,
+            "demos": self.demos_name,
+            "seed": self.seed,
+        }
+        note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
+        save_learner(Path(path), self.algorithm, self.state, note)
+
+    def __repr__(self) -> str:
+        env = self.env_id or (self.env.name if isinstance(self.env, HostEnv) else self.env)
+        return f"{self.algorithm.title} on {env}, {self.num_timesteps:,} steps"
+
+
+def _whole(number: Any) -> int | None:
+    """A whole number, 1e5 among them; None for anything else."""
+    if isinstance(number, bool) or not isinstance(number, Real) or number != number // 1:
+        return None
+    return int(float(number))
+
+
+def _brief(observation: Any) -> str:
+    """What was given, in a few words."""
+    if isinstance(observation, Mapping):
+        return f"{{{', '.join(f'{key}: {_brief(value)}' for key, value in observation.items())}}}"
+    return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
+
+
+class Outside(NamedTuple):
+    """A learner that is not in a trainer."""
+
+    learner: Callable[[Callable[[], Any]], Any]  # (what makes a new one) → it
+    steps: int
+    policy: Policy | None = None
+
+
+def class_for(name: str, algorithm: Algorithm) -> type[Agent]:
+    """`Agent` with the algorithm fixed. Tools that read signatures see every setting as a keyword."""
+
+    def init(self: Agent, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any) -> None:
+        Agent.__init__(self, algorithm, env, demos, seed=seed, **config)
+
+    P = inspect.Parameter
+    fixed = [P("env", P.POSITIONAL_OR_KEYWORD), P("demos", P.POSITIONAL_OR_KEYWORD, default=None)]
+    given = [P("seed", P.KEYWORD_ONLY, default=0)]
+    given += [P(s.name, P.KEYWORD_ONLY, default=s.default) for s in settings(algorithm.config)]
+    body = {
+        "algorithm": algorithm,
+        "__init__": init,
+        "__doc__": f"{algorithm.title}: {algorithm.summary}.",
+        "__module__": "scopil",
+        "__signature__": inspect.Signature([*fixed, *given]),
+    }
+    return type(name, (Agent,), body)

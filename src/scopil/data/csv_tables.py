@@ -1,0 +1,119 @@
+"""Episodes as tables: a folder of `.csv` files, one per episode, or one file with one episode.
+
+A header names the columns. `action` or `action_…` are the action, `reward` the reward, `terminated` and `truncated`
+flags; observations are the columns `obs…`, or, where there are none, all other columns but `step`, `t` and `time`.
+The last row may lack its action: it is where the episode ended, and a flag in it says how.
+"""
+
+import csv
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from scopil.data.array_layouts import RawEpisode
+from scopil.data.arrays import from_raw_episodes
+from scopil.data.dataset import Demonstrations
+from scopil.errors import DatasetError
+
+CLOCKS = {"step", "t", "time"}
+FLAGS = {"terminated", "truncated"}
+SINGLE = {"reward": "rewards", "terminated": "terminals", "truncated": "timeouts"}
+
+
+class Columns(NamedTuple):
+    observations: list[str]
+    actions: list[str]
+    single: list[str]  # of SINGLE
+    unused: list[str]
+
+
+def from_tables(path: Path) -> Demonstrations:
+    files = [path] if path.is_file() else sorted(path.glob("*.csv"), key=_natural)
+    if not files:
+        raise DatasetError(f"{path} holds no .csv files; want one per episode, with a header.")
+    tables = [_read(file) for file in files]
+    columns = _columns(tables[0][0], files[0])
+    for file, (header, _) in zip(files, tables):
+        if set(header) != set(tables[0][0]):
+            odd = sorted(set(header) ^ set(tables[0][0]))
+            raise DatasetError(f"{file}: other columns than {files[0].name} ({', '.join(odd)}); want the same in all.")
+    assumed = [f"observations are the columns {', '.join(columns.observations)}"]
+    if columns.unused:
+        assumed.append(f"not used: {', '.join(columns.unused)}")
+    episodes = [_episode(dict(zip(header, zip(*rows))), columns, file) for file, (header, rows) in zip(files, tables)]
+    whole = len(columns.actions) == 1 and all(_numbered(e["actions"]) for e in episodes)
+    if whole:
+        assumed.append("actions are whole numbers: read as discrete actions")
+        episodes = [e | {"actions": e["actions"].astype(np.int64)[:, 0]} for e in episodes]
+    return from_raw_episodes(episodes, path.stem, path.name, assumed)
+
+
+def _read(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of one file, without empty rows."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            lines = [line for line in csv.reader(text) if any(cell.strip() for cell in line)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"cannot read {file}: {error}.") from error
+    if len(lines) < 2:
+        raise DatasetError(f"{file}: {len(lines)} lines; want a header and at least one row.")
+    header = [cell.strip() for cell in lines[0]]
+    if len(set(header)) != len(header) or "" in header:
+        raise DatasetError(f"{file}: header {header}; want a different name for every column.")
+    for i, line in enumerate(lines[1:], start=1):
+        if len(line) != len(header):
+            raise DatasetError(f"{file}, row {i}: {len(line)} cells for {len(header)} columns.")
+    return header, lines[1:]
+
+
+def _columns(header: list[str], file: Path) -> Columns:
+    actions = [c for c in header if re.fullmatch(r"action([_\d\[].*)?", c)]
+    rest = [c for c in header if c not in actions and c not in SINGLE]
+    observations = [c for c in rest if c.startswith("obs")] or [c for c in rest if c not in CLOCKS]
+    if not actions or not observations:
+        raise DatasetError(
+            f"{file}: columns {', '.join(header)}; want action or action_…, and obs_… or other columns to observe."
+        )
+    single = [c for c in header if c in SINGLE]
+    return Columns(observations, actions, single, [c for c in rest if c not in observations])
+
+
+def _episode(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) -> RawEpisode:
+    acted = len(cells[columns.actions[0]])
+    if not any(cells[c][-1].strip() for c in columns.actions):
+        acted -= 1  # the last row is where the episode ended
+    if acted == 0:
+        raise DatasetError(f"{file}: no actions; want at least one row with one.")
+    raw: RawEpisode = {
+        "observations": np.stack([_numbers(cells[c], c, file) for c in columns.observations], axis=1),
+        "actions": np.stack([_numbers(cells[c][:acted], c, file) for c in columns.actions], axis=1),
+    }
+    for column in columns.single:
+        raw[SINGLE[column]] = _numbers(cells[column][:acted], column, file)
+        if column in FLAGS and any(cell.strip() for cell in cells[column][acted:]):
+            flags = raw[SINGLE[column]]
+            flags[-1] = flags[-1] or _numbers(cells[column], column, file)[-1]
+    return raw
+
+
+def _numbers(cells: tuple[str, ...], column: str, file: Path) -> np.ndarray:
+    words = {"true": "1", "false": "0"}
+    numbers = []
+    for i, cell in enumerate(cells, start=1):
+        try:
+            numbers.append(float(words.get(cell.strip().lower(), cell)))
+        except ValueError:
+            found = repr(cell.strip()) if cell.strip() else "nothing"
+            raise DatasetError(f"{file}, row {i}: {found} in column {column!r}; want a number.") from None
+    return np.array(numbers)
+
+
+def _numbered(actions: np.ndarray) -> bool:
+    return bool(np.all((actions == np.floor(actions)) & (actions >= 0)))
+
+
+def _natural(file: Path) -> list[tuple[bool, int, str]]:
+    """episode_2 before episode_10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", file.stem)]

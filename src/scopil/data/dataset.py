@@ -1,0 +1,409 @@
+"""Episodes, and demonstrations: episodes of somebody who does the task and keeps its rules, checked when made."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.errors import DatasetError
+
+Space = gym.spaces.Box | gym.spaces.Discrete
+NO_FLAGS = "no flags tell how episodes ended: counted as terminated by the task"  # in about["assumed"]
+FOLDS = 4  # of cross-validation: a quarter of the demonstrations is held out at a time
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Episode:
+    """One episode, demonstrated or played: T actions and T+1 observations, the last of them after the last action."""
+
+    observations: np.ndarray  # (T+1, *observation shape)
+    actions: np.ndarray  # (T, *action shape)
+    rewards: np.ndarray | None = None  # (T,); None when they were not recorded
+    terminated: bool = True  # ended by the task
+    truncated: bool = False  # stopped by a time limit
+    start: np.ndarray | None = None  # what `reset(options={"start": ...})` takes to start here again
+    # What the environment reported of every visited state, the initial one included, (T+1, …) each: `cost`,
+    # `cost_<rule>`, `position`, … It is there to count violations by; no learner is given it.
+    info: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(self.actions)
+
+    @property
+    def total_reward(self) -> float:
+        return float("nan") if self.rewards is None else float(np.sum(self.rewards, dtype=np.float64))
+
+
+class DemoTransitions(NamedTuple):
+    """Demonstrated steps, one row each. There is no cost field: learners get these."""
+
+    obs: Any
+    action: Any
+    next_obs: Any
+    episode: Any  # the number of the demonstrated episode that a step belongs to
+    reward: Any  # None where rewards were not recorded
+    terminated: Any  # the task was over after this step
+    group: Any = None  # a number; steps of one group are held out together when something is cross-validated
+
+
+def hesitation(steps: DemoTransitions) -> np.ndarray:
+    """Which steps were only hesitation: nothing changed, and in the same state another action followed. A policy sees
+    the state alone, and by imitating hesitation it would wait for ever.
+
+    Who waits for something, a green light, does the same until what he sees changes: that is no hesitation.
+    """
+    unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
+    goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
+    found, moved_by = np.zeros(len(goes_on), bool), None  # the action that ended a stretch in one state
+    for i in reversed(range(len(goes_on))):
+        if not goes_on[i]:  # an episode that ends without a change tells of no such action
+            moved_by = None if unchanged[i] else steps.action[i]
+        found[i] = goes_on[i] and moved_by is not None and steps.action[i] != moved_by
+    return found
+
+
+class DemoStarts(NamedTuple):
+    """Where demonstrated episodes begin, one row each."""
+
+    obs: Any
+    group: Any  # equal starts have equal numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Demonstrations:
+    """Episodes with their observation and action spaces. Immutable: every change makes a new, newly checked object."""
+
+    episodes: tuple[Episode, ...]
+    observation_space: Space
+    action_space: Space
+    name: str = "demonstrations"
+    env_id: str | None = None
+    about: dict[str, Any] = field(default_factory=dict)  # provenance: seed, recorder, …; JSON values only
+    flattened_from: gym.Space | None = None  # the Dict or Tuple space that rows of observations were made from
+
+    def __post_init__(self):
+        if not self.episodes:
+            raise DatasetError(f"{self.name}: no episodes; want at least one.")
+        for space, what in ((self.observation_space, "observation"), (self.action_space, "action")):
+            if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
+                raise DatasetError(f"{self.name}: {what} space {space} is not supported; want Box or Discrete.")
+        self._set("observation_space", _plain(self.observation_space))
+        self._set("action_space", _plain(self.action_space))
+        self._set("about", _json(self.about, self.name))
+        self._set("episodes", tuple(self._check(i, e) for i, e in enumerate(self.episodes)))
+        for what in ("rewards", "start"):
+            have = [getattr(e, what) is not None for e in self.episodes]
+            if any(have) and not all(have):
+                raise DatasetError(
+                    f"{self.name}: episode {have.index(False)} has no {what}, episode {have.index(True)} has; want "
+                    f"{what} in all episodes or in none."
+                )
+        shapes = {e.start.shape for e in self.episodes if e.start is not None}
+        if len(shapes) > 1:
+            raise DatasetError(f"{self.name}: starts of shapes {sorted(shapes)}; want the same in every episode.")
+
+    def _set(self, field_name: str, value: Any) -> None:
+        object.__setattr__(self, field_name, value)  # the class is frozen; only __post_init__ writes
+
+    def _check(self, index: int, episode: Episode) -> Episode:
+        where = f"{self.name}, episode {index}"
+        obs = _fit(episode.observations, self.observation_space, f"{where}: observations")
+        actions = _fit(episode.actions, self.action_space, f"{where}: actions")
+        if len(actions) == 0:
+            raise DatasetError(f"{where}: no actions; want at least one step.")
+        if len(obs) != len(actions) + 1:
+            raise DatasetError(
+                f"{where}: {len(obs)} observations for {len(actions)} actions; want one more observation than "
+                f"actions. Did the recorder drop the last state?"
+            )
+        rewards = episode.rewards
+        if rewards is not None:
+            rewards = _cast(_real(rewards, f"{where}: rewards"), np.float32, f"{where}: rewards")
+            if rewards.shape != (len(actions),):
+                raise DatasetError(f"{where}: rewards of shape {rewards.shape}; want ({len(actions)},).")
+            rewards.setflags(write=False)
+        start = episode.start
+        if start is not None:
+            start = _cast(_real(start, f"{where}: start"), np.float32, f"{where}: start")
+            start.setflags(write=False)
+        return replace(
+            episode,
+            observations=obs,
+            actions=actions,
+            rewards=rewards,
+            start=start,
+            terminated=bool(episode.terminated),
+            truncated=bool(episode.truncated),
+        )
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self.episodes)
+
+    def __repr__(self) -> str:
+        spaces = f"{describe_space(self.observation_space)} → {describe_space(self.action_space)}"
+        count = f"{len(self)} episode{'s' * (len(self) != 1)}, {self.pairs} step{'s' * (self.pairs != 1)}"
+        return f"Demonstrations({self.name!r}: {count}, {spaces}, env {self.env_id or 'not named'})"
+
+    @cached_property
+    def observations(self) -> np.ndarray:
+        """The observations an action was taken at, (pairs, …): all but the last of each episode."""
+        return _frozen(np.concatenate([e.observations[:-1] for e in self.episodes]))
+
+    @cached_property
+    def actions(self) -> np.ndarray:
+        return _frozen(np.concatenate([e.actions for e in self.episodes]))
+
+    @property
+    def pairs(self) -> int:
+        """The number of (observation, action) pairs, which is the number of steps."""
+        return sum(len(e) for e in self.episodes)
+
+    @property
+    def starts(self) -> np.ndarray | None:
+        """Every episode's start, or None when one of them has none."""
+        starts = [e.start for e in self.episodes]
+        return None if any(s is None for s in starts) else np.stack(starts)  # type: ignore[arg-type]
+
+    def as_given(self, observation: np.ndarray) -> Any:
+        """An observation as the environment gave it: by its names, where it has some."""
+        return observation if self.flattened_from is None else gym.spaces.unflatten(self.flattened_from, observation)
+
+    def transitions(self) -> DemoTransitions:
+        """All steps of all episodes, in order."""
+        episodes = self.episodes
+        last = [np.arange(len(e)) == len(e) - 1 for e in episodes]
+        rewards = [e.rewards for e in episodes if e.rewards is not None]
+        return DemoTransitions(
+            obs=self.observations,
+            action=self.actions,
+            next_obs=_frozen(np.concatenate([e.observations[1:] for e in episodes])),
+            episode=_frozen(np.repeat(np.arange(len(self)), [len(e) for e in episodes])),
+            reward=_frozen(np.concatenate(rewards)) if rewards else None,
+            terminated=_frozen(np.concatenate([ended & e.terminated for e, ended in zip(episodes, last)])),
+            group=_frozen(self._groups()),
+        )
+
+    def first_states(self) -> DemoStarts:
+        first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
+        return DemoStarts(first, np.unique(first, axis=0, return_inverse=True)[1].reshape(-1))
+
+    def _groups(self) -> np.ndarray:
+        """One number a step. Episodes that begin at the same observation form a group: one of them tells what the other
+        does. With few starts every episode is a group, and with few episodes every quarter of one."""
+        lengths, starts = [len(e) for e in self.episodes], self.first_states().group
+        if starts.max() + 1 >= FOLDS:
+            return np.repeat(starts, lengths)
+        if len(self) >= FOLDS:
+            return np.repeat(np.arange(len(self)), lengths)
+        return np.concatenate([np.arange(n) * FOLDS // n for n in lengths])
+
+    @cached_property
+    def digest(self) -> str:
+        """A SHA-256 over everything that is learned from: the episodes and their spaces, not names and provenance."""
+        found = hashlib.sha256(f"{self.observation_space}{self.action_space}".encode())
+        for e in self.episodes:
+            found.update(f"{e.terminated}{e.truncated}".encode())
+            for array in (e.observations, e.actions, e.rewards, e.start):
+                found.update(b"-" if array is None else f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        return found.hexdigest()
+
+    def statistics(self) -> dict[str, float]:
+        steps = np.array([len(e) for e in self.episodes], dtype=np.float64)
+        rewards = np.array([e.total_reward for e in self.episodes])
+        return {
+            "episodes": float(len(self)),
+            "pairs": float(self.pairs),
+            "reward": float(rewards.mean()),
+            "reward_std": float(rewards.std()),
+            "steps": float(steps.mean()),
+            "steps_std": float(steps.std()),
+            "terminated": float(np.mean([e.terminated for e in self.episodes])),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write a sealed `.npz` file; `scopil.load_demos(path)` reads it."""
+        from scopil.data.storage import write
+
+        write(self, path)
+
+    # --- other sets made from this one --------------------------------------------------------------------------
+
+    def select(self, keep: Callable[[Episode], bool]) -> "Demonstrations":
+        return replace(self, episodes=tuple(e for e in self.episodes if keep(e)))
+
+    def split(self, fraction: float, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
+        """Two sets of whole episodes, the first with `fraction` of them (at least one on either side)."""
+        if not 0 < fraction < 1 or len(self) < 2:
+            raise DatasetError(f"cannot split {len(self)} episodes at {fraction}; want ≥ 2 episodes, 0 < fraction < 1.")
+        order = np.random.default_rng(seed).permutation(len(self))
+        first = min(max(round(fraction * len(self)), 1), len(self) - 1)
+        parts = [tuple(self.episodes[i] for i in sorted(part)) for part in (order[:first], order[first:])]
+        return replace(self, episodes=parts[0]), replace(self, episodes=parts[1])
+
+    def sample(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """`size` (observation, action) pairs, uniform with replacement."""
+        index = rng.integers(self.pairs, size=size)
+        return self.observations[index], self.actions[index]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any = None,
+        *,
+        terminated: Any = None,
+        truncated: Any = None,
+        action_space: Space | None = None,
+        observation_space: Space | None = None,
+        **fields: Any,
+    ) -> "Demonstrations":
+        """A set from lists with one array per episode. (`scopil.load_demos` takes many other layouts.)
+
+        Args:
+            observations: one array (T+1, …) per episode.
+            actions: one array (T, …) per episode.
+            rewards: one array (T,) per episode, or None.
+            terminated: one flag per episode: the task ended it. Without any flags all count as terminated, which
+                `about["assumed"]` then says.
+            truncated: one flag per episode: a time limit stopped it. Of an episode with neither, the end is missing.
+            action_space: taken from the data where it is not given: integer actions mean `Discrete(max + 1)`, real
+                ones a Box of their range.
+            observation_space: an unbounded Box where it is not given.
+            fields: `name`, `env_id` and `about` of the set.
+        """
+        rewards = [None] * len(actions) if rewards is None else rewards
+        if not len(observations) == len(actions) == len(rewards):
+            raise DatasetError(
+                f"{len(observations)} observation, {len(actions)} action and {len(rewards)} reward arrays; want one "
+                f"of each per episode."
+            )
+        ended = _flags(terminated, "terminated", len(actions), absent=truncated is None)
+        stopped = _flags(truncated, "truncated", len(actions), absent=False)
+        if terminated is None and truncated is None:
+            about = fields.get("about") or {}
+            fields["about"] = about | {"assumed": [*about.get("assumed", []), NO_FLAGS]}
+        episodes = tuple(
+            Episode(
+                observations=_real(o, f"episode {i}: observations"),
+                actions=_real(a, f"episode {i}: actions"),
+                rewards=None if r is None else _real(r, f"episode {i}: rewards"),
+                terminated=ended[i],
+                truncated=stopped[i],
+            )
+            for i, (o, a, r) in enumerate(zip(observations, actions, rewards))
+        )
+        return cls(
+            episodes=episodes,
+            observation_space=observation_space or guess_space([e.observations for e in episodes], bounded=False),
+            action_space=action_space or guess_space([e.actions for e in episodes], bounded=True),
+            **fields,
+        )
+
+
+def describe_space(space: Space) -> str:
+    """A space in a few characters: a Box without its bounds."""
+    return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)
+
+
+def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:
+    """The smallest space that holds the rows of `arrays` (see `Demonstrations.from_arrays`)."""
+    if not arrays:
+        raise DatasetError("no episodes; want at least one.")
+    arrays = [_real(a, f"episode {i}") for i, a in enumerate(arrays)]
+    shapes = {a.shape[1:] for a in arrays}
+    if len(shapes) > 1 or any(a.ndim == 0 for a in arrays):
+        found = sorted({a.shape for a in arrays})
+        raise DatasetError(f"arrays of shapes {found} in one set; want (T, …) with the same … in every episode.")
+    shape = shapes.pop()
+    if shape == () and all(a.dtype.kind in "biu" for a in arrays):
+        return gym.spaces.Discrete(max(int(a.max(initial=0)) for a in arrays) + 1)
+    if not bounded or not all(a.size for a in arrays):
+        return gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    low = np.min([a.min(axis=0) for a in arrays], axis=0).astype(np.float32)
+    high = np.max([a.max(axis=0) for a in arrays], axis=0).astype(np.float32)
+    return gym.spaces.Box(low, high, shape, np.float32)
+
+
+def _plain(space: Space) -> Space:
+    """Discrete values are kept as int64, whatever the environment's own integers."""
+    return (
+        gym.spaces.Discrete(int(space.n), start=int(space.start)) if isinstance(space, gym.spaces.Discrete) else space
+    )
+
+
+def _flags(given: Any, what: str, episodes: int, absent: bool) -> list[bool]:
+    """One flag per episode."""
+    flags = np.full(episodes, absent) if given is None else np.asarray(given)
+    if flags.shape != (episodes,):
+        raise DatasetError(f"{what} of shape {flags.shape}; want one flag for each of {episodes} episodes.")
+    return flags.astype(bool).tolist()
+
+
+def _json(about: dict[str, Any], name: str) -> dict[str, Any]:
+    """`about` as it will come back from a file: tuples become lists now rather than after a round trip."""
+    try:
+        return json.loads(json.dumps(about, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{name}: `about` is not JSON ({error}); want text, numbers, lists and dicts.") from error
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+def _real(values: Any, what: str) -> np.ndarray:
+    try:
+        array = np.array(values)
+    except ValueError as error:
+        raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
+    if array.dtype.kind not in "biuf":
+        raise DatasetError(f"{what}: dtype {array.dtype}; want numbers.")
+    return _finite(array, array, what)
+
+
+def _finite(array: np.ndarray, original: np.ndarray, what: str) -> np.ndarray:
+    bad = ~np.isfinite(array)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0].tolist())
+        raise DatasetError(f"{what}: {original[at]} at index {at}; want finite numbers that fit {array.dtype}.")
+    return array
+
+
+def _cast(array: np.ndarray, dtype: Any, what: str) -> np.ndarray:
+    with np.errstate(over="ignore"):  # reported just below
+        return _finite(np.ascontiguousarray(array, dtype=dtype).reshape(array.shape), array, what)
+
+
+def _fit(values: Any, space: Space, what: str) -> np.ndarray:
+    """`values` as a read-only array of the space's dtype, every row inside the space."""
+    array = _real(values, what)
+    if array.ndim == 0 or array.shape[1:] != space.shape:
+        wanted = ", ".join(["T", *map(str, space.shape or ())])
+        raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")
+    if isinstance(space, gym.spaces.Discrete):
+        low, high, dtype = space.start, space.start + space.n - 1, np.dtype(np.int64)
+    else:
+        low, high, dtype = space.low, space.high, space.dtype
+    if dtype.kind == "f":
+        array = _cast(array, dtype, what)  # first: bounds are of that precision too
+    elif not np.all(array == np.floor(array)):
+        raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
+    outside = (array < low) | (array > high)
+    if outside.any():
+        at = tuple(np.argwhere(outside)[0].tolist())
+        raise DatasetError(f"{what}: {array[at]} at index {at} is out of range; want values in {space}.")
+    return _frozen(np.ascontiguousarray(array, dtype=dtype))

@@ -1,0 +1,271 @@
+"""Demonstrations to and from local Minari datasets, without loss and without a network connection.
+
+Minari's own fields carry what they can (observations, actions, rewards, ends, spaces, the environment's spec, the
+start as the episode's reset options, numbers of `info` as its infos). The rest goes into the dataset's metadata under
+`scopil`.
+"""
+
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.data.named_observations import can_be_rows, rows_of
+from scopil.data.storage import numbers_in, space_from_json, space_to_json
+from scopil.envs.action_codec import joined, joint_sizes, numbered
+from scopil.errors import DatasetError, ScopilError
+from scopil.files import parse_json, unpacks_to_far_more
+
+_OURS = "scopil"
+_ROOT = "MINARI_DATASETS_PATH"
+_LARGEST = 2**24  # numbers in one observation or action
+_DEEPEST = 16  # groups within groups
+_PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # Minari's own provenance
+
+
+def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False) -> Path:
+    """Make the local dataset `dataset_id`, (namespace/)name-v0, and return its folder.
+
+    The dataset is built in a hidden folder beside its place and moved there when it is whole.
+    """
+    minari = _minari()
+    try:
+        namespace, _, _ = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
+    except (ValueError, TypeError) as error:
+        raise DatasetError(
+            f"Minari refuses the id {dataset_id!r}; want (namespace/)name-v0, for example marble-maze/mine-v0."
+        ) from error
+    root = minari.storage.get_dataset_path()
+    target = root / dataset_id
+    if target.exists() and not overwrite:
+        raise DatasetError(
+            f"Minari dataset {dataset_id} exists in {root}; take another version or ask to overwrite it."
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=root, prefix=".scopil-") as staging:
+            with _root(staging):
+                _create(minari, demos, dataset_id)
+            if namespace is not None and namespace not in minari.namespace.list_local_namespaces():
+                minari.namespace.create_namespace(namespace)
+            _swap(Path(staging, dataset_id), target, aside=Path(staging, "old"))
+    except OSError as error:
+        raise DatasetError(f"cannot write Minari dataset {dataset_id} in {root}: {error}.") from error
+    return target
+
+
+def from_minari(dataset_id: str) -> Demonstrations:
+    """Any local dataset whose actions are Box or Discrete, or a few joint choices; Dict observations become rows."""
+    minari = _minari()
+    root = minari.storage.get_dataset_path()
+    if not (root / dataset_id / "data").is_dir():
+        local = ", ".join(_local_ids(root)) or "none"
+        raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {local}.")
+    try:
+        _refuse_absurd(root / dataset_id / "data")
+        dataset = minari.load_dataset(dataset_id)
+        _refuse_other_spaces(dataset_id, dataset)
+        metadata = dataset.storage.metadata
+        steps = list(dataset.iterate_episodes())
+        starts = [_start(m) for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+    except ScopilError:
+        raise
+    except Exception as error:  # h5py, pyarrow and Minari each raise their own for a damaged folder
+        raise DatasetError(f"Minari dataset {dataset_id} cannot be read, probably damaged ({error}).") from error
+    ours = metadata.get(_OURS, {})
+    if not isinstance(ours, dict):
+        raise DatasetError(f"Minari dataset {dataset_id}: metadata {_OURS!r} is {ours!r}; want a dict.")
+    rewarded = ours.get("rewards", True)
+    seen, does = dataset.observation_space, dataset.action_space
+    plain = isinstance(seen, gym.spaces.Box | gym.spaces.Discrete)
+    known_starts = all(s is not None for s in starts)
+    episodes = tuple(
+        Episode(
+            observations=e.observations if plain else rows_of(seen, e.observations, dataset_id),
+            actions=e.actions if joint_sizes(does) is None else joined(e.actions, does),
+            rewards=e.rewards if rewarded else None,
+            terminated=bool(np.any(e.terminations)),
+            truncated=bool(np.any(e.truncations)),
+            start=start if known_starts else None,
+            info=_info(e) if ours else {},
+        )
+        for e, start in zip(steps, starts)
+    )
+    spec = dataset.spec.env_spec
+    return Demonstrations(
+        episodes=episodes,
+        observation_space=seen if plain else gym.spaces.flatten_space(seen),  # pyright: ignore[reportArgumentType]
+        action_space=numbered(does, dataset_id),  # pyright: ignore[reportArgumentType]
+        flattened_from=_named(ours, dataset_id) if plain else seen,
+        name=ours.get("name", dataset_id),
+        env_id=ours.get("env_id", None if spec is None else spec.id),
+        about=ours.get("about", _provenance(dataset_id, metadata)),
+    )
+
+
+def _refuse_absurd(data: Path) -> None:
+    """Sizes that a file only claims, before Minari reserves memory for them, and parts that lie in other files."""
+    metadata = parse_json((data / "metadata.json").read_bytes())
+    held = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+    if not 0 < metadata["total_episodes"] <= held:
+        raise ValueError(f"{metadata['total_episodes']} episodes in {held:,} bytes")
+    for space in (metadata["observation_space"], metadata["action_space"]):
+        shape = (parse_json(space) if isinstance(space, str) else space).get("shape") or ()
+        if math.prod(shape) > _LARGEST:
+            raise ValueError(f"a space of shape {shape}")
+    file = data / "main_data.hdf5"
+    if file.exists():
+        with import_module("h5py").File(file, "r") as opened:
+            claimed = sum(_sizes(opened, held))
+        if unpacks_to_far_more(claimed, held):
+            raise ValueError(f"{held:,} bytes claim to hold {claimed:,}")
+
+
+def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
+    """Bytes of every dataset. Links could lead to other files, or round in circles; and reading takes time and memory
+    for every chunk, stored or not, of which a file has fewer than bytes."""
+    h5py = import_module("h5py")
+    for name in group:
+        part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+        if isinstance(part, h5py.Dataset) and not part.external and not part.is_virtual:
+            if math.prod(-(-n // c) for n, c in zip(part.shape or (), part.chunks or part.shape or ()) if c) > held:
+                raise ValueError(f"{name} claims {part.shape} in chunks of {part.chunks}")
+            yield part.size * part.dtype.itemsize if part.size else 0
+        elif isinstance(part, h5py.Group) and depth < _DEEPEST:
+            yield from _sizes(part, held, depth + 1)
+        else:
+            raise ValueError(f"{name} is no plain part of the file")
+
+
+def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
+    infos = [name for name in numbers_in(demos.episodes) if name]  # HDF5 has no empty names
+    buffers = [_buffer(minari, e, infos) for e in demos]
+    registered = demos.env_id in gym.registry
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about authors and e-mails left out
+        dataset = minari.create_dataset_from_buffers(
+            dataset_id,
+            buffers,
+            env=gym.spec(demos.env_id) if registered else None,  # type: ignore[arg-type]
+            observation_space=demos.observation_space,
+            action_space=demos.action_space,
+            description=f"{demos.name}: {len(demos)} demonstrated episodes, {demos.pairs} pairs.",
+            data_format="hdf5",
+            jpeg_encoding=False,  # JPEG would change the observations
+        )
+    rewarded = demos.episodes[0].rewards is not None
+    ours = {"name": demos.name, "env_id": demos.env_id, "about": demos.about, "rewards": rewarded}
+    if demos.flattened_from is not None:
+        ours["flattened_from"] = space_to_json(demos.flattened_from)
+    dataset.storage.update_metadata({_OURS: ours})
+
+
+def _swap(new: Path, target: Path, aside: Path) -> None:
+    """Folders cannot be replaced in one call: keep the old one at hand until the new one is in place."""
+    had = target.exists()
+    if had:
+        target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        if had:
+            aside.rename(target)
+        raise
+
+
+def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
+    """Missing rewards become NaN: Minari has no other way to mark them, and 0 would be a reward."""
+    last = np.arange(len(episode)) == len(episode) - 1
+    rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
+    return minari.data_collector.EpisodeBuffer(
+        options=None if episode.start is None else {"start": episode.start},
+        observations=episode.observations,
+        actions=episode.actions,
+        rewards=rewards,
+        terminations=last & episode.terminated,
+        truncations=last & episode.truncated,
+        infos={_key(name): episode.info[name] for name in infos} or None,
+    )
+
+
+def _key(name: str) -> str:
+    """A name for HDF5, where "/" leads to another group and "." to the same; `_info` reads it back."""
+    return "%2E" if name == "." else quote(name, safe=" ")
+
+
+def _info(episode: Any) -> dict[str, np.ndarray]:
+    """One number for every visited state, as we export them."""
+    found = {unquote(name): np.asarray(values) for name, values in (episode.infos or {}).items()}
+    states = (len(episode.rewards) + 1,)
+    return {k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"}
+
+
+def _named(ours: dict[str, Any], dataset_id: str) -> gym.Space | None:
+    """The Dict or Tuple space that exported rows were made from."""
+    if "flattened_from" not in ours:
+        return None
+    try:
+        return space_from_json(ours["flattened_from"])
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
+        raise DatasetError(f"Minari dataset {dataset_id}: flattened_from is malformed ({error!r}).") from error
+
+
+def _start(metadata: dict[str, Any]) -> np.ndarray | None:
+    options = metadata.get("options")
+    start = options.get("start") if isinstance(options, dict) else None
+    return None if start is None else np.asarray(start)
+
+
+def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
+    seen, does = dataset.observation_space, dataset.action_space
+    if not can_be_rows(seen):
+        raise DatasetError(
+            f"Minari dataset {dataset_id}: observation space {type(seen).__name__}; want Box, "
+            f"Discrete, or a Dict or Tuple of these."
+        )
+    if not isinstance(does, gym.spaces.Box | gym.spaces.Discrete) and joint_sizes(does) is None:
+        raise DatasetError(
+            f"Minari dataset {dataset_id}: action space {type(does).__name__}; want Box, Discrete or MultiDiscrete."
+        )
+
+
+def _provenance(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    known = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _PROVENANCE}
+    return {"source": f"minari:{dataset_id}"} | known
+
+
+def _local_ids(root: Path) -> list[str]:
+    return sorted(p.parent.relative_to(root).as_posix() for p in root.glob("**/[!.]*/data") if p.is_dir())
+
+
+@contextmanager
+def _root(path: str) -> Iterator[None]:
+    """Minari takes its root from the environment only."""
+    before = os.environ.get(_ROOT)
+    os.environ[_ROOT] = path
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ROOT]
+        else:
+            os.environ[_ROOT] = before
+
+
+def _minari() -> Any:
+    try:
+        for part in ("data_collector", "dataset.minari_dataset", "namespace", "storage"):
+            import_module(f"minari.{part}")
+        import_module("h5py")
+        return import_module("minari")
+    except ImportError as error:
+        raise ScopilError(f'Minari datasets need another package ({error}): pip install "scopil[data]".') from error

@@ -1,0 +1,252 @@
+"""Episodes while they are recorded: step, undo, keep, discard, save. There is no window and there are no keys here."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations, Episode, Space
+from scopil.data.editing import sole_writer
+from scopil.envs.base import cost_of
+from scopil.errors import DatasetError, EnvError
+
+StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → above 0: a violation
+LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
+
+
+class Recorder:
+    """Plays one episode at a time on `env` and writes every kept one to `out` before the next begins.
+
+    An episode is its reset seed and its actions. Undo therefore plays it again from its seed without the last action.
+    That needs an environment which repeats itself from a seed, as Gymnasium asks for; where the observations differ,
+    the episode starts over. A file of the same environment is continued, also while somebody else adds to it.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env,
+        out: str | Path,
+        *,
+        seed: int = 0,
+        name: str = "recorded",
+        env_id: str | None = None,
+        drawn: bool = True,
+        cost: StepCost | None = None,
+    ):
+        """`env_id` is the name that the environment was made by; its spec's id lacks the file and the options.
+        `drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of what `info` says;
+        the initial state then counts as lawful."""
+        _check_env(env, drawn)
+        self._cost = cost
+        self.env, self.out, self.name = env, Path(out), name
+        self.env_id = env_id or (env.spec.id if env.spec is not None else None)
+        self.demos = self._continued()
+        self.kept_now = 0  # episodes kept since this recorder was made
+        earlier = [kept["seed"] for kept in self.recorded]
+        self._seed = max([seed, *(s + 1 for s in earlier)])
+        self.restart()
+
+    def _continued(self) -> Demonstrations | None:
+        if not self.out.exists():
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.out.parent, os.W_OK):
+                raise DatasetError(f"cannot write to {self.out.parent}; choose another file.")
+            return None
+        if not self.out.is_file():
+            raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
+        demos = storage.read(self.out)
+        seen: Any = self.env.observation_space
+        fits = demos.observation_space in (seen, without_bounds(seen))
+        if not fits or (demos.env_id, demos.action_space) != (self.env_id, self.env.action_space):
+            found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
+            raise DatasetError(
+                f"{self.out} holds episodes of {found}, not of {self.env_id or self.env.unwrapped}; choose another "
+                f"file."
+            )
+        return demos
+
+    # --- the current episode -------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """This episode again, from the same start."""
+        obs, info = self.env.reset(seed=self._seed)
+        self._observations, self._actions, self._rewards = [np.array(obs)], [], []
+        self._costs = [cost_of(info) if self._cost is None else 0.0]
+        self._start = start_of(self.env, info)
+        self.terminated = self.truncated = False
+        self._image: np.ndarray | None = None
+
+    def step(self, action: Any) -> None:
+        assert not self.over, "the episode is over: keep or discard it"
+        played = np.asarray(action, self.env.action_space.dtype)
+        obs, reward, terminated, truncated, info = self.env.step(played if played.ndim else played[()])
+        self._observations.append(np.array(obs))
+        self._actions.append(played)
+        self._rewards.append(float(reward))
+        before, after = self._observations[-2:]
+        self._costs.append(cost_of(info) if self._cost is None else self._cost(before, played, after, info))
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self._image = None
+
+    def undo(self) -> None:
+        """Take the last step back."""
+        if not self._actions:
+            return
+        actions, before = self._actions[:-1], self._observations[:-1]
+        self.restart()
+        for action in actions:
+            self.step(action)
+        if not all(np.array_equal(a, b) for a, b in zip(before, self._observations, strict=True)):
+            self.restart()
+            raise EnvError("this environment does not repeat itself from its seed, so undo restarted the episode.")
+
+    def keep(self) -> None:
+        """Save the finished episode and begin the next. If saving fails the episode is still there."""
+        assert self.over, "only a finished episode can be kept"
+        with sole_writer(self.out):
+            self.demos = self._continued()
+            demos = self._with(self._episode())
+            try:
+                storage.write(demos, self.out)
+            except OSError as error:
+                raise DatasetError(f"cannot write {self.out}: {error.strerror}.") from error
+        self.demos = demos
+        self.kept_now += 1
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget this episode and begin another, from a new start."""
+        self._seed += 1
+        self.restart()
+
+    def _episode(self) -> Episode:
+        return Episode(
+            observations=np.stack(self._observations),
+            actions=np.stack(self._actions),
+            rewards=np.array(self._rewards, np.float32),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            start=self._start,
+        )
+
+    def _with(self, episode: Episode) -> Demonstrations:
+        about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
+        about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
+        known: Any = self.env if self.demos is None else self.demos
+        seen, about = room_for([episode], known.observation_space, about)
+        if self.demos is None:
+            return Demonstrations(
+                episodes=(episode,),
+                observation_space=seen,
+                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked at birth)
+                name=self.name,
+                env_id=self.env_id,
+                about=about,
+            )
+        # A set has starts, or rewards, in all of its episodes or in none.
+        other = self.demos.episodes[0]
+        episode = replace(
+            episode,
+            start=None if other.start is None else episode.start,
+            rewards=None if other.rewards is None else episode.rewards,
+        )
+        return replace(self.demos, episodes=(*self.demos.episodes, episode), observation_space=seen, about=about)
+
+    @property
+    def image(self) -> np.ndarray:
+        """The newest state as the environment draws it; drawn when asked for."""
+        if self._image is None:
+            self._image = np.asarray(self.env.render())
+        return self._image
+
+    # --- counts -------------------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    @property
+    def steps(self) -> int:
+        return len(self._actions)
+
+    @property
+    def observation(self) -> np.ndarray:
+        """The newest one."""
+        return self._observations[-1]
+
+    @property
+    def broken(self) -> bool:
+        """Whether the newest state has a cost."""
+        return bool((self._costs[-1] or 0.0) > 0)
+
+    @property
+    def violations(self) -> int | None:
+        """Visited states of this episode with a cost; None when the environment reports no costs."""
+        costs = [c for c in self._costs if c is not None]
+        return sum(bool(c > 0) for c in costs) if costs else None
+
+    @property
+    def recorded(self) -> list[dict[str, Any]]:
+        """Seed and violations of every episode recorded into the file."""
+        return [] if self.demos is None else self.demos.about.get("recorded", [])
+
+    @property
+    def kept(self) -> int:
+        return 0 if self.demos is None else len(self.demos)
+
+    @property
+    def kept_steps(self) -> int:
+        return 0 if self.demos is None else self.demos.pairs
+
+    @property
+    def kept_violations(self) -> int:
+        return sum(kept["violations"] or 0 for kept in self.recorded)
+
+
+def _check_env(env: gym.Env, drawn: bool) -> None:
+    who = env.spec.id if env.spec is not None else str(env.unwrapped)
+    actions, observations = env.action_space, env.observation_space
+    counted = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
+    if not counted and not isinstance(actions, gym.spaces.Box):
+        raise EnvError(f"{who} takes {actions}; recording wants Box actions, or Discrete ones counted from 0.")
+    if not isinstance(observations, gym.spaces.Box | gym.spaces.Discrete):
+        raise EnvError(f"{who} shows {observations}; demonstrations want Box or Discrete observations.")
+    if drawn and env.render_mode != "rgb_array":
+        modes = env.metadata.get("render_modes", [])
+        way = "make it with gym.make(id, render_mode='rgb_array')" if "rgb_array" in modes else f"it has only {modes}"
+        raise EnvError(f"{who} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
+
+
+def room_for(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) -> tuple[Space, dict[str, Any]]:
+    """The space without its bounds, and a note of that in `about`, where observations leave them."""
+    wide = without_bounds(space)
+    if wide == space or all(_inside(e.observations, space) for e in episodes):
+        return space, about
+    return wide, about | {"assumed": [*about.get("assumed", []), LEFT_BOUNDS]}
+
+
+def without_bounds(space: Space) -> Space:
+    """The same numbers without limits other than those of their dtype."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
+        return space
+    kind: Any = space.dtype.type
+    whole = np.iinfo(kind) if issubclass(kind, np.integer) else None
+    low, high = (-np.inf, np.inf) if whole is None else (whole.min, whole.max)
+    return gym.spaces.Box(low, high, space.shape, kind)
+
+
+def _inside(rows: np.ndarray, space: Any) -> bool:
+    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
+
+
+def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
+    """What `reset(options={"start": …})` takes, for compiled environments that can start at a given position."""
+    compiled = getattr(env.unwrapped, "compiled", None)
+    if compiled is None or compiled.offer("initial_at") is None or "position" not in info:
+        return None
+    return np.array(info["position"])

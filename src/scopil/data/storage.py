@@ -1,0 +1,317 @@
+"""Demonstrations on disk: a plain `.npz` that any NumPy reads, never pickle, sealed by a checksum.
+
+The seal is the archive's comment: a SHA-256 over every byte before it, so that any damage is noticed.
+Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions per episode),
+`terminated`, `truncated`, `starts`, `info/NAME` (a number of `info` for every visited state, where all episodes have
+it), and `header`, a JSON text with names, spaces and provenance.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.data.array_layouts import KNOWN, split_rows
+from scopil.data.arrays import from_arrays, from_mapping, to_episode
+from scopil.data.csv_tables import from_tables
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.data.formats import Format, installed
+from scopil.errors import DatasetError, refused_as
+from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unpacks_to_far_more, unsealed, write_atomically
+
+FORMAT = "scopil-demonstrations"
+VERSION = 1
+INFO = "info/"
+# What `scopil demos check` says of other formats.
+UNSEALED = "no checksum: damage may go unnoticed; scopil demos import makes a sealed file"
+LIBRARY = Path(__file__).parent / "library"
+
+
+def load_demos(source: Any, env: Any = None) -> Demonstrations:
+    """Demonstrations from anywhere: a shipped set (`"marble-maze/simple-v1"`), a `.npz`, a folder of `.csv` files, a
+    local Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
+    trajectories with `obs` and `acts`, or a set as it is. See docs/demonstrations.md.
+
+    With `env` (an id or an environment), plain arrays take its spaces and are refused when they do not fit.
+    """
+    demos = _load(source)
+    if env is None:
+        return demos
+    from scopil.data.fit_to_env import fit_to_env  # imports JAX
+
+    return fit_to_env(demos, env)
+
+
+def _load(source: Any) -> Demonstrations:
+    if isinstance(source, Demonstrations):
+        return source
+    named = isinstance(source, str | Path)
+    with refused_as(DatasetError, source if named else f"demonstrations of type {type(source).__name__}"):
+        return format_of(str(source)).read(str(source)) if named else from_arrays(source)
+
+
+def format_of(source: str) -> Format:
+    """How a source is stored: the first format that matches, ours last."""
+    for ending, advice in _REFUSED.items():
+        if source.lower().endswith(ending) and not any(one.matches(source) for one in installed()):
+            raise DatasetError(f"{source}: {advice}")
+    for one in (*installed(), *_OURS):
+        if one.matches(source):
+            return one
+    shipped = ", ".join(library()) or "none"
+    raise DatasetError(
+        f"no demonstrations {source!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
+    )
+
+
+_ARRAYS = "np.savez('mine.npz', observations=…, actions=…)"
+_OBJECTS = (
+    "it holds object arrays, which are never unpickled; join the episodes end to end and say how many "
+    "actions each has: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
+)
+_PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
+_HDF5 = f"HDF5 has no layout of its own; make a Minari dataset of it (minari:ID), or save its arrays: {_ARRAYS}."
+# Kinds of files that are often brought and cannot be read, and what to do instead.
+_REFUSED = {
+    ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
+    **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), _PICKLE),
+    **dict.fromkeys((".h5", ".hdf5"), _HDF5),
+    ".json": f"a .json file is not read; save its numbers as arrays: {_ARRAYS}, or as .csv tables.",
+    ".parquet": f"a .parquet file is not read; save its columns as arrays: {_ARRAYS}, or as .csv tables.",
+}
+
+
+def _read_minari(source: str) -> Demonstrations:
+    from scopil.data.minari import from_minari  # an extra
+
+    return from_minari(source.removeprefix("minari:"))
+
+
+def _about_npz(source: str) -> str:
+    if unsealed(library().get(source, Path(source)).read_bytes()) is not None:
+        return f"{FORMAT} version {VERSION}, checksum matches"
+    return f"plain .npz, {UNSEALED}"
+
+
+_OURS = (
+    Format(
+        name="minari",
+        matches=lambda source: source.startswith("minari:"),
+        read=_read_minari,
+        about=lambda source: f"Minari dataset, {UNSEALED}",
+    ),
+    Format(
+        name="csv",
+        matches=lambda source: Path(source).is_dir() or (source.endswith(".csv") and Path(source).exists()),
+        read=lambda source: from_tables(Path(source)),
+        about=lambda source: f"tables, one file per episode, {UNSEALED}",
+    ),
+    Format(
+        name="npz",
+        matches=lambda source: source in library() or Path(source).exists(),
+        read=lambda source: read(library().get(source, Path(source))),
+        about=_about_npz,
+    ),
+)
+
+
+def library() -> dict[str, Path]:
+    """The files of the shipped sets by name, for example `marble-maze/simple-v1`."""
+    return {f"{p.parent.name}/{p.stem}": p for p in sorted(LIBRARY.glob("*/*.npz"))}
+
+
+def write(demos: Demonstrations, path: str | Path) -> None:
+    """Write our own file. An older file stays until the new one is complete."""
+    data = to_bytes(demos)
+    try:
+        write_atomically(Path(path), data)
+    except OSError as error:
+        raise DatasetError(f"cannot write {path}: {error.strerror}. Nothing was changed there.") from error
+
+
+def to_bytes(demos: Demonstrations) -> bytes:
+    """The content of a file. The same set always gives the same bytes: the archive has no time stamps."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": demos.name,
+        "env_id": demos.env_id,
+        "observation_space": space_to_json(demos.observation_space),
+        "action_space": space_to_json(demos.action_space),
+        "about": demos.about,
+    }
+    if demos.flattened_from is not None:
+        header["flattened_from"] = space_to_json(demos.flattened_from)
+    episodes = demos.episodes
+    arrays = {
+        "header": np.array(json.dumps(header, sort_keys=True)),
+        "observations": np.concatenate([e.observations for e in episodes]),
+        "actions": np.concatenate([e.actions for e in episodes]),
+        "lengths": np.array([len(e) for e in episodes], dtype=np.int64),
+        "terminated": np.array([e.terminated for e in episodes]),
+        "truncated": np.array([e.truncated for e in episodes]),
+    }
+    if episodes[0].rewards is not None:  # in all episodes or in none
+        arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
+    if demos.starts is not None:
+        arrays["starts"] = demos.starts
+    for name in numbers_in(episodes):
+        arrays[INFO + name] = np.concatenate([e.info[name] for e in episodes])
+    members = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    packed = _archive(members, zipfile.ZIP_DEFLATED)
+    if unpacks_to_far_more(sum(map(len, members.values())), len(packed)):
+        packed = _archive(members, zipfile.ZIP_STORED)  # plain pictures: packed, `read` would refuse them
+    body = packed[:-SEAL_BYTES]
+    return body + seal(body)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    entry = io.BytesIO()
+    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+    return entry.getvalue()
+
+
+def _archive(members: dict[str, bytes], packing: int) -> bytes:
+    """A zip archive whose comment has room for the seal."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.compress_type = packing
+            info.create_system = 3  # else it depends on the system that wrote it
+            archive.writestr(info, data)
+        archive.comment = seal()  # its length is in the archive; the right digits follow later
+    return buffer.getvalue()
+
+
+def numbers_in(episodes: Sequence[Episode]) -> list[str]:
+    """The entries of `info` that are one number for every visited state, in all episodes."""
+    return sorted(set.intersection(*(_numbers_in(e) for e in episodes)))
+
+
+def _numbers_in(episode: Episode) -> set[str]:
+    states = (len(episode) + 1,)
+    return {k for k, values in episode.info.items() if values.shape == states and values.dtype.kind in "biuf"}
+
+
+def read(path: str | Path) -> Demonstrations:
+    """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs). Arrays of other
+    names are not opened."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
+    try:
+        sealed = unsealed(data) is not None
+    except ValueError as error:
+        raise DatasetError(
+            f"{path}: checksum does not match: the file was damaged or changed after it was written."
+        ) from error
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
+        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged (it is no zip archive).")
+    try:
+        found = read_npz(data, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
+    except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
+        if "Object arrays" in str(error):  # as NumPy says it; whole, but not to be opened
+            raise DatasetError(f"{path}: {_OBJECTS}") from error
+        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged ({error}).") from error
+    if "header" not in found:
+        return from_mapping(found, path.stem, path.name)
+    if not sealed:
+        raise DatasetError(f"{path}: the checksum at its end is missing: the file was truncated or rewritten.")
+    return _from_sealed({name: array for name, array in found.items() if array is not None}, path)
+
+
+def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
+    try:
+        header = parse_json(str(arrays["header"]))
+        if header["format"] != FORMAT or header["version"] != VERSION:
+            raise DatasetError(
+                f"{path}: {header['format']} version {header['version']}; this scopil reads {FORMAT} version {VERSION}."
+            )
+        return Demonstrations(
+            episodes=_cut(arrays, path),
+            observation_space=space_from_json(header["observation_space"]),
+            action_space=space_from_json(header["action_space"]),
+            name=header["name"],
+            env_id=header["env_id"],
+            about=header["about"],
+            flattened_from=space_from_json(header["flattened_from"]) if "flattened_from" in header else None,
+        )
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
+        raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
+
+
+def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
+    """Joined arrays back into episodes, as strictly as they were written."""
+    lengths = arrays["lengths"]
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not np.all(lengths >= 0):
+        raise DatasetError(f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 per episode.")
+    episodes, pairs = len(lengths), int(lengths.sum())
+    found = arrays["observations"].shape
+    if found[:1] != (pairs + episodes,):
+        raise DatasetError(
+            f"{path}: observations of shape {found}; want {pairs + episodes} rows for {episodes} episodes with {pairs} "
+            f"actions (one more observation than actions in each)."
+        )
+    raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
+    episodes = (to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
+    return tuple(replace(e, info=info) for e, info in zip(episodes, _cut_info(arrays, lengths, path)))
+
+
+def _cut_info(arrays: dict[str, np.ndarray], lengths: np.ndarray, path: Path) -> list[dict[str, np.ndarray]]:
+    found = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
+    states = int(lengths.sum()) + len(lengths)
+    for name, array in found.items():
+        if array.shape != (states,) or array.dtype.kind not in "biuf":
+            raise DatasetError(
+                f"{path}: {INFO}{name} is {array.dtype}{array.shape}; want a number for each of {states} states."
+            )
+    ends = np.cumsum(lengths + 1)
+    return [{name: array[b - n - 1 : b] for name, array in found.items()} for n, b in zip(lengths, ends)]
+
+
+def space_to_json(space: gym.Space) -> dict[str, Any]:
+    if isinstance(space, gym.spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, gym.spaces.Dict):
+        return {"type": "Dict", "spaces": [[key, space_to_json(one)] for key, one in space.items()]}
+    if isinstance(space, gym.spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(one) for one in space.spaces]}
+    if isinstance(space, gym.spaces.MultiBinary):
+        return {"type": "MultiBinary", "n": int(space.n) if isinstance(space.n, int) else list(space.shape)}
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if not isinstance(space, gym.spaces.Box):
+        raise DatasetError(f"observation space {space} cannot be kept in a file; flatten the observations first.")
+    return {
+        "type": "Box",
+        "shape": list(space.shape),
+        "dtype": str(space.dtype),
+        "low": [str(x) for x in space.low.ravel().tolist()],
+        "high": [str(x) for x in space.high.ravel().tolist()],
+    }
+
+
+def space_from_json(spec: dict[str, Any]) -> Any:
+    if spec["type"] == "Discrete":
+        return gym.spaces.Discrete(spec["n"], start=spec["start"])
+    if spec["type"] == "Dict":
+        return gym.spaces.Dict([(str(key), space_from_json(one)) for key, one in spec["spaces"]])
+    if spec["type"] == "Tuple":
+        return gym.spaces.Tuple([space_from_json(one) for one in spec["spaces"]])
+    if spec["type"] == "MultiBinary":
+        return gym.spaces.MultiBinary(spec["n"])
+    if spec["type"] == "MultiDiscrete":
+        return gym.spaces.MultiDiscrete(np.array(spec["nvec"]), start=np.array(spec["start"]))
+    shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
+    number = float if dtype.kind == "f" else int  # an int64 does not fit a float
+    low, high = (np.array([number(x) for x in spec[k]], dtype).reshape(shape) for k in ("low", "high"))
+    return gym.spaces.Box(low, high, shape, dtype.type)

@@ -1,0 +1,270 @@
+"""A compiled environment as a Gymnasium `Env` and `VectorEnv`: NumPy in, NumPy out."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from scopil.envs.action_codec import joined, joint_sizes
+from scopil.envs.jax_env import CompiledEnv
+from scopil.errors import EnvError
+
+
+class FunctionalEnv(gym.Env):
+    """One environment. `reset(options={"start": ...})` starts a FuncEnv with `initial_at` from a given place."""
+
+    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 12}  # noqa: RUF012 (gymnasium's form)
+
+    def __init__(self, compiled: CompiledEnv, render_mode: str | None = None):
+        self.compiled = compiled
+        self.observation_space = compiled.observation_space
+        self.action_space = _shown_actions(compiled)
+        self.render_mode = render_mode
+        self._key = None
+        self._render_state = None
+        self._window = None
+
+        self._begin, self._reset, self._step = _compiled_calls(compiled)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        if seed is not None or self._key is None:
+            self._key = jax.random.key(int(self.np_random.integers(2**32)))
+        start = (options or {}).get("start")
+        if start is None:
+            self._key, self._state, info = self._reset(self._key)
+        else:
+            self._key, k_obs = jax.random.split(self._key)
+            self._state, info = self._begin(_initial_at(self.compiled, start), k_obs)
+        if self.render_mode is not None:
+            self._render_state = self.compiled.env.render_init(*self.compiled.given_params)
+            self._look()
+        return _fetch((self._state.obs, info))
+
+    def step(self, action: Any):
+        if self._key is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        action = _numbers(action, self.compiled, self.compiled.action_space, self.action_space)
+        self._key, self._state, out = self._step(self._state, action, self._key)
+        obs, reward, terminated, truncated, info = out.unpack()
+        if self.render_mode is not None:
+            self._look()
+        return obs, float(reward), bool(terminated), bool(truncated), info
+
+    def render(self):
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode, e.g. gym.make(id, render_mode='rgb_array')")
+            return None
+        return self._image if self.render_mode == "rgb_array" else None
+
+    def _look(self) -> None:
+        """Draw every state, whether or not it is asked for: a picture may show the path so far."""
+        self._render_state, self._image = self.compiled.env.render_image(
+            self._state.inner, self._render_state, *self.compiled.given_params
+        )
+        if self.render_mode == "human":
+            if self._window is None:
+                from scopil.envs.window import Window
+
+                self._window = Window("scopil", self.metadata["render_fps"])
+            self._window.show(self._image)
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+
+@lru_cache(maxsize=32)
+def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable]:
+    """`begin`, `reset` and `step` of one environment, compiled once for all that share a `CompiledEnv`."""
+
+    def begin(inner, key):
+        state = compiled.begin(inner, key)
+        return state, compiled.env.state_info(inner, *compiled.given_params)
+
+    def reset(key):
+        key, k_inner, k_obs = jax.random.split(key, 3)
+        return key, *begin(compiled.env.initial(k_inner, *compiled.given_params), k_obs)
+
+    def step(state, action, key):
+        key, k_step = jax.random.split(key)
+        after, t = compiled.advance(state, action, k_step)
+        info = compiled.step_info(state.inner, action, after.inner)
+        return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
+
+    return jax.jit(begin), jax.jit(reset), jax.jit(step)
+
+
+@lru_cache(maxsize=32)
+def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callable, Callable, Callable]:
+    """`reset`, `begin` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
+    env, params = compiled.env, compiled.given_params
+
+    def reset(key):
+        key, k_reset = jax.random.split(key)
+        state = compiled.reset_batch(k_reset, num_envs)
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
+
+    def begin(inner, key):
+        key, k_obs = jax.random.split(key)
+        state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
+        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
+
+    def step(state, action, key):
+        key, k_step = jax.random.split(key)
+        new, t, after = compiled.step_batch(state, action, k_step)
+        info = jax.vmap(compiled.step_info)(state.inner, action, after.inner)
+        fresh = jax.vmap(lambda inner: env.state_info(inner, *params))(new.inner)
+        return key, new, (new.obs, t, info, fresh)
+
+    return jax.jit(reset), jax.jit(begin), jax.jit(step)
+
+
+class FunctionalVectorEnv(VectorEnv):
+    """A batch of environments in one compiled call. Autoreset in the same step: `info["final_obs"]` and
+    `info["final_info"]` carry the end of an episode, the returned observation opens the next.
+
+    `reset(options={"start": ...})` begins every environment there; later episodes have random starts.
+    """
+
+    metadata = {  # noqa: RUF012
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(self, compiled: CompiledEnv, num_envs: int = 1):
+        self.compiled = compiled
+        self.num_envs = num_envs
+        self.render_mode = None
+        self.single_observation_space = compiled.observation_space
+        self.single_action_space = _shown_actions(compiled)
+        self.observation_space = batch_space(compiled.observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._learners_space = batch_space(compiled.action_space, num_envs)
+        self._key = None
+        self._reset, self._begin, self._step = _compiled_vector_calls(compiled, num_envs)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed, options=options)
+        if seed is not None or self._key is None:
+            self._key = jax.random.key(int(self.np_random.integers(2**32)))
+        start = (options or {}).get("start")
+        if start is None:
+            self._key, self._state, info = self._reset(self._key)
+        else:
+            self._key, self._state, info = self._begin(_initial_at(self.compiled, start), self._key)
+        obs, info = _fetch((self._state.obs, info))
+        return obs, _masked(info, np.ones(self.num_envs, bool))
+
+    def step(self, actions: Any):
+        if self._key is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        actions = _numbers(actions, self.compiled, self._learners_space, self.action_space)
+        self._key, self._state, out = self._step(self._state, actions, self._key)
+        obs, t, info, fresh = _fetch(out)
+        ended = t.terminated | t.truncated
+        if not ended.any():
+            return obs, t.reward.astype(np.float64), t.terminated, t.truncated, _masked(info, ~ended)
+        # As in Gymnasium: the info of an ended episode goes to final_info, `info` is that of the new one.
+        infos: dict[str, Any] = {}
+        for k in info | fresh:
+            blank = np.zeros_like(info.get(k, fresh.get(k)))
+            infos[k] = np.where(_column(ended, blank), fresh.get(k, blank), info.get(k, blank))
+            infos[f"_{k}"] = np.where(ended, k in fresh, k in info)
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(ended):
+            final_obs[i] = t.next_obs[i]
+        infos |= {"final_obs": final_obs, "_final_obs": ended.copy()}
+        infos |= {"final_info": _masked(info, ended), "_final_info": ended.copy()}
+        return obs, t.reward.astype(np.float64), t.terminated, t.truncated, infos
+
+
+def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
+    initial_at = compiled.offer("initial_at")
+    if initial_at is None:
+        raise EnvError(
+            f"{type(compiled.env).__name__} has no `initial_at`; reset it without options={{'start': …}}, or give it "
+            f"a method initial_at(start, params)."
+        )
+    return initial_at(start, compiled.params)
+
+
+def _shown_actions(compiled: CompiledEnv) -> gym.Space:
+    """Several choices at a time are taken as the FuncEnv takes them, which is what an agent predicts."""
+    own = compiled.taken_space
+    return compiled.action_space if joint_sizes(own) is None else own
+
+
+def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Space) -> np.ndarray:
+    """An action, or a batch of them, in `space`, the learners'. It may come as the FuncEnv itself takes it, or as
+    learners number it: demonstrations store joint choices as numbers. `shown` is what is wanted of callers.
+
+    Compiled code does not check the bounds of an index, so discrete actions are checked here."""
+    given = numbers = np.asarray(action)
+    if isinstance(space, gym.spaces.Box):
+        return given
+    own, lead = compiled.taken_space, space.shape or ()
+    assert own.shape is not None
+    if own is not compiled.action_space and given.shape == (*lead, *own.shape):
+        with suppress(TypeError, ValueError):  # no choice of the space: refused below, by its shape
+            numbers = (given if joint_sizes(own) is None else joined(given, own)).reshape(lead)
+    if not space.contains(numbers):
+        raise EnvError(f"action {given.tolist()} of dtype {given.dtype}; want one of {shown}.")
+    return numbers if numbers is given else numbers.astype(np.int64)
+
+
+def _fetch(tree: Any) -> Any:
+    """The same tree in new NumPy arrays: arrays from the device are read-only."""
+    return jax.tree.map(np.array, jax.device_get(tree))
+
+
+@jax.tree_util.register_pytree_node_class
+class _Packed:
+    """A tree of small arrays as one row of bytes: fetching it from the device costs one call instead of ten."""
+
+    def __init__(self, flat: Any, form: Any):
+        self.flat, self.form = flat, form
+
+    def unpack(self) -> Any:
+        flat = np.asarray(self.flat)
+        structure, leaves = self.form
+        return jax.tree.unflatten(structure, [flat[a:b].copy().view(d).reshape(s) for a, b, s, d in leaves])
+
+    def tree_flatten(self):
+        return (self.flat,), self.form
+
+    @classmethod
+    def tree_unflatten(cls, form, children):
+        return cls(children[0], form)
+
+
+def _pack(tree: Any) -> _Packed:
+    leaves, structure = jax.tree.flatten(tree)
+    parts = [_bytes(leaf) for leaf in leaves]
+    ends = np.cumsum([part.size for part in parts]).tolist()
+    form = tuple((end - part.size, end, leaf.shape, leaf.dtype) for leaf, part, end in zip(leaves, parts, ends))
+    return _Packed(jnp.concatenate(parts), (structure, form))
+
+
+def _bytes(leaf: jax.Array) -> jax.Array:
+    leaf = leaf.astype(jnp.uint8) if leaf.dtype == bool else leaf
+    return jax.lax.bitcast_convert_type(leaf, jnp.uint8).ravel()
+
+
+def _column(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return mask.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+def _masked(info: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
+    """Gymnasium's vector convention: beside each key a mask `_key` of where it holds."""
+    return {k: np.where(_column(mask, v), v, np.zeros_like(v)) for k, v in info.items()} | {
+        f"_{k}": mask.copy() for k in info
+    }

@@ -1,0 +1,408 @@
+"""Any Gymnasium environment behind the calls of a compiled one.
+
+A training loop is one compiled program; here it calls back to Python for every step of its environments, in order.
+The policy that acts is always the newest, and there is no second loop. An error of the environment is kept until the
+program has ended, since an exception inside it would lose the training state.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.experimental.functional import FuncEnv
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space, iterate
+from jax.experimental import io_callback
+from jaxtyping import Array, Float, Int
+
+from scopil.envs.base import ENDLESS, BatchEnv, EnvState, Offer
+from scopil.envs.gym_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs, StepResult
+from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env, time_limit_of
+from scopil.errors import EnvError
+from scopil.types import PRNGKey, Transition
+
+GymEnv = gym.Env | VectorEnv
+PARALLEL_EPISODES = 10  # episodes played at the same time
+AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
+
+
+def open_env(env: Any) -> BatchEnv:
+    """The environment to train on: compiled where it is written in JAX, in Python where not.
+
+    An id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
+    """
+    if isinstance(env, CompiledEnv | HostEnv):
+        return env
+    if isinstance(env, FuncEnv):
+        return CompiledEnv(env)
+    make_another: Any = None
+    if isinstance(env, str | EnvSpec):
+        make_another = partial(make_env, env)
+    elif isinstance(env, gym.Env):
+        make_another = None if env.spec is None else partial(_copy, env)
+    elif not isinstance(env, VectorEnv):
+        if not callable(env):
+            raise EnvError(
+                f"{type(env).__name__} is not an environment; want a Gymnasium id, an environment, or a function that "
+                f"makes one."
+            )
+        make_another = env
+    first = env if isinstance(env, gym.Env | VectorEnv) else make_another()
+    if not isinstance(first, gym.Env | VectorEnv):
+        raise EnvError(f"{env} made a {type(first).__name__}; want a gymnasium.Env or VectorEnv.")
+    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env)
+
+
+class HostEnv(BatchEnv):
+    """Environments in Python, in as many copies as asked for.
+
+    Only what is in an `EnvState` can be saved. The inner state of a Python environment cannot, so a state that was
+    loaded from a file is `stale`: its episodes have to begin again.
+    """
+
+    def __init__(self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False):
+        self.name = name_of(first)
+        self._vector = isinstance(first, VectorEnv)
+        if isinstance(first, VectorEnv):
+            spaces = first.single_observation_space, first.single_action_space
+        else:
+            spaces = first.observation_space, first.action_space
+        for space in spaces:
+            if not isinstance(space, gym.Space):
+                raise EnvError(f"{self.name}: {space!r} in place of a space; want a gymnasium.spaces.Space.")
+        self.flat = FlatSpaces(self.name, *spaces)
+        self.observation_space, self.action_space = self.flat.observation, self.flat.action
+        self.time_limit: int | None = time_limit_of(first)
+        self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # of what was given
+        self._first = first
+        self._spare: GymEnv | None = first  # not stepped yet
+        self._make_another = make_another
+        self._to_close: list[GymEnv] = [first] if close_first else []
+        self._twin: HostEnv | None = None  # for whole episodes inside a training program
+        self._training: dict[int, HostVector] = {}  # by number of environments
+        self._playing: dict[int, HostVector] = {}
+        self._tickets: dict[int, int] = {}  # the newest reset by number of environments: other states are stale
+        self._issued = 0
+        self._fault: BaseException | None = None
+        self._reports_cost: bool | None = None  # None: not asked yet
+
+    @property
+    def num_envs(self) -> int | None:
+        """How many environments there are to step together; None when it can be any number."""
+        return self._size if self._vector or self._make_another is None else None
+
+    @property
+    def image(self) -> tuple[int, int, int] | None:
+        return self.flat.image
+
+    # --- inside compiled programs ---------------------------------------------------------------------------------
+
+    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
+        self._training_envs(num_envs)  # refused here, before anything is compiled, where it is impossible
+        shapes = (_like((), jnp.int32), _like((num_envs, self.flat.size)))
+        ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
+        return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
+
+    def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
+        """`key` seeds the episodes that begin."""
+        later, transition, after, _ = self._step_batch(state, action, key, with_cost=False)
+        return later, transition, after
+
+    def step_batch_with_cost(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        """The cost is `info["cost"]` of the step, 0 where it is absent."""
+        self._refuse_without_cost()
+        later, transition, after, cost = self._step_batch(state, action, key, with_cost=True)
+        return later, transition, after, cost[0]
+
+    def _step_batch(
+        self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
+    ) -> tuple[EnvState, Transition, EnvState, list[Array]]:
+        n = state.steps.shape[0]
+        row, number, flag = _like((n, self.flat.size)), _like((n,)), _like((n,), jnp.bool)
+        shapes = (row, number, flag, flag, row, *([number] * with_cost))
+        # One array is sent: each costs as much as a small environment's step.
+        sent = jnp.concatenate([state.inner[None], _seeds(key, n), _bits(action).reshape(-1)])
+        call = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
+        next_obs, reward, terminated, truncated, obs, *cost = io_callback(call, shapes, sent, ordered=True)
+        transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
+        steps = state.steps + 1
+        later = EnvState(state.inner, obs, jnp.where(terminated | truncated, 0, steps))
+        return later, transition, EnvState(state.inner, next_obs, steps), cost
+
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        later, transition, _ = self.step_batch(state, action, key)
+        return later, transition
+
+    # --- the host's side ------------------------------------------------------------------------------------------
+
+    def _reset(self, shapes: Any, seeds: Any) -> Any:
+        def begin() -> Any:
+            n = len(seeds)
+            obs, _ = self._training_envs(n).reset(np.asarray(seeds))
+            return np.int32(self._take(n)), obs
+
+        return self._held(begin, shapes)
+
+    def _step(self, shapes: Any, n: int, shape: tuple[int, ...], dtype: np.dtype, sent: Any) -> Any:
+        def step() -> Any:
+            ticket, seeds, action = np.split(np.asarray(sent), (1, n + 1))
+            if ticket[0] != self._tickets.get(n):
+                raise EnvError(
+                    f"{self.name} was reset from outside between two steps; want a fresh reset_batch after that."
+                )
+            envs = self._training_envs(n)
+            result = envs.step(action.view(dtype).reshape(shape), seeds)
+            if len(shapes) == 5:
+                return result[:5]
+            costs = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
+            return *result[:5], np.array(costs, np.float32)
+
+        return self._held(step, shapes)
+
+    def _held(self, call: Callable[[], Any], shapes: Any) -> Any:
+        """What `call` returns. After an error it returns zeros, until `refuse_faults` has raised the error."""
+        if self._fault is None:
+            try:
+                return call()
+            except BaseException as error:  # Ctrl-C too may land here
+                self._fault = error
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def _take(self, num_envs: int) -> int:
+        self._issued += 1
+        self._tickets[num_envs] = self._issued
+        return self._issued
+
+    def refuse_faults(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            self._tickets.clear()
+            raise fault
+        if self._twin is not None:
+            self._twin.refuse_faults()
+
+    def for_episodes(self) -> "HostEnv":
+        """Copies, or where none can be made the environments of training, whose episodes then begin again."""
+        if self._twin is None and self._make_another is not None:
+            try:
+                self._twin = HostEnv(self._make_another(), self._make_another, close_first=True)
+            except NoCopyError:
+                return self
+        return self if self._twin is None else self._twin
+
+    def stale(self, state: EnvState) -> bool:
+        return int(state.inner) != self._tickets.get(state.steps.shape[0])
+
+    # --- copies for training and for playing ----------------------------------------------------------------------
+
+    def _training_envs(self, num_envs: int) -> HostVector:
+        """The environments to train on. The first one made contains the environment that the caller gave."""
+        if num_envs not in self._training:
+            self._training[num_envs] = self._make(num_envs)
+        return self._training[num_envs]
+
+    def envs_to_play(self, episodes: int) -> HostVector:
+        """Environments to play `episodes` on, separate from those of training. Where no copy can be made it is the
+        environments of training, whose episodes then begin again."""
+        n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
+        if n in self._playing:
+            return self._playing[n]
+        if self._make_another is not None:
+            spare, self._spare = self._spare, None  # kept for training
+            try:
+                return self._playing.setdefault(n, self._make(n))
+            except NoCopyError:
+                self._make_another = None
+            finally:
+                self._spare = spare
+        self._tickets.pop(self._size, None)
+        return self._training_envs(self._size)
+
+    # --- what the environment offers ------------------------------------------------------------------------------
+
+    def offer(self, name: Offer) -> Any:
+        first: Any = self._first
+        if self._vector:
+            inside = getattr(first.unwrapped, "envs", None)
+            first = inside[0] if inside else first.unwrapped
+        if isinstance(first, gym.Env):
+            return first.get_wrapper_attr(name) if first.has_wrapper_attr(name) else None
+        return getattr(first, name, None)
+
+    def reports_cost(self) -> bool:
+        """Found out by one step of a copy, or of the environment itself where it cannot be copied: ask before
+        training begins, since its episode then begins again."""
+        if self._reports_cost is None:
+            with jax.ensure_compile_time_eval():  # the environment may compute with JAX, and this may be traced
+                envs = self.envs_to_play(1)
+                n = envs.num_envs
+                envs.reset(np.zeros(n, int))
+                result = envs.step(np.stack([self._any_action()] * n), None)
+                self._reports_cost = all("cost" in envs.numbers(result.infos, i) for i in range(n))
+        return self._reports_cost
+
+    def _refuse_without_cost(self) -> None:
+        if self._reports_cost is None and self._make_another is None:
+            return  # asking would reset the only environment there is in the middle of training
+        if not self.reports_cost():
+            raise EnvError(
+                f"{self.name} reports no cost; want a number info['cost'] from every step (0 where no rule is "
+                f"violated), or an algorithm that needs no true cost."
+            )
+
+    def _any_action(self) -> np.ndarray:
+        if isinstance(self.action_space, gym.spaces.Box):
+            box, nothing = self.action_space, np.zeros(self.action_space.shape, np.float32)
+            return np.asarray(np.clip(nothing, box.low, box.high))  # of no axis it would be a number
+        return np.zeros((), np.int32)
+
+    def _make(self, num_envs: int) -> HostVector:
+        if self.num_envs not in (None, num_envs):
+            raise EnvError(
+                f"{num_envs} environments wanted at a time, but {self.name} is {self.num_envs} together and cannot be "
+                f"copied: set num_envs={self.num_envs}, and rollouts={self.num_envs} where the algorithm has it, or "
+                f"give an id or a function that makes one environment."
+            )
+        envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
+        made = GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)
+        return made if self.time_limit else _Unlimited(made, self.horizon, self._first)
+
+    def _next_env(self) -> GymEnv:
+        env, self._spare = self._spare, None
+        if env is None:
+            if self._make_another is None:
+                raise NoCopyError(f"{self.name} cannot be copied; give an id or a function that makes one.")
+            env = self._make_another()
+            self._to_close.append(env)
+        return env
+
+    def flatten(self, observation: Any) -> np.ndarray:
+        """A copy, since an environment may change the array that it returned."""
+        raw = self.flat.raw
+        if isinstance(raw, gym.spaces.Box):
+            rows = np.array(observation, np.float32)
+            rest = rows.ndim - len(raw.shape)
+            return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
+        if raw.contains(observation):
+            return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+        if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
+            return observation.astype(np.float32)  # flat already; its shape is checked by the caller
+        leading = np.shape(jax.tree.leaves(observation)[0])
+        if leading and (several := batch_space(raw, leading[0])).contains(observation):
+            rows = [gym.spaces.flatten(raw, one) for one in iterate(several, observation)]
+            return np.stack([np.asarray(row, np.float32) for row in rows])
+        return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+
+    def as_given(self, row: Any) -> Any:
+        return self.flat.given(row)
+
+    @property
+    def given_space(self) -> gym.Space:
+        return self.flat.raw
+
+    def as_taken(self, action: Any) -> Any:
+        return self.flat.taken(action)
+
+    @property
+    def taken_space(self) -> gym.Space:
+        return self.flat.env_action
+
+    def close(self) -> None:
+        """Close the environments that were made here. They are made again when they are needed."""
+        for env in self._to_close:
+            env.close()
+        self._to_close.clear()
+        if self._make_another is not None:
+            self._spare = None
+            self._training.clear()
+        self._playing.clear()
+        self._tickets.clear()
+        if self._twin is not None:
+            self._twin.close()
+
+
+class NoCopyError(EnvError):
+    """The environment cannot be copied."""
+
+
+class _Unlimited:
+    """Environments without a time limit: a warning where an episode has no end of its own either."""
+
+    def __init__(self, envs: HostVector, most: int, given: GymEnv):
+        self.num_envs, self._envs, self._most, self._given = envs.num_envs, envs, most, given
+        self._steps = np.zeros(envs.num_envs, int)  # of the episodes that are not over
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        self._steps[:] = 0
+        return self._envs.reset(seeds)
+
+    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
+        result = self._envs.step(actions, seeds, alive)
+        goes_on = ~(result.terminated | result.truncated) & (True if alive is None else alive)
+        self._steps = np.where(goes_on, self._steps + 1, 0)
+        if self._steps.max() >= self._most:
+            warn_endless(self._given, self._most)
+        return result
+
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        return self._envs.numbers(infos, index)
+
+
+def most_steps(env: gym.Env) -> int:
+    """Of an episode that is played step by step. A time limit that is longer than ours holds."""
+    return max(ENDLESS, time_limit_of(env) or 0)
+
+
+_WARNED_OF: WeakValueDictionary[int, GymEnv] = WeakValueDictionary()  # by id(): not all can be hashed
+
+
+def warn_endless(env: GymEnv, steps: int) -> None:
+    """Once for each environment: who waits for 10 000 steps should know why."""
+    if _WARNED_OF.get(id(env)) is env:
+        return
+    _WARNED_OF[id(env)] = env
+    warnings.warn(
+        f"{name_of(env)} has no time limit: an episode was not over after {steps:,} steps, where evaluating and "
+        f"recording stop it; give it one: gym.make(…, max_episode_steps=N), the name Id(max_episode_steps=N), or "
+        f"--max-episode-steps N.",
+        stacklevel=3,
+    )
+
+
+def name_of(env: GymEnv) -> str:
+    return str(getattr(env.spec, "id", None) or env)
+
+
+def _copy(env: gym.Env) -> gym.Env:
+    """Another environment like `env`, wrappers included."""
+    way_out = "give a function that makes one, or use num_envs=1"
+    try:
+        made = gym.make(env.spec)  # pyright: ignore[reportArgumentType]
+    except Exception as error:
+        raise NoCopyError(f"{env} cannot be copied ({error}); {way_out}.") from error
+    if str(made) != str(env):
+        raise NoCopyError(f"{env} cannot be copied: its spec makes {made}; {way_out}.")
+    return made
+
+
+def _like(shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _bits(action: Array) -> Int[Array, "..."]:
+    assert action.dtype in (jnp.int32, jnp.float32), action.dtype
+    return jax.lax.bitcast_convert_type(action, jnp.int32)
+
+
+def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:
+    """31 bits each, which every random generator accepts."""
+    return (jax.random.bits(key, (count,), jnp.uint32) >> 1).astype(jnp.int32)

@@ -1,0 +1,323 @@
+"""Gymnasium environments stepped together in NumPy: flat observations, true successors, and errors that name the
+environment and the step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import iterate
+
+from scopil.envs.action_codec import joint_sizes, numbered, split, taken, within
+from scopil.errors import EnvError
+
+
+class FlatSpaces:
+    """An environment's spaces, with observations flattened as Gymnasium does into one row of float32."""
+
+    def __init__(self, name: str, observation: gym.Space, env_action: gym.Space):
+        action = numbered(env_action, name)
+        if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
+            raise EnvError(
+                f"{name}: action space {action}; want Discrete, Box, MultiDiscrete or MultiBinary. Wrap the "
+                f"environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
+            )
+        if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
+            raise EnvError(f"{name}: action space {action}; want a Box of floats, or Discrete.")
+        try:
+            flat = gym.spaces.flatten_space(observation)
+        except (NotImplementedError, ValueError):  # ValueError: a Dict or Tuple of nothing
+            flat = None
+        if not isinstance(flat, gym.spaces.Box):
+            raise EnvError(
+                f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
+                f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
+            )
+        if 0 in (action.shape or ()) or 0 in flat.shape:
+            raise EnvError(f"{name}: spaces {observation} and {action}; want at least one number in each.")
+        self.name, self.raw, self.action, self.env_action = name, observation, action, env_action
+        low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
+        self.observation = gym.spaces.Box(low, high, dtype=np.float32)
+        self.size = len(low)
+        self.image = _image(observation)
+
+    def row(self, obs: Any) -> np.ndarray:
+        """One observation as a new row."""
+        if isinstance(self.raw, gym.spaces.Box):
+            row = np.array(obs, np.float32)
+            if row.shape != self.raw.shape:
+                raise EnvError(f"an observation of shape {row.shape}; want its space's {self.raw.shape}")
+            row = row.reshape(-1)
+        else:
+            row = np.array(gym.spaces.flatten(self.raw, obs), np.float32)
+        return self._finite(row)
+
+    def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
+        """A batch of observations, in the form of the batched space."""
+        if not isinstance(self.raw, gym.spaces.Box):
+            return np.stack([self.row(one) for one in iterate(batched, obs)])
+        rows = np.array(obs, np.float32)
+        if rows.shape != (count, *self.raw.shape):
+            raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *self.raw.shape)}")
+        return self._finite(rows.reshape(count, -1))
+
+    def given(self, row: Any) -> Any:
+        """An observation in the form of the environment's space; one in that form already stays as it is."""
+        flat = isinstance(self.raw, gym.spaces.Box) or np.shape(row) == (self.size,)
+        return gym.spaces.unflatten(self.raw, np.asarray(row)) if flat else row
+
+    def actions(self, learner_actions: np.ndarray) -> np.ndarray:
+        """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
+        if joint_sizes(self.env_action) is not None:
+            return split(learner_actions, self.env_action)
+        first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
+        assert self.env_action.shape is not None
+        actions = (np.asarray(learner_actions) + first).astype(self.env_action.dtype)
+        return within(actions.reshape((-1, *self.env_action.shape)), self.env_action)
+
+    def taken(self, actions: Any) -> Any:
+        """Actions of a policy as the environment takes them."""
+        return taken(actions, self.env_action)
+
+    def _finite(self, rows: np.ndarray) -> np.ndarray:
+        if not np.isfinite(rows).all():
+            at = np.argwhere(~np.isfinite(rows))[0]
+            raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
+        return rows
+
+
+def _image(space: gym.Space) -> tuple[int, int, int] | None:
+    """The axes of an image of bytes."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return None
+    height, width, channels = space.shape
+    return height, width, channels
+
+
+class StepResult(NamedTuple):
+    """One step of every environment."""
+
+    next_obs: np.ndarray  # (N, D), the true successors
+    reward: np.ndarray  # (N,) float32
+    terminated: np.ndarray  # (N,) bool
+    truncated: np.ndarray  # (N,) bool
+    obs: np.ndarray  # (N, D), to act from: of a new episode where one ended
+    infos: Any  # as the environments returned them; `numbers` reads them
+
+
+@runtime_checkable
+class HostVector(Protocol):
+    """Environments that step together."""
+
+    num_envs: int
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Begin an episode from each seed; returns observations and infos."""
+        ...
+
+    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
+        """Step, and begin an episode from its seed where one ended. Without seeds no episode begins, and only the
+        results of environments that are `alive` have a meaning."""
+        ...
+
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        """The numbers in one environment's `info`, its costs among them."""
+        ...
+
+
+class SerialEnvs:
+    """Copies of one environment, stepped one after the other."""
+
+    def __init__(self, flat: FlatSpaces, envs: Sequence[gym.Env]):
+        self.num_envs, self._flat, self._envs = len(envs), flat, envs
+        self._steps, self._seeds = np.zeros(len(envs), int), np.zeros(len(envs), int)
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        begun = [self._begin(i, seed) for i, seed in enumerate(seeds)]
+        return np.stack([row for row, _ in begun]), [info for _, info in begun]
+
+    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
+        n, size = self.num_envs, self._flat.size
+        actions = self._flat.actions(actions)
+        next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
+        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
+        infos: list[dict[Any, Any]] = [{}] * n
+        for i in range(n):
+            if alive is None or alive[i]:
+                next_obs[i], reward[i], terminated[i], truncated[i], infos[i] = self._advance(i, actions[i])
+        obs = next_obs.copy()
+        if seeds is not None:
+            for i in np.flatnonzero(terminated | truncated):
+                obs[i], _ = self._begin(i, seeds[i])
+        return StepResult(next_obs, reward, terminated, truncated, obs, infos)
+
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        return numbers_of(infos[index])
+
+    def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[Any, Any]]:
+        self._steps[i], self._seeds[i] = 0, seed
+        try:
+            obs, info = self._envs[i].reset(seed=int(seed))
+            return self._flat.row(obs), _checked_info(info)
+        except Exception as error:
+            raise self._fault(i, error) from error
+
+    def _advance(self, i: int, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[Any, Any]]:
+        self._steps[i] += 1
+        try:
+            obs, reward, terminated, truncated, info = self._envs[i].step(action)
+            row, info = self._flat.row(obs), _checked_info(info)
+            return row, _finite_reward(reward), bool(terminated), bool(truncated), info
+        except Exception as error:
+            raise self._fault(i, error) from error
+
+    def _fault(self, i: int, error: Exception) -> EnvError:
+        which = f"environment {i} of {self.num_envs}, " if self.num_envs > 1 else ""
+        when = f"step {self._steps[i]} after reset" if self._steps[i] else "reset"
+        return EnvError(f"{self._flat.name}: {which}{when}(seed={self._seeds[i]}): {_describe(error)}.")
+
+
+class GivenVectorEnv:
+    """A `VectorEnv` that the caller made, in any autoreset mode."""
+
+    def __init__(self, flat: FlatSpaces, env: VectorEnv):
+        self.num_envs, self._flat, self._env = env.num_envs, flat, env
+        try:
+            self._mode = AutoresetMode(env.metadata.get("autoreset_mode"))
+        except ValueError as error:
+            raise EnvError(
+                f"{flat.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
+                f"gymnasium.vector.AutoresetMode, so that it is known when its episodes begin."
+            ) from error
+        inner = env.unwrapped
+        self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
+        apart = isinstance(inner, AsyncVectorEnv) and not inner.shared_memory
+        if apart and self._mode is AutoresetMode.NEXT_STEP:
+            # Its workers forget that a reset was done for them, and do it again in place of the next step.
+            raise EnvError(
+                f"{flat.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
+                f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
+            )
+        self._steps = 0
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        try:
+            return self._begin(seeds)
+        except Exception as error:
+            raise self._fault(error) from error
+
+    def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
+        obs, infos = self._env.reset(seed=self._seeds(seeds))  # pyright: ignore[reportArgumentType]
+        return self._rows(obs), _checked_info(infos)
+
+    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
+        self._steps += 1
+        try:
+            obs, reward, terminated, truncated, infos = self._env.step(self._flat.actions(actions))
+            return self._result(self._rows(obs), reward, terminated, truncated, infos, seeds)
+        except Exception as error:
+            raise self._fault(error) from error
+
+    def _result(
+        self, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any, infos: Any, seeds: Any
+    ) -> StepResult:
+        infos = _checked_info(infos)
+        reward = np.array([_finite_reward(r) for r in np.asarray(reward).reshape(-1)], np.float32)
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        want = (self.num_envs,)
+        if not reward.shape == terminated.shape == truncated.shape == want:
+            raise EnvError(f"a reward or end of episode for other than {self.num_envs} environments")
+        next_obs, ended = obs, terminated | truncated
+        if ended.any() and self._mode is AutoresetMode.SAME_STEP:
+            if "final_obs" not in infos:
+                raise EnvError("an episode ended without `final_obs` in infos; SAME_STEP autoreset wants it there")
+            next_obs = obs.copy()
+            for i in np.flatnonzero(ended):
+                next_obs[i] = self._flat.row(infos["final_obs"][i])
+        elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
+            seeds = np.zeros(self.num_envs, int) if seeds is None else seeds
+            obs = self._begin_some(obs, ended, seeds)
+        return StepResult(next_obs, reward, terminated, truncated, obs, infos)
+
+    def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """New episodes where one ended. In NEXT_STEP mode too, whose own reset would cost the others a step."""
+        if ended.all():
+            return self._begin(seeds)[0]
+        each = self._seeds(seeds) if self._own_seeds else None
+        obs, _ = self._env.reset(seed=each, options={"reset_mask": ended})  # pyright: ignore[reportArgumentType]
+        obs = self._rows(obs)
+        if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
+            raise EnvError(
+                "it resets all its environments where one was asked for (options={'reset_mask': …}); give an id, a "
+                "function that makes one environment, or a SyncVectorEnv or AsyncVectorEnv"
+            )
+        return np.where(ended[:, None], obs, before)
+
+    def numbers(self, infos: Any, index: int) -> dict[str, float]:
+        everywhere = np.ones(self.num_envs, bool)
+        if infos.get("_final_info", ~everywhere)[index]:
+            infos = infos["final_info"]
+        mine = [
+            k for k, v in infos.items() if k[0] != "_" and np.ndim(v) == 1 and infos.get(f"_{k}", everywhere)[index]
+        ]
+        return {k: float(infos[k][index]) for k in mine if _is_number(infos[k][index])}
+
+    def _seeds(self, seeds: np.ndarray) -> list[int] | int:
+        return [int(s) for s in seeds] if self._own_seeds else int(seeds[0])
+
+    def _rows(self, obs: Any) -> np.ndarray:
+        return self._flat.rows(obs, self._env.observation_space, self.num_envs)
+
+    def _fault(self, error: Exception) -> EnvError:
+        return EnvError(f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}.")
+
+
+def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
+    """What can be counted of an `info`."""
+    known = ((key, value) for key, value in info.items() if isinstance(key, str) and _is_number(value))
+    return {key: float(np.asarray(value).item()) for key, value in known}
+
+
+def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """What was reported of one state after the other, as arrays; 0 where a state lacks a name that others have."""
+    names = dict.fromkeys(name for info in infos for name in info)
+    return {name: np.array([info.get(name, 0.0) for info in infos]) for name in names}
+
+
+def _finite_reward(reward: Any) -> float:
+    number = float(reward)
+    if not np.isfinite(number):
+        raise EnvError(f"a reward of {number}; want finite numbers")
+    return number
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        array = np.asarray(value)
+    except Exception:  # lists of unequal lengths, and whatever else an `info` holds
+        return False
+    return array.size == 1 and array.dtype.kind in "biuf"
+
+
+def _checked_info(info: Any) -> Any:
+    """A dict, in which no cost is NaN: that would count as no violation."""
+    if not isinstance(info, Mapping):
+        raise EnvError(f"an info of type {type(info).__name__}; want a dict")
+    for key, value in info.items():
+        if isinstance(key, str) and key.startswith("cost") and is_nan(value):
+            raise EnvError(f"info[{key!r}] is NaN; want a number, 0 where no rule is violated")
+    return info
+
+
+def is_nan(values: Any) -> bool:
+    """Whether a number, or one in an array, is NaN."""
+    try:
+        return bool(np.isnan(values).any())
+    except TypeError:  # no numbers
+        return False
+
+
+def _describe(error: Exception) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if isinstance(error, EnvError) else f"{type(error).__name__}: {text}"

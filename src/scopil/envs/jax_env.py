@@ -1,0 +1,332 @@
+"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with its time limit and an autoreset that keeps
+the last observation.
+
+Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets, so stepping
+is done here.
+"""
+
+import inspect
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.experimental.functional import FuncEnv
+from gymnasium.vector import VectorEnv
+from jaxtyping import Array, Bool, Float
+
+from scopil.envs.action_codec import joint_sizes, numbered, split_in_jax, state_numbers, taken
+from scopil.envs.base import BatchEnv, EnvState, Offer
+from scopil.envs.naming import split_options
+from scopil.errors import ConfigError, EnvError
+from scopil.types import PRNGKey, Transition
+from scopil.user_code import findable, is_file_name, load_module, load_object, split_name
+
+RESETS_AT_ONCE = 16
+_WANTED = "--env my_env.py:MyEnv"
+
+
+class CompiledEnv(BatchEnv):
+    """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
+
+    `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock has a method
+    `truncation(state, params)`. Where an environment has no params, its methods are called without them.
+    """
+
+    def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
+        self.action_space = numbered(env.action_space, type(env).__name__)
+        if getattr(self.action_space, "start", 0) != 0:
+            raise EnvError(f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0.")
+        if 0 in (self.action_space.shape or ()) or 0 in (env.observation_space.shape or ()):
+            raise EnvError(
+                f"{type(env).__name__}: spaces {env.observation_space} and {env.action_space}; want at least one "
+                f"number in each."
+            )
+        self.env = env
+        self.params = env.get_default_params() if params is None else params
+        # What its methods get last: a FuncEnv without params may take none.
+        self.given_params: tuple[Any, ...] = () if self.params is None else (self.params,)
+        self.max_episode_steps = max_episode_steps
+        self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
+        self.observation_space, self.state_numbers = (env.observation_space, state_numbers(env.observation_space))
+        if self.state_numbers is not None:
+            self.observation_space = gym.spaces.Box(0.0, 1.0, (int(self.state_numbers.n),), np.float32)
+
+    def env_action(self, action: Array) -> Array:
+        """A learner's action in the form that the environment takes."""
+        known = self.env.action_space
+        if joint_sizes(known) is not None:
+            return split_in_jax(action, known)
+        return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def reset(self, key: PRNGKey) -> EnvState:
+        k_state, k_obs = jax.random.split(key)
+        return self.begin(self.env.initial(k_state, *self.given_params), k_obs)
+
+    def begin(self, inner: Any, key: PRNGKey) -> EnvState:
+        """An episode that starts from a given inner state."""
+        return EnvState(inner, self._observe(inner, key), jnp.int32(0))
+
+    def _observe(self, inner: Any, key: PRNGKey) -> Array:
+        obs = jnp.asarray(self.env.observation(inner, key, *self.given_params))
+        if self.state_numbers is not None:
+            first, count = int(self.state_numbers.start), int(self.state_numbers.n)
+            return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
+        return obs.astype(jnp.float32)
+
+    def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        """One step of one environment, without autoreset."""
+        k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
+        env, played = self.env, self.env_action(action)
+        inner = env.transition(state.inner, played, k_move, *self.given_params)
+        kept = jax.tree.map(_shaped_like, inner, state.inner)
+        after = EnvState(kept, self._observe(inner, k_obs), state.steps + 1)
+        reward = jnp.asarray(env.reward(state.inner, played, inner, k_reward, *self.given_params), jnp.float32)
+        terminated = jnp.asarray(env.terminal(inner, k_end, *self.given_params), bool)
+        truncated = self._out_of_time(after) & ~terminated
+        return after, Transition(state.obs, action, reward, after.obs, terminated, truncated)
+
+    def _out_of_time(self, state: EnvState) -> Bool[Array, ""]:
+        own_clock = getattr(self.env, "truncation", None)
+        late = jnp.array(False) if own_clock is None else own_clock(state.inner, *self.given_params)
+        if self.max_episode_steps is not None:
+            late = late | (state.steps >= self.max_episode_steps)
+        return late
+
+    def offer(self, name: Offer) -> Any:
+        return getattr(self.env, name, None)
+
+    def reports_cost(self) -> bool:
+        """Asked of the shapes alone: nothing is computed."""
+        inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self.given_params))
+        space = self.action_space
+        action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
+        return "cost" in jax.eval_shape(self.step_info, inner, action, inner)
+
+    def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
+        """What the environment reports of one step between two inner states."""
+        return self.env.transition_info(before, self.env_action(action), after, *self.given_params)
+
+    def step_batch_with_cost(
+        self, state: EnvState, action: Array, key: PRNGKey
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        if not self.reports_cost():
+            raise EnvError(
+                f"{type(self.env).__name__} reports no cost; want `cost` in the dict that its transition_info returns "
+                f"(0 where no rule is violated), or an algorithm that needs no true cost."
+            )
+        later, transition, after = self.step_batch(state, action, key)
+        cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
+        return later, transition, after, jnp.asarray(cost, jnp.float32)
+
+    def refuse_faults(self) -> None:
+        """Nothing to raise: a FuncEnv cannot fail inside a compiled program."""
+
+    def stale(self, state: EnvState) -> bool:
+        return False
+
+    def flatten(self, observation: Any) -> np.ndarray:
+        """State numbers, with or without axes of their own, become one-hot rows; rows stay as they are."""
+        rows, wanted = np.asarray(observation), self.observation_space.shape
+        # As many whole numbers as there are states are an episode or a batch, not one row.
+        several = rows.ndim == 1 and rows.dtype.kind in "iu"
+        if self.state_numbers is None or (rows.shape[-1:] == wanted and not several):
+            return rows.astype(np.float32)
+        shape = self.env.observation_space.shape or (1,) * (rows.ndim > 1)
+        own = len(shape) if rows.shape[rows.ndim - len(shape) :] == shape else 0
+        numbers = rows.reshape(rows.shape[: rows.ndim - own]).astype(np.int64) - int(self.state_numbers.start)
+        return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
+
+    def as_given(self, row: Any) -> Any:
+        """State numbers from one-hot rows."""
+        numbers, own = self.state_numbers, self.env.observation_space
+        if numbers is None or np.shape(row) != (numbers.n,) or own.shape == (numbers.n,):
+            return row
+        return np.asarray(np.argmax(row) + numbers.start, own.dtype).reshape(own.shape)
+
+    @property
+    def given_space(self) -> gym.Space:
+        return self.env.observation_space
+
+    @property
+    def taken_space(self) -> gym.Space:
+        return self.env.action_space
+
+    def as_taken(self, action: Any) -> Any:
+        return taken(action, self.env.action_space)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
+        return jax.vmap(self.reset)(jax.random.split(key, num_envs))
+
+    def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
+        return jax.vmap(self.advance)(state, action, jax.random.split(key, state.steps.shape[0]))
+
+    def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
+        # Ended episodes are restarted a handful at a time: on most steps few or none end, and drawing an initial
+        # state for every environment would cost more than the physics.
+        num_envs = state.steps.shape[0]
+        k_step, k_reset = jax.random.split(key)
+        after, transition = self.advance_batch(state, action, k_step)
+
+        def restart_some(carry):
+            state, ended, key = carry
+            key, k_fresh = jax.random.split(key)
+            count = min(num_envs, RESETS_AT_ONCE)
+            # The fill value is out of range, so that it is dropped below.
+            which = jnp.nonzero(ended, size=count, fill_value=num_envs)[0]
+            fresh = self.reset_batch(k_fresh, count)
+            state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
+            return state, ended.at[which].set(False, mode="drop"), key
+
+        ended = transition.terminated | transition.truncated
+        state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
+        return state, transition, after
+
+
+def _shaped_like(new: Array, old: Array) -> Array:
+    """CliffWalking's states change their shape with the first step; a compiled loop needs one shape."""
+    return new if jnp.shape(new) == jnp.shape(old) else jnp.reshape(new, jnp.shape(old))
+
+
+def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
+    """The compiled form of an id, a FuncEnv or the Gymnasium env of one; anything else is refused."""
+    if isinstance(env, CompiledEnv):
+        return env
+    if isinstance(env, FuncEnv):
+        return CompiledEnv(env)
+    if isinstance(env, str):
+        env = make_env(env)
+    if (compiled := find_compiled(env)) is not None:
+        return compiled
+    if (wrapper := _other_wrapper(env)) is not None:
+        raise EnvError(
+            f"{wrapper} around {env.unwrapped} would have no effect on compiled stepping; want the bare environment. "
+            f"Put what the wrapper does into its FuncEnv."
+        )
+    raise EnvError(
+        f"{env.unwrapped} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such "
+        f"an env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
+    )
+
+
+def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
+    """`gym.make`, for all names of `scopil.envs.naming`, with an `EnvError` for what it refuses."""
+    if isinstance(env, str):
+        env, own = split_options(env)
+        options = own | options
+    if isinstance(env, str) and env.endswith(".py"):
+        raise EnvError(f"environment {env!r} names a file and no environment in it; want {_WANTED}.")
+    if isinstance(env, str) and ":" in env:
+        try:
+            if is_file_name(env):
+                return _from_file(env, options)
+            load_module(split_name(env)[0], _WANTED)  # Gymnasium would not find it in this folder
+        except ConfigError as error:
+            raise EnvError(f"environment {env!r}: {error}") from error
+    here = findable(Path.cwd()) if isinstance(env, str) and ":" in env else nullcontext()
+    try:
+        with here:
+            return gym.make(env, **options)
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise EnvError(
+            f"environment {str(getattr(env, 'id', env))!r}: {error}. Some environments need an extra: pip install "
+            f'"scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
+        ) from error
+    except gym.error.UnregisteredEnv as error:
+        raise EnvError(
+            f"environment {str(getattr(env, 'id', env))!r}: {error} A class in a file is named FILE.py:CLASS."
+        ) from error
+    except gym.error.Error as error:
+        raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
+
+
+def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
+    """An environment that is registered nowhere: a class, or a function that makes one, in a file."""
+    make = load_object(name, _WANTED)
+    limit, mode = options.pop("max_episode_steps", None), options.pop("render_mode", None)
+
+    def entry_point(render_mode: str | None = None, **kwargs: Any) -> gym.Env:
+        if render_mode is not None and _takes(make, "render_mode"):
+            kwargs["render_mode"] = render_mode
+        made = make(**kwargs)
+        if isinstance(made, FuncEnv):
+            from scopil.envs.as_gym import FunctionalEnv
+
+            return FunctionalEnv(CompiledEnv(made), render_mode)
+        return made
+
+    where, attribute = split_name(name)
+    spec = EnvSpec(f"{Path(where).stem}:{attribute}", entry_point=entry_point, max_episode_steps=limit)
+    try:
+        if not callable(make):
+            raise TypeError(f"it is a {type(make).__name__}")
+        made = gym.make(spec, **({} if mode is None else {"render_mode": mode}), **options)
+    except Exception as error:  # whatever the caller's code raises
+        raise EnvError(
+            f"environment {name!r}: {type(error).__name__}: {error}; want a class or function that makes a "
+            f"gymnasium.Env, with its arguments as in {name}(size=5)."
+        ) from error
+    return made
+
+
+def _takes(make: Any, name: str) -> bool:
+    try:
+        known = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in known)
+
+
+def id_of(env: Any) -> str | None:
+    """The id that makes this environment again; None for one with wrappers or options of its own."""
+    if isinstance(env, str):
+        return env
+    spec = getattr(env, "spec", None)
+    if spec is None or spec.id not in gym.registry or _other_wrapper(env) is not None:
+        return None
+    usual = gym.spec(spec.id)
+    options = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
+    same = options == usual.kwargs and spec.max_episode_steps == usual.max_episode_steps
+    return spec.id if same else None
+
+
+def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
+    """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would have no effect."""
+    inner, limit = env.unwrapped, time_limit_of(env)
+    if _other_wrapper(env) is not None:
+        return None
+    if isinstance(compiled := getattr(inner, "compiled", None), CompiledEnv):
+        own = compiled.max_episode_steps
+        if limit is None or (own is not None and own <= limit):
+            return compiled  # one object per id: whatever is compiled for it is compiled once
+        return CompiledEnv(compiled.env, compiled.params, limit)
+    if isinstance(inner, FunctionalJaxEnv):
+        return CompiledEnv(inner.func_env, max_episode_steps=limit)
+    return None
+
+
+def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
+    """The shortest of its spec's and its wrappers': an environment that is not registered has no spec."""
+    limits = [getattr(env.spec, "max_episode_steps", None)]
+    while isinstance(env, gym.Wrapper):
+        limits.append(getattr(env, "_max_episode_steps", None) if isinstance(env, gym.wrappers.TimeLimit) else None)
+        env = env.env
+    return min(filter(None, limits), default=None)
+
+
+def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:
+    """A wrapper that compiled stepping would ignore. Those that `gym.make` adds have their counterpart here."""
+    known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
+    while env is not env.unwrapped:
+        if not isinstance(env, known):
+            return type(env).__name__
+        env = env.env  # pyright: ignore[reportAttributeAccessIssue]
+    return None

@@ -1,0 +1,127 @@
+"""Films of a policy: what the environment draws of each state, above a time line of its rules."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.data.dataset import Episode
+from scopil.envs.base import BatchEnv
+from scopil.envs.gym_env import most_steps, name_of, warn_endless
+from scopil.envs.gym_vector import numbers_of
+from scopil.errors import EnvError
+from scopil.eval.episodes import Record
+from scopil.eval.measures import broken_rules
+
+Picture = np.ndarray  # uint8, (height, width, 3)
+MOST = 400  # frames of a film; beyond, every second, fourth, … state is shown
+ROW, EDGE = 14, 4  # pixels: of one rule's line, and of the frame around a state that breaks one
+BROKEN, LAWFUL, AHEAD, PAPER = (
+    np.array(c, np.uint8) for c in ([207, 34, 46], [140, 149, 159], [234, 238, 242], [255] * 3)
+)
+
+
+class Shot(NamedTuple):
+    """One state of one episode, as it looked."""
+
+    episode: int
+    step: int
+    picture: Picture
+
+
+def play(
+    env: gym.Env,
+    seen_by: BatchEnv,
+    choose: Callable[[Any], Any],
+    seeds: Iterable[int],
+    advance: Callable[[], None] = lambda: None,
+) -> tuple[list[Shot], list[Episode]]:
+    """Episodes of `choose(obs)` → action from these seeds, in an environment that draws (`render_mode="rgb_array"`)."""
+    shots: list[Shot] = []
+    episodes, apart, most = [], 1, most_steps(env)
+
+    def look(step: int) -> None:
+        nonlocal shots, apart
+        if step % apart == 0:
+            shots.append(Shot(len(episodes), step, picture_of(env)))
+        if len(shots) > MOST:
+            apart *= 2
+            shots = [shot for shot in shots if shot.step % apart == 0]
+
+    for seed in seeds:
+        obs, info = env.reset(seed=int(seed))
+        record = Record(seen_by.flatten(obs), numbers_of(info))
+        look(0)
+        over = False
+        while not over and len(record.actions) < most:
+            action = choose(obs)
+            obs, reward, terminated, truncated, info = env.step(action)
+            record.add(np.asarray(action), float(reward), seen_by.flatten(obs), bool(terminated), numbers_of(info))
+            look(len(record.actions))
+            over = terminated or truncated
+        if not over:
+            warn_endless(env, most)
+        episodes.append(record.episode())
+        advance()
+    return shots, episodes
+
+
+def picture_of(env: gym.Env) -> Picture:
+    """What the environment draws now; a copy, since it may draw on the same canvas again."""
+    try:
+        drawn = env.render()
+    except (NotImplementedError, gym.error.Error) as error:  # the latter: a library to draw with is missing
+        raise _undrawn(env, f"draws nothing ({str(error) or type(error).__name__})") from error
+    if not isinstance(drawn, np.ndarray) or drawn.dtype != np.uint8 or drawn.shape[2:] != (3,):
+        raise _undrawn(env, f"draws {type(drawn).__name__}")
+    return drawn.copy()
+
+
+def _undrawn(env: gym.Env, found: str) -> EnvError:
+    return EnvError(
+        f"{name_of(env)} {found}; want render() to give an array of uint8 (height, width, 3) with "
+        f'render_mode="rgb_array".'
+    )
+
+
+def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:
+    """Below each picture one line per rule, as long as the episode: red where it was broken so far, and a red edge
+    around the state that breaks one. Without rules the pictures are as they were."""
+    broken = [broken_rules(episode) for episode in episodes]
+    names = list(dict.fromkeys(name for one in broken for name in one))
+    if not names:
+        return [shot.picture for shot in shots]
+    width = max(shot.picture.shape[1] for shot in shots)
+    labels = {name: _label(name or "cost", width // 4) for name in names}
+    return [_framed(shot, broken[shot.episode], labels) for shot in shots]
+
+
+def _framed(shot: Shot, broken: dict[str, np.ndarray], labels: dict[str, Picture]) -> Picture:
+    picture = shot.picture.copy()
+    if any(line[shot.step] for line in broken.values()):
+        for edge in (np.s_[:EDGE], np.s_[-EDGE:], np.s_[:, :EDGE], np.s_[:, -EDGE:]):
+            picture[edge] = BROKEN
+    rows = [picture]
+    for name, label in labels.items():
+        width = picture.shape[1] - label.shape[1]
+        line = broken.get(name, np.zeros(1, bool))
+        state = np.minimum(np.arange(width) * len(line) // max(width, 1), len(line) - 1)
+        colours = np.where(line[state][:, None], BROKEN, LAWFUL)
+        colours = np.where((state > shot.step)[:, None], AHEAD, colours)
+        strip = np.broadcast_to(colours, (ROW, width, 3)).copy()
+        strip[[0, -1]] = PAPER
+        rows.append(np.hstack([label, strip]))
+    return np.vstack(rows)
+
+
+def _label(name: str, width: int) -> Picture:
+    """The rule's name, where pillow is there to write it."""
+    try:
+        from PIL import Image as Pillow
+        from PIL import ImageDraw
+    except ImportError:
+        return np.broadcast_to(PAPER, (ROW, 0, 3))
+    canvas = Pillow.new("RGB", (width, ROW), (255, 255, 255))
+    ImageDraw.Draw(canvas).text((2, 1), name, fill=(36, 41, 47))
+    return np.asarray(canvas)

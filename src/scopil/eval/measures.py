@@ -1,0 +1,129 @@
+"""What is measured of an episode, and its averages.
+
+reward, steps             sum of rewards, where they were recorded, and number of actions
+violations                (visited state, rule) pairs with a cost above 0, the initial state included; where the
+                          environment names no rules, states with `cost` above 0
+violations/<rule>         the same for one rule
+frequency, frequency/…    violations / steps of that episode
+avoidable                 violations without those of the initial state, which no policy can avoid
+unfamiliar                share of states less familiar than nine of ten demonstrated ones, where that is known
+
+An environment that reports no cost has no violations, and one with a method `measures(episode)` adds its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scopil.data.dataset import Episode
+from scopil.envs.base import BatchEnv
+from scopil.envs.gym_vector import is_nan
+from scopil.errors import EnvError
+from scopil.eval.env_hooks import Measuring, measuring
+from scopil.eval.rules import UNNAMED, with_rules
+
+Measures = dict[str, float]
+UNFAMILIAR = 0.1
+COUNTS = ("violations", "frequency", "avoidable")  # 0 where they are missing: the rule was never broken
+
+
+def broken_rules(episode: Episode) -> dict[str, np.ndarray]:
+    """By rule, whether each visited state breaks it. Where no rule is named, `cost` is the only one, and has no name;
+    where some are, `cost` sums them up and is not counted beside them."""
+    named = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
+    return named or ({UNNAMED: episode.info["cost"] > 0} if "cost" in episode.info else {})
+
+
+def breaks_a_rule(episode: Episode) -> np.ndarray:
+    """Whether each visited state breaks any rule; none does where there are no rules."""
+    return np.any([np.zeros(len(episode) + 1, bool), *broken_rules(episode).values()], axis=0)
+
+
+def measure(episode: Episode, further: Measuring | None = None) -> Measures:
+    """`further` is what the environment measures beyond this."""
+    for name, costs in episode.info.items():
+        if name.startswith("cost") and is_nan(costs):
+            at = int(np.argmax(np.isnan(costs)))
+            raise EnvError(
+                f"{name} is NaN after step {at} of an episode; want a number, 0 where no rule is violated: NaN would "
+                f"count as lawful."
+            )
+    broken = broken_rules(episode)
+    steps = len(episode)
+    out = {} if episode.rewards is None else {"reward": episode.total_reward}
+    out["steps"] = float(steps)
+    if further is not None:
+        out |= {name: float(value) for name, value in further(episode).items()}
+    if broken:
+        out["violations"] = float(sum(np.sum(v) for v in broken.values()))
+        out["frequency"] = out["violations"] / steps
+        out["avoidable"] = float(sum(np.sum(v[1:]) for v in broken.values()))
+    if (familiar := episode.info.get("familiarity")) is not None:
+        out["unfamiliar"] = float(np.mean(familiar < UNFAMILIAR))
+    for rule, v in broken.items():
+        if rule != UNNAMED:
+            out[f"violations/{rule}"] = float(np.sum(v))
+            out[f"frequency/{rule}"] = float(np.sum(v)) / steps
+    return out
+
+
+def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any = None) -> list[Measures]:
+    """One row per episode, with the environment's own measures, and judged by `rules` (all that `Rules.of` takes) where
+    given."""
+    judged = episodes if rules is None else with_rules(episodes, rules, env)
+    further = None if env is None else measuring(env)
+    return [measure(episode, further) for episode in judged]
+
+
+def average(measures: Sequence[Measures]) -> Measures:
+    """The mean of each measure over episodes."""
+    return {name: mean for name, (mean, _) in mean_and_std(measures).items()}
+
+
+def score(measures: Measures) -> tuple[float, float]:
+    """What makes one evaluation better than another: fewer avoidable violations, then more reward."""
+    return -measures.get("avoidable", 0.0), measures["reward"]
+
+
+def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
+    """Mean and (population) standard deviation over independent runs. A rule that only some of them report was never
+    broken by the others; of anything else, those count that have it."""
+    names = dict.fromkeys(name for run in runs for name in run)
+    values = {
+        name: [run.get(name, 0.0) for run in runs if name in run or name.partition("/")[0] in COUNTS] for name in names
+    }
+    return {name: (float(np.mean(v)), float(np.std(v))) for name, v in values.items()}
+
+
+def warning(episodes: Sequence[Episode]) -> Measures:
+    """How well familiarity tells broken rules: over all states, the probability that one that breaks a rule is less
+    familiar than one that does not (`auc`), the share of either kind that is called unfamiliar, and the share of
+    unfamiliar states that break a rule (`precision`, where there are any). Empty where familiarity or costs are not
+    known, or one kind is missing."""
+    known = [e for e in episodes if "familiarity" in e.info]
+    if not known:
+        return {}
+    strange = -np.concatenate([e.info["familiarity"] for e in known])
+    broken = np.concatenate([breaks_a_rule(e) for e in known])
+    if broken.all() or not broken.any():
+        return {}
+    flagged = strange > -UNFAMILIAR
+    below = np.searchsorted(np.sort(strange[~broken]), strange[broken], "left")
+    upto = np.searchsorted(np.sort(strange[~broken]), strange[broken], "right")
+    found = {
+        "auc": float((below + upto).mean() / 2 / (~broken).sum()),
+        "flagged, breaking a rule": float(flagged[broken].mean()),
+        "flagged, lawful": float(flagged[~broken].mean()),
+    }
+    return found | ({"precision": float(broken[flagged].mean())} if flagged.any() else {})
+
+
+_LABELS = {"violations": "Violations", "frequency": "Violations per step", "avoidable": "Avoidable violations"}
+
+
+def label(name: str) -> str:
+    """A table heading: `violations/circle` → Violations (circle)."""
+    what, _, rule = name.partition("/")
+    plain = _LABELS.get(what, what.replace("_", " ").capitalize())
+    return f"{plain} ({rule})" if rule else plain

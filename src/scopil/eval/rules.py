@@ -1,0 +1,229 @@
+"""Rules of the caller's own, to count violations by. No learner is given them.
+
+A rule has a name, and either a cost function or a key of `info`:
+
+    RULES = {
+        "too fast": lambda obs, action, next_obs: next_obs["speed"] > 0.3,  # above 0 where the rule is broken
+        "crashed": "crashed",  # info["crashed"], as the environment reports it
+    }
+
+They are given once: as `--rules my_rules.py`, with a run or a study, or as an attribute `rules` of the environment.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.action_codec import joint_sizes
+from scopil.envs.base import BatchEnv
+from scopil.errors import ConfigError
+from scopil.user_code import load_module, load_object, split_name
+
+# (obs, action, next_obs) → a number, above 0 where the rule is broken (or such numbers by name), with observations
+# as the environment gives them; or a key of `info`.
+Rule = Callable[[Any, Any, Any], Any] | str
+UNNAMED = ""  # the rule of a function without a name, and of one that names its costs itself
+EXAMPLE = "--rules my_rules.py or my_rules.py:name"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Named rules, and where they came from."""
+
+    by_name: Mapping[str, Any]  # → Rule
+    source: str | None = None  # as the caller named them: my_rules.py, module:name
+
+    def __post_init__(self) -> None:
+        if not self.by_name:
+            raise ConfigError(f"{self.source or 'rules'}: no rules; want at least one.")
+        for name, rule in self.by_name.items():
+            if not isinstance(name, str) or "/" in name or (isinstance(rule, str) and not name):
+                raise ConfigError(f"a rule is called {name!r}; want a name without '/'.")
+            if not callable(rule) and not isinstance(rule, str):
+                raise ConfigError(
+                    f"rule {name!r} is a {type(rule).__name__}; want a function of (obs, action, next_obs), or a key "
+                    f"of info."
+                )
+        if len(self.by_name) > 1 and UNNAMED in self.by_name:
+            raise _not_told_apart(UNNAMED, self.source)
+
+    @classmethod
+    def of(cls, given: Any, source: str | None = None) -> "Rules":
+        """From a function, functions or `info` keys by name, a list of these, or the name of a file."""
+        if isinstance(given, Rules):
+            return given
+        if isinstance(given, str | Path):
+            return load_rules(str(given))
+        if isinstance(given, Mapping):
+            return cls(dict(given), source)
+        if callable(given):
+            return cls({_name_of(given): given}, source)
+        if isinstance(given, Sequence):
+            names = [one if isinstance(one, str) else _name_of(one) for one in given]
+            if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+                raise _not_told_apart(twice[0], source)
+            return cls(dict(zip(names, given)), source)
+        raise ConfigError(
+            f"rules of type {type(given).__name__}; want a function of (obs, action, next_obs), a dict of functions or "
+            f"info keys by name, or a file."
+        )
+
+    def known_to(self, episodes: Sequence[Episode]) -> "Rules | None":
+        """Those that these episodes can be judged by: all functions, and the keys that their `info` has."""
+        reported = {key for episode in episodes for key in episode.info}
+        kept = {n: rule for n, rule in self.by_name.items() if not isinstance(rule, str) or rule in reported}
+        return replace(self, by_name=kept) if kept else None
+
+    @cached_property
+    def about(self) -> dict[str, str]:
+        """What each rule says of itself: its key of `info`, or the first line of its docstring."""
+        said = {name: _about(rule) for name, rule in self.by_name.items()}
+        return {name: text for name, text in said.items() if name and text}
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes when the rules do, as far as their files tell: evaluations by other rules are made again."""
+        files = {_file_of(rule) for rule in self.by_name.values()} - {None}
+        text = [f"{name}={rule}" if isinstance(rule, str) else name for name, rule in self.by_name.items()]
+        return hashlib.sha256("\n".join(text + sorted(map(str, files))).encode()).hexdigest()
+
+
+def load_rules(name: str) -> Rules:
+    """The rules that a caller names: `my_rules.py` (its `RULES`, or else all its functions of obs, action and
+    next_obs), or `my_rules.py:name` and `module:name`."""
+    if split_name(name)[1]:
+        return Rules.of(load_object(name, EXAMPLE), source=name)
+    module = load_module(name, EXAMPLE)
+    functions = [thing for key, thing in vars(module).items() if not key.startswith("_") and _is_rule(thing, module)]
+    found = getattr(module, "RULES", None) or [*dict.fromkeys(functions)]  # one under two names is one rule
+    if not found:
+        raise ConfigError(f"{name} has no rules; want a dict RULES, or functions def my_rule(obs, action, next_obs).")
+    return Rules.of(found, source=name)
+
+
+def name_of_rules(given: Any) -> str | None:
+    """The name by which a run's own process finds the rules again; None where they have none."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Rules):
+        return given.source
+    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "")
+    return f"{module}:{name}" if name.isidentifier() and module not in (None, "__main__") else None
+
+
+def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstrations | None = None) -> list[Episode]:
+    """The same episodes judged by `rules`, in place of the costs that the environment reported.
+
+    Functions see observations as `env`, or the set of demonstrations, gives them. They judge every step with the state
+    it leads to, and the initial state counts as lawful; a key of `info` counts there too.
+    """
+    rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
+    reported = {name for episode in episodes for name in episode.info}
+    for name, rule in rules.by_name.items():
+        if isinstance(rule, str) and rule not in reported:
+            raise ConfigError(
+                f"rule {name!r} counts info[{rule!r}], which no step of these episodes has; they have "
+                f"{', '.join(sorted(reported)) or 'none'}."
+            )
+    return [_judged(episode, rules, see, _taken(env)) for episode in episodes]
+
+
+def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:
+    """Episodes judged by the rules that the environment itself brings; as they are where it brings none."""
+    rules = own_rules(env)
+    return episodes if rules is None else with_rules(episodes, rules, env)
+
+
+def own_rules(env: BatchEnv) -> Rules | None:
+    """The attribute `rules` of an environment."""
+    given = env.offer("rules")
+    return None if given is None else Rules.of(given)
+
+
+def _taken(env: BatchEnv | Demonstrations | None) -> Callable[[Any], Any]:
+    """Several choices at a time are kept as one number; a rule sees them all."""
+    if not isinstance(env, BatchEnv) or joint_sizes(env.taken_space) is None:
+        return lambda action: action
+    return lambda action: env.as_taken(action) if np.ndim(action) == 0 else action
+
+
+def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any], take: Callable[[Any], Any]) -> Episode:
+    seen, actions = [see(row) for row in episode.observations], [take(one) for one in episode.actions]
+    costs: dict[str, np.ndarray] = {}
+    for name, rule in rules.by_name.items():
+        if isinstance(rule, str):
+            mine = {f"cost_{name}": episode.info.get(rule, np.zeros(len(seen)))}
+        else:
+            mine = _costs(name, rule, seen, actions)
+        if twice := [key for key in mine if key in costs]:  # functions may name their costs themselves
+            raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
+        costs |= mine
+    kept = {k: v for k, v in episode.info.items() if k != "cost" and not k.startswith("cost_")}
+    # Functions may name the costs of broken rules alone: then this episode keeps them all.
+    return replace(episode, info=kept | (costs or {"cost": np.zeros(len(seen))}))
+
+
+def _costs(name: str, rule: Callable[..., Any], seen: Sequence[Any], actions: Any) -> dict[str, np.ndarray]:
+    found = []
+    for t in range(len(actions)):
+        try:
+            found.append(_by_name(name, rule(seen[t], actions[t], seen[t + 1])))
+        except Exception as error:
+            raise ConfigError(
+                f"rule {name or _name_of(rule) or 'without a name'!r} failed at step {t}: {type(error).__name__}: "
+                f"{error}; want a function of (obs, action, next_obs) → a number, or numbers by rule name."
+            ) from error
+        if odd := [key for key, cost in found[-1].items() if not np.isfinite(cost)]:
+            raise ConfigError(
+                f"rule {odd[0].removeprefix('cost_')!r} is not a finite number at step {t}; want one, above 0 where "
+                f"the rule is broken."
+            )
+    names = dict.fromkeys(key for step in found for key in step)
+    return {key: np.array([0.0, *(step.get(key, 0.0) for step in found)]) for key in names}
+
+
+def _by_name(name: str, cost: Any) -> dict[str, float]:
+    if isinstance(cost, Mapping):
+        return {f"cost_{rule}": float(value) for rule, value in cost.items()}
+    return {f"cost_{name}" if name else "cost": float(cost)}
+
+
+def _not_told_apart(name: str, source: str | None) -> ConfigError:
+    """Of two rules under one name, only one would be counted."""
+    what = f"two rules are called {name!r}" if name else "several rules, of which not all have a name"
+    return ConfigError(
+        f"{source or 'rules'}: {what}; want a name of its own for each. Give them as a dict by name: "
+        f'{{"too fast": one, "off the road": another}}.'
+    )
+
+
+def _name_of(rule: Any) -> str:
+    name = getattr(rule, "__name__", UNNAMED)
+    return name if name.isidentifier() else UNNAMED  # a lambda has none
+
+
+def _is_rule(thing: Any, module: Any) -> bool:
+    if not inspect.isfunction(thing) or thing.__module__ != module.__name__:
+        return False
+    return list(inspect.signature(thing).parameters)[:3] == ["obs", "action", "next_obs"]
+
+
+def _about(rule: Rule) -> str:
+    if isinstance(rule, str):
+        return f'info["{rule}"] above 0'
+    return (inspect.getdoc(rule) or "").partition("\n")[0].rstrip(".")
+
+
+def _file_of(rule: Rule) -> str | None:
+    """The text of the file that a function is written in."""
+    try:
+        return None if isinstance(rule, str) else Path(inspect.getfile(rule)).read_text()
+    except (TypeError, OSError):  # a built-in, or a console
+        return None

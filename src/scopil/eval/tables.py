@@ -1,0 +1,97 @@
+"""Tables of measures, for the terminal and for Markdown."""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from rich.console import Console
+from rich.markup import escape as escape_markup
+from rich.measure import Measurement
+from rich.table import Table
+
+from scopil.eval.measures import Measures, label
+
+Value = float | tuple[float, float]
+_BOUNDLESS = Console(width=10_000)
+
+
+def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
+    """Every measure that occurs: reward, then rule by rule, their sums, and the rest."""
+    seen = list(dict.fromkeys(name for row in rows.values() for name in row))
+    rules = sorted({name.partition("/")[2] for name in seen if name.startswith("violations/")})
+    wanted = ["reward"]
+    for rule in rules:
+        wanted += [f"violations/{rule}", f"frequency/{rule}"]
+    if len(rules) != 1:  # the sum over one rule is that rule
+        wanted += ["violations", "frequency"]
+    wanted += ["avoidable"]
+    hidden = {"violations", "frequency"}
+    return [n for n in wanted if n in seen] + [n for n in seen if n not in wanted and n not in hidden]
+
+
+def cell(name: str, value: Value | None) -> str:
+    if value is None:
+        return "–"
+    digits = 4 if name.startswith("frequency") else 3 if name.startswith(("violations", "avoidable")) else 2
+    if isinstance(value, tuple):
+        return f"{value[0]:.{digits}f}±{value[1]:.{digits}f}"
+    return f"{value:.{digits}f}"
+
+
+def print_measures(
+    rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
+) -> None:
+    """One row per policy; where that is too wide for the terminal, one row per measure.
+
+    Args:
+        rows: a name and its measures each, numbers or (mean, deviation).
+        title: printed above the table.
+        console: where to print; by default the terminal.
+    """
+    console = console or Console()
+    wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
+    needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
+    if needs > console.width and needs_tall < needs:
+        wide, needs = tall, needs_tall
+    width = max(console.width, needs)  # wider than the terminal still beats columns cut to dots
+    Console(file=console.file, width=width, force_terminal=console.is_terminal).print(wide)
+
+
+def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False) -> Table:
+    cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may hold brackets
+    if tall:
+        cells = [list(column) for column in zip(*cells)]
+    table = Table(
+        title=None if title is None else escape_markup(title),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for i, head in enumerate(cells[0]):
+        table.add_column(head, justify="right" if i else "left", no_wrap=True)
+    for line in cells[1:]:
+        table.add_row(*line)
+    return table
+
+
+def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
+    """The table of `print_measures` as Markdown."""
+    lines = ["| " + " | ".join(map(escape_markdown, line)) + " |" for line in measures_grid(rows)]
+    return "\n".join([lines[0], "|---" * (lines[0].count(" | ") + 1) + "|", *lines[1:]]) + "\n"
+
+
+def measures_grid(rows: Mapping[str, Mapping[str, Value]]) -> list[list[str]]:
+    """The head, then one line per row."""
+    names = columns(rows)
+    lines = [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
+    return [["", *map(label, names)], *lines]
+
+
+def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:
+    return {f"episode {i}": m for i, m in enumerate(measures)}
+
+
+def escape_markdown(text: str) -> str:
+    """Text on one line that makes no tag, link, picture, code or table cell."""
+    return re.sub(r"([\\`|]|\](?=[(\[:]))", r"\\\1", escape(" ".join(text.split()), quote=False))

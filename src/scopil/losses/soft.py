@@ -1,0 +1,116 @@
+"""Soft actor-critic's two operators behind one signature, one number per sample; the caller averages.
+
+`ExactSum` sums over discrete actions; `Reparametrised` takes one action drawn by the policy. Both give
+
+    V(s) = E_{a~π} [ Q(s,a) − α log π(a|s) ] = α H(π(·|s)) + E_{a~π} Q(s,a)
+
+which is the critics' target at s' and the actor's objective at s. Letters as in docs/method.md.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.nn.distributions import Categorical, pick
+from scopil.nn.gaussian import Resolved, Sampled, SquashedGaussian
+from scopil.nn.heads import BoxHead, Head
+from scopil.nn.nets import Net, columns
+from scopil.types import PRNGKey
+
+Scalar = float | Float[Array, ""]
+Critics = tuple[Net, Net]
+
+
+class Noise(NamedTuple):
+    """The standard normal numbers of one update; None where expectations are sums."""
+
+    after: Float[Array, "B A"] | None  # for actions in the next states
+    now: Float[Array, "B A"] | None  # for actions in the states
+    demo: Float[Array, "M A"] | None  # for actions in demonstrated states
+
+
+class ExactSum:
+    """Discrete actions: a critic has an output for each of them. States are columns, (D, B): 256 samples fill vector
+    registers, nine outputs do not."""
+
+    def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
+        return obs_dim, *hidden, head.num_actions
+
+    def noise(self, key: PRNGKey, rows: int, demo_rows: int, head: Head) -> Noise:
+        return Noise(None, None, None)
+
+    def states(self, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
+        return columns(obs)
+
+    def distribution(self, actor: Net, s: Float[Array, "D B"], noise: None) -> Categorical:
+        return Categorical(actor.columns(s), axis=0)
+
+    def imitator(self, actor: Net, s: Float[Array, "D B"], noise: None, resolution: Scalar) -> Categorical:
+        """The distribution that is asked about demonstrated actions."""
+        return Categorical(actor.columns(s), axis=0)
+
+    def q(self, critic: Net, s: Float[Array, "D B"], action: Int[Array, " B"]) -> Float[Array, " B"]:
+        """Q(s, a)"""
+        return pick(critic.columns(s), action, axis=0)
+
+    def min_q(self, critics: Critics, pi: Categorical, s: Float[Array, "D B"]) -> Float[Array, " B"]:
+        """E_{a~π} min_x Q_x(s, a)"""
+        return pi.expect(jnp.minimum(critics[0].columns(s), critics[1].columns(s)))
+
+    def mean_q(self, critics: Critics, pi: Categorical, s: Float[Array, "D B"]) -> Float[Array, " B"]:
+        """E_{a~π} ½ Σ_x Q_x(s, a)"""
+        return pi.expect(0.5 * (critics[0].columns(s) + critics[1].columns(s)))
+
+
+class Reparametrised:
+    """Continuous actions: a critic sees state and action, and expectations are taken at one drawn action, through which
+    gradients flow."""
+
+    def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
+        return obs_dim + head.num_actions, *hidden, 1
+
+    def noise(self, key: PRNGKey, rows: int, demo_rows: int, head: Head) -> Noise:
+        """All of an update in one draw."""
+        xi = jax.random.normal(key, (2 * rows + demo_rows, head.num_actions))
+        return Noise(xi[:rows], xi[rows : 2 * rows], xi[2 * rows :])
+
+    def states(self, obs: Float[Array, "B D"]) -> Float[Array, "B D"]:
+        return obs
+
+    def distribution(self, actor: Net, s: Float[Array, "B D"], noise: Float[Array, "B A"]) -> Sampled:
+        return Sampled(SquashedGaussian(actor(s)), noise)
+
+    def imitator(self, actor: Net, s: Float[Array, "B D"], noise: Float[Array, "B A"], resolution: Scalar) -> Resolved:
+        return Resolved(SquashedGaussian(actor(s)), noise, resolution)
+
+    def q(self, critic: Net, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
+        """Samples as columns save a twentieth of an update."""
+        return critic.columns(jnp.concatenate([s.T, action.T]))[0]
+
+    def min_q(self, critics: Critics, pi: Sampled, s: Float[Array, "B D"]) -> Float[Array, " B"]:
+        return jnp.minimum(self.q(critics[0], s, pi.action), self.q(critics[1], s, pi.action))
+
+    def mean_q(self, critics: Critics, pi: Sampled, s: Float[Array, "B D"]) -> Float[Array, " B"]:
+        return 0.5 * (self.q(critics[0], s, pi.action) + self.q(critics[1], s, pi.action))
+
+
+EXACT_SUM, REPARAMETRISED = ExactSum(), Reparametrised()
+
+
+def operator(head: Head) -> Any:
+    """The operator for a kind of actions."""
+    return REPARAMETRISED if isinstance(head, BoxHead) else EXACT_SUM
+
+
+def soft_value(op: Any, critics: Critics, pi: Any, s: Array, alpha: Scalar) -> Float[Array, " B"]:
+    """V(s) = α H(π(·|s)) + E_{a~π} min_x Q_x(s, a)"""
+    return alpha * pi.entropy() + op.min_q(critics, pi, s)
+
+
+def td_target(
+    reward: Float[Array, " B"], terminated: Bool[Array, " B"], v_next: Float[Array, " B"], discount: Scalar
+) -> Float[Array, " B"]:
+    """y = r + γ (1 − terminated) V(s'). A time-out is not a termination: it keeps its future value."""
+    return reward + discount * jnp.where(terminated, 0.0, v_next)

@@ -1,0 +1,75 @@
+"""`scopil demos enough SET`: would fewer demonstrations do, would more help?"""
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from scopil.cli.interrupts import raised
+from scopil.cli.options import RulesOption, TrustEnv, option
+from scopil.envs.trust import id_in_file
+from scopil.errors import ConfigError, ScopilError
+from scopil.files import write_atomically
+
+
+def enough(
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(help="a set of demonstrations", metavar="SET")],
+    env: Annotated[str | None, option("default: the environment it was recorded on", "ID")] = None,
+    sizes: Annotated[str | None, option("how many to learn from; default: 5, 10, 20, … all", "A,B")] = None,
+    steps: Annotated[int, option("environment steps per run", "N")] = 200_000,
+    seeds: Annotated[int, option("runs per number of demonstrations", "N")] = 1,
+    workers: Annotated[int, option("runs at a time, one core each", "N")] = 2,
+    rules: RulesOption = None,
+    trust_env: TrustEnv = False,
+    out: Annotated[Path, option("where runs and the curve go", "DIR")] = Path("out/enough"),
+) -> None:
+    """Learn from parts of a set, and see how lawful that is from unseen starts. Stopped and called again it goes on."""
+    from scopil.data import storage  # these import JAX
+    from scopil.eval.rules import load_rules
+    from scopil_bench import planning, results
+    from scopil_bench.runner import execute_with_progress
+    from scopil_bench.studies import enough as curves
+
+    demos = storage.load_demos(source)
+    if (where := env or id_in_file(demos.env_id, source, trust_env)) is None:
+        raise ConfigError(f"{source} does not say which environment it is of; name it: --env ID.")
+    counted = None if rules is None else load_rules(rules)
+    numbers = curves.sizes_for(len(demos)) if sizes is None else _numbers(sizes)
+    study = curves.study(demos, where, numbers, steps, seeds, counted)
+    console = Console()
+    curves.keep_set(demos, out)
+    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+        runs = planning.create(study, out, "full", study.cells(), seeds)
+        if failed := execute_with_progress(runs, workers, console):
+            raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
+        points = curves.curve(results.evaluate_study(study, planning.found(study, out)))
+    titles = {method: study.title_of(method) for method in curves.METHODS}
+    curves.draw(points, titles, out / "enough.png")
+    said = curves.sentence(points)
+    body = {"set": source, "env": where, "steps": steps, "seeds": seeds, "says": said}
+    body["points"] = [point._asdict() for point in points]
+    write_atomically(out / "enough.json", json.dumps(body, indent=1).encode() + b"\n")
+    console.print(_table(points, titles))
+    console.print(said)
+    console.print(f"written: {out / 'enough.png'}, {out / 'enough.json'}")
+
+
+def _numbers(given: str) -> list[int]:
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--sizes {given}: want numbers with commas between them, such as 5,10,20.") from error
+
+
+def _table(points: list[Any], titles: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, title="From unseen starts, greedy", title_justify="left")
+    for column in ("demonstrations", "method", "reward", "violations per episode", "episodes with any"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for p in points:
+        counts = ("–", "–") if p.violations is None else (f"{p.violations:.3f}", f"{p.violating:.1%}")
+        table.add_row(str(p.demonstrations), titles[p.method], f"{p.reward:.2f}", *counts)
+    return table

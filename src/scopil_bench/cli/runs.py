@@ -1,0 +1,65 @@
+"""`scopil runs FOLDER`: every run below a folder, how far it is and what it does. Nothing is played or imported."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scopil.cli.options import call
+from scopil.errors import ScopilError
+from scopil.files import is_locked
+from scopil.train.run import Run
+from scopil_bench.local import last_line
+from scopil_bench.runner import steps_done
+
+COLUMNS = ("run", "algorithm", "environment", "seed", "steps", "state", "reward", "violations")
+
+
+def main(argv: list[str]) -> None:
+    call(runs, "scopil runs", argv)
+
+
+def runs(
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="where to look", metavar="FOLDER")] = Path(),
+) -> None:
+    """List runs: reward and violations are those of the last evaluation during training."""
+    if not folder.is_dir():
+        raise ScopilError(f"{folder} is not a folder.")
+    found = sorted(file.parent for file in folder.rglob("run.json"))
+    if not found:
+        raise ScopilError(f"no runs in {folder}; scopil train makes one.")
+    table = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column in ("seed", "steps", *COLUMNS[-2:]) else "left")
+    for each in found:
+        table.add_row(*map(Text, _row(each, folder)))
+    Console().print(table)
+
+
+def _row(folder: Path, below: Path) -> list[str]:
+    name = str(folder.relative_to(below))
+    try:
+        run = Run.open(folder)
+    except ScopilError as error:
+        return [name, "", "", "", "", f"unreadable: {error}", "", ""]
+    spec = run.spec
+    last: dict[str, Any] = {}
+    for row in run.metrics.rows():
+        last |= {key: value for key, value in row.items() if key.startswith("eval/")}
+    figures = [last.get("eval/reward"), last.get("eval/violations")]
+    steps = f"{steps_done(run):,} of {spec.steps:,}"
+    shown = ["" if value is None else f"{value:.2f}" for value in figures]
+    return [name, spec.algorithm.name, spec.env, str(spec.seed), steps, state(run), *shown]
+
+
+def state(run: Run) -> str:
+    if run.finished:
+        return "finished"
+    if is_locked(run.folder / ".lock"):
+        return "training"
+    if (line := last_line(run.folder)).startswith("error:"):
+        return f"failed: {line.removeprefix('error:').strip()}"
+    return "stopped" if run.begun else "not started"

@@ -1,0 +1,112 @@
+"""`scopil study NAME`: a study of ours, or one of your own in a file, from training to the report."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from scopil.cli.interrupts import raised
+from scopil.cli.options import call, option
+from scopil.errors import ConfigError
+from scopil_bench import studies
+from scopil_bench.local import Local
+from scopil_bench.report.study_page import StudyReport
+from scopil_bench.runner import Engine
+from scopil_bench.studies.base import Study
+from scopil_bench.studies.running import check_budget, run_study
+from scopil_bench.summaries import Cell
+
+OUTSIDE = 1
+
+
+def main(argv: list[str]) -> int:
+    return call(study, "scopil study", argv)
+
+
+def study(
+    name: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(help=f"one of {', '.join(studies.names())}, or my_study.toml", metavar="STUDY"),
+    ],
+    only: Annotated[
+        str, option("some of the study's tables (paper: simple,multiple,two-modes,ablation,yardsticks)", "A,B")
+    ] = "",
+    seeds: Annotated[int | None, option("runs per method; default: the budget's (paper: 10, short: 2)", "N")] = None,
+    budget: Annotated[
+        str | None, option("paper, or short (minutes, to try the machinery); default: the study's first", "NAME")
+    ] = None,
+    steps: Annotated[int | None, option("environment steps per run; default: the budget's", "N")] = None,
+    workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    engine: Annotated[Literal["local", "ray"], tyro.conf.arg(help="processes on this machine, or Ray")] = "local",
+    address: Annotated[str | None, option("of a Ray cluster; default: Ray on this machine", "HOST:PORT")] = None,
+    gpus: Annotated[float, tyro.conf.arg(help="share of a GPU that a run asks Ray for", metavar="X")] = 0.0,
+    out: Annotated[
+        Path | None, option("where runs and results go; default: out/reproduce, or out/STUDY", "DIR")
+    ] = None,
+    check: Annotated[bool, tyro.conf.arg(help="exit with 1 when a result lies outside its expected range")] = False,
+) -> int:
+    """Train, evaluate and report. Stop it at any time; called again it continues."""
+    found = studies.find(name)
+    budget = check_budget(found, budget)
+    for what, value in (("seeds", seeds), ("workers", workers), ("steps", steps)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{what} {value}; want at least 1.")
+    if check and not _ranges(found, budget):
+        raise ConfigError(f"--check: {found.name} has no expected ranges for --budget {budget}; omit --check.")
+    tables = [part for part in only.split(",") if part]
+    wanted = found.cells(tables)
+    out = out or Path("out", "reproduce" if name == "paper" else found.name)
+    console = Console()
+    with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save
+        report = run_study(
+            found,
+            out,
+            budget=budget,
+            only=tables,
+            seeds=seeds,
+            steps=steps,
+            workers=workers,
+            engine=where,
+            console=console,
+        )
+    code = _exit_code(report, wanted, check, console)
+    console.print(f"written: {out / 'report.html'}, report.md and report.json", soft_wrap=True)
+    return code
+
+
+def _ranges(study: Study, budget: str) -> bool:
+    return study.expectations is not None and bool(study.expectations(budget, {})[0])
+
+
+@contextmanager
+def _engine(name: str, address: str | None, gpus: float) -> Iterator[Engine]:
+    if name == "local":
+        if address or gpus:
+            raise ConfigError("--address and --gpus are options of Ray; add --engine ray, or omit them.")
+        yield Local()
+        return
+    from scopil_bench.ray_cluster import Cluster  # Ray is an extra
+
+    cluster = Cluster(address, gpus)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _exit_code(report: StudyReport, wanted: Sequence[Cell], check: bool, console: Console) -> int:
+    finished = sum(map(len, report.results.values()))
+    console.print(f"{finished} of {finished + len(report.missing)} runs finished")
+    for run, line in report.failed.items():
+        console.print(f"failed: {run}: {line}", markup=False, soft_wrap=True)
+    judged = [v for v in report.ranges if v.cell in wanted] if check else []
+    outside = [v for v in judged if not v.holds]
+    for verdict in outside:
+        console.print(f"outside its range: {verdict.words()}", markup=False, soft_wrap=True)
+    if check and not outside:
+        console.print(f"all {len(judged)} expected ranges hold")
+    return OUTSIDE if outside or report.failed else 0

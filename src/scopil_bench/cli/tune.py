@@ -1,0 +1,52 @@
+"""`scopil tune my_study.toml`: settings of one method, searched by Optuna."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from scopil.cli.interrupts import raised
+from scopil.cli.options import call, option
+from scopil.config import checked_seed
+from scopil.errors import ConfigError
+from scopil_bench.studies.study_file import is_study_file, read_study, read_tuning
+from scopil_bench.tuning import search_from
+from scopil_bench.tuning import tune as search_settings
+
+
+def main(argv: list[str]) -> None:
+    call(tune, "scopil tune", argv)
+
+
+def tune(
+    study: Annotated[
+        tyro.conf.Positional[str], tyro.conf.arg(help="a study's file with a table [tune]", metavar="my_study.toml")
+    ],
+    trials: Annotated[int | None, option("how many in all; default: the file's, or 20", "N")] = None,
+    workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    seed: Annotated[int, tyro.conf.arg(help="of the search", metavar="S")] = 0,
+    out: Annotated[Path | None, option("the study's folder; default: out/STUDY", "DIR")] = None,
+) -> None:
+    """Search settings. Stop it at any time; called again it continues. Trials are judged from starts of their own, so
+    that the study's report still shows starts that nothing was chosen by."""
+    if not is_study_file(study):
+        raise ConfigError(f"{study}: want a study's file, as in scopil tune my_study.toml.")
+    for what, value in (("trials", trials), ("workers", workers)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{what} {value}; want at least 1.")
+    checked_seed(seed)
+    found, plan = read_study(study), dict(read_tuning(study))
+    plan |= {} if trials is None else {"trials": trials}
+    search, console = search_from(plan, found), Console()
+    folder = out or Path("out", found.name)
+    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+        made = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
+    best, diverged = made[0], sum(trial.failed for trial in made)
+    aside = f", of which {diverged} diverged" if diverged else ""
+    console.print(f"\nbest of {len(made)} trials{aside} ({best['value']:.4g}); for {study}:\n", highlight=False)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
+    console.print("\n".join([f"[methods.{search.method}]", *lines]), markup=False, highlight=False)
+    console.print(f"\nscopil study {study} reports all of them", highlight=False)

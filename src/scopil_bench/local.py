@@ -1,0 +1,59 @@
+"""Runs on local processes, one core each. Every run is its own `scopil resume`."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from scopil.cli.interrupts import PARENT
+from scopil.user_code import python
+from scopil_bench.compile_cache import Programs
+
+LOG = "log.txt"
+# One thread per run: handing each small operation to another thread costs more than the operation.
+ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
+
+
+class Local:
+    """Trains in this machine's processes."""
+
+    def __init__(self) -> None:
+        self._programs = Programs()
+
+    def start(self, folder: Path, trust_env: bool) -> "Process":
+        return Process(folder, trust_env, environment=self._programs.environment())
+
+
+class Process:
+    """One run in progress."""
+
+    def __init__(
+        self, folder: Path, trust_env: bool, here: str | None = None, environment: Mapping[str, str] | None = None
+    ):
+        with (folder / LOG).open("ab") as log:
+            self._popen = subprocess.Popen(
+                [*python(), "-m", "scopil", "resume", *["--trust-env"] * trust_env, str(folder)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=here,
+                env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())} | dict(environment or {}),
+            )
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it is running."""
+        return self._popen.poll()
+
+    def stop(self) -> None:
+        """Ask it to save a checkpoint and stop; `wait` for that."""
+        self._popen.terminate()
+
+    def wait(self) -> None:
+        self._popen.wait()
+
+
+def last_line(folder: Path) -> str:
+    """The last line that a run's process wrote."""
+    log = folder / LOG
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "no output"

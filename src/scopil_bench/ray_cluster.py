@@ -1,0 +1,184 @@
+"""Runs on a Ray cluster. Nodes share no disk: a run's files are sent to a node, and come back as it writes them.
+
+A task is one run, trained by the same process a local engine starts. When its node dies, the run continues on
+another node from what had come back. scopil must be installed on every node.
+"""
+
+import ipaddress
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scopil.errors import CheckpointError, ConfigError
+from scopil.files import lock, write_atomically
+from scopil_bench.local import LOG, Process
+
+POLICY = "policy.safetensors"
+# Ray binds to 127.0.0.1 when this is 0, on Linux too; it is read when ray is imported. Ray's own option for the address
+# of a node, _node_ip_address, turns 127.0.0.1 into the address that others reach.
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+LOOK = 1.0  # seconds between two checks of a run's files
+LOSSES = 5  # of one run in a row with nothing new in between, before it counts as failed
+Files = dict[str, bytes]  # by path within the run's folder
+Stamps = dict[str, tuple[int, int]]  # time of the last change and size
+
+
+class Cluster:
+    """The cluster at `address` (`auto`: the one this machine belongs to), or without one, Ray on this machine alone."""
+
+    def __init__(self, address: str | None = None, gpus: float = 0.0):
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options: dict[str, Any] = {"log_to_driver": False}
+        if address is None:  # whoever reaches a cluster's ports runs code: nobody else shall
+            os.environ |= {LOOPBACK: "0", "RAY_AUTH_MODE": "token"}  # Ray draws the token and keeps it
+            options["include_dashboard"] = False
+        ray = _ray()
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where = f"at {address}" if address else "on this machine"
+            raise ConfigError(f"no Ray cluster {where}: {error}") from error
+        if address is None:
+            _refuse_reachable(ray)
+        self._train = ray.remote(_train).options(
+            num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
+        )
+
+    def start(self, folder: Path, trust_env: bool) -> "Task":
+        return Task(folder, self._train, trust_env)
+
+    def close(self) -> None:
+        _ray().shutdown()
+
+
+class Task:
+    """One run on some node."""
+
+    def __init__(self, folder: Path, train: Any, trust_env: bool):
+        self._folder, self._train, self._trust_env = folder, train, trust_env
+        self._lock = lock(folder / ".lock")
+        self._losses = 0
+        self._submit()
+
+    def _submit(self) -> None:
+        files = _news(self._folder, {})[0]
+        self._stream = self._train.remote(self._folder.name, files, self._trust_env, os.getcwd())
+
+    def poll(self) -> int | None:
+        """Collect what has come back. Returns the exit code of the run's process, or None while it is running."""
+        ray = _ray()
+        while ray.wait([self._stream], timeout=0)[0]:
+            try:
+                files, there, code = ray.get(next(self._stream))
+            except ray.exceptions.RayTaskError as error:
+                return self._end(1, str(error.cause))
+            except (ray.exceptions.RayError, StopIteration) as error:  # the node or the worker died
+                self._losses += 1
+                if self._losses > LOSSES:
+                    return self._end(1, f"lost {self._losses} times in a row: {error}")
+                self._submit()
+                return None
+            if files:
+                self._losses = 0
+                _write(self._folder, files, there)
+            if code is not None:
+                return self._end(code)
+        return None
+
+    def _end(self, code: int, message: str = "") -> int:
+        if message:
+            with (self._folder / LOG).open("a") as log:
+                print(message, file=log)
+        self._lock.release()
+        return code
+
+    def stop(self) -> None:
+        """What has come back stays; another time the run continues from its newest checkpoint."""
+        _ray().cancel(self._stream, force=False, recursive=True)
+
+    def wait(self) -> None:
+        self._lock.release()
+
+
+# --- on a node ----------------------------------------------------------------------------------------------------
+
+
+def _train(
+    name: str, files: Files, trust_env: bool, here: str | None = None
+) -> Iterator[tuple[Files, list[str], int | None]]:
+    """The run's new files, the names of all of them, and at the end its exit code; again and again. Code that a run
+    names by a file is looked up in `here`, the folder where the command was given, if the node has it too."""
+    with tempfile.TemporaryDirectory(prefix="scopil-") as place:
+        folder = Path(place, name)
+        _write(folder, files, list(files))
+        _, seen = _news(folder, {})
+        process = Process(folder, trust_env, here if here is not None and Path(here).is_dir() else None)
+        try:
+            while True:
+                code = process.poll()
+                news, seen = _news(folder, seen)
+                yield news, list(seen), code
+                if code is not None:
+                    return
+                time.sleep(LOOK)
+        finally:
+            process.stop()
+            process.wait()
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _rank(path: str) -> int:
+    """A checkpoint must never exist without the log lines before it, nor a policy without everything else."""
+    return 2 if path == POLICY else 1 if path.startswith("checkpoints/") else 0
+
+
+def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
+    """The files that are new or changed, and the stamps of all. Policies and checkpoints are read first, so that the
+    logs they depend on are at least as new."""
+    news: Files = {}
+    stamps: Stamps = {}
+    paths = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
+    for path in sorted(paths, key=lambda p: -_rank(p.relative_to(folder).as_posix())):
+        name = path.relative_to(folder).as_posix()
+        try:
+            stat = path.stat()
+            if seen.get(name) != (stat.st_mtime_ns, stat.st_size):
+                news[name] = path.read_bytes()
+        except FileNotFoundError:  # an old checkpoint, removed meanwhile
+            continue
+        stamps[name] = (stat.st_mtime_ns, stat.st_size)
+    return news, stamps
+
+
+def _write(folder: Path, files: Files, there: list[str]) -> None:
+    """Policies and checkpoints last, and only then delete the checkpoints that no longer exist."""
+    for path in sorted(files, key=_rank):
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise CheckpointError(f"a node sent a file named {path!r}, outside of the run's folder {folder}.")
+        write_atomically(folder / path, files[path])
+    for old in (folder / "checkpoints").glob("*"):
+        if old.relative_to(folder).as_posix() not in there and not old.name.startswith("."):
+            old.unlink()
+
+
+def _refuse_reachable(ray: Any) -> None:
+    found = [node["NodeManagerAddress"] for node in ray.nodes()]
+    if not all(ipaddress.ip_address(one).is_loopback for one in found):
+        ray.shutdown()
+        raise ConfigError(
+            f"Ray on this machine listens on {', '.join(found)}, where others can reach it; want 127.0.0.1. Set "
+            f"{LOOPBACK}=0 before ray is imported, or start a cluster yourself and give its address."
+        )
+
+
+def _ray() -> Any:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError('--engine ray needs Ray: pip install "scopil[ray]"') from error
+    return ray

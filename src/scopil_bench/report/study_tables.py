@@ -1,0 +1,230 @@
+"""Tables of a study's results, beside published figures where there are any."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scopil.eval.measures import Measures, label
+from scopil.eval.tables import cell, columns
+from scopil_bench.report.page import Block, Grid, Heading, Link, Text
+from scopil_bench.stats import mean_std
+from scopil_bench.summaries import (
+    SAFE,
+    Cell,
+    Result,
+    Results,
+    Summary,
+    Table,
+    Verdict,
+    evaluations_of,
+    in_words,
+    summarise,
+)
+
+NONE = "–"
+
+
+class Layout(NamedTuple):
+    """What a study's tables show."""
+
+    tables: Mapping[str, Table]
+    title_of: Callable[[str], str]  # of a method
+    source: str = ""  # of the printed figures: "paper"
+    printed: Mapping[str, Mapping[str, Mapping[str, str]]] = {}  # setting → method → measure → as printed
+    heading: Callable[[str, Sequence[str]], str] | None = None  # in tables beside printed figures
+    references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means: a demonstrator's, for example
+    extra: Callable[[str, Results], Sequence[Block]] | None = None  # after the last table of a setting
+    links: Mapping[Cell, str] = {}  # to where the page lists a method's runs
+
+    def cell_title(self, where: Cell) -> str:
+        return f"{self.title_of(where.method)} on {where.setting}"
+
+    def linked(self, where: Cell, row: Sequence[str]) -> list[str | Link]:
+        """Every number leads to its runs."""
+        to = self.links.get(where)
+        return [Link(text, to) if to and text != NONE else text for text in row]
+
+    def printed_row(self, where: Cell) -> Mapping[str, str]:
+        return self.printed.get(where.setting, {}).get(where.method, {})
+
+
+def shown_tables(layout: Layout, results: Results) -> list[Table]:
+    """Those of which any method has a finished run."""
+    return [t for t in layout.tables.values() if any(Cell(t.setting, m) in results for m in t.trained)]
+
+
+def size(summary: Summary) -> str:
+    seeds = f"{summary.seeds} seed{'s' * (summary.seeds != 1)}"
+    return f"{seeds} × {summary.steps:,} steps"
+
+
+def glance_grid(layout: Layout, results: Results) -> Grid:
+    """Every method in one line: violations per episode, and the reward."""
+    keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
+    rows = []
+    for where, runs in results.items():
+        found = {key: summarise(runs, key) for key in evaluations_of(runs)}
+        first, printed = next(iter(found.values())), layout.printed_row(where)
+        row = [layout.cell_title(where), size(first).removesuffix(" steps")]
+        row += [printed.get("violations", NONE)] * bool(layout.printed)
+        row += [_cells(found[key], ["violations"])[0] if key in found else NONE for key in keys]
+        row += [printed.get("reward", NONE)] * bool(layout.printed)
+        rows.append(layout.linked(where, [*row, _cells(first, ["reward"])[0]]))
+    source = [f"Violations, {layout.source}"] * bool(layout.printed)
+    rewards = [f"Reward, {layout.source}"] * bool(layout.printed) + ["Reward"]
+    return Grid(["", "seeds × steps", *source, *(f"Violations, {k.replace('/', ', ')}" for k in keys), *rewards], rows)
+
+
+def starts_grid(layout: Layout, table: Table, results: Results, starts: str, beside: bool = False) -> Grid:
+    """Every method under each policy from one kind of starts. `beside` adds the printed rows, and then has their
+    columns and headings."""
+    there = _there(table, results)
+    measured = {f"{c}{k}": summarise(results[c], k).measures for c in there for k in _keys(results[c], starts)}
+    names, printed_of = columns(measured), layout.printed_row
+    beside = beside and any(printed_of(Cell(table.setting, m)) for m in table.shown)
+    if beside:
+        columns_printed = next(row for m in table.shown if (row := printed_of(Cell(table.setting, m))))
+        names = [n for n in columns_printed if n in names or n in ("violations", "frequency")]
+    rows: list[list[str | Link]] = []
+    quiet: set[int] = set()
+    kinds = {key.partition("/")[2] for c in there for key in evaluations_of(results[c])}
+    for name, means in layout.references.get(table.setting, {}).items():
+        if reference_starts(name, kinds) == starts:
+            rows.append([name, *(cell(n, means.get(n)) for n in names)])
+    for method in table.shown:
+        where, title = Cell(table.setting, method), layout.title_of(method)
+        if beside and (printed := printed_of(where)):
+            quiet.add(len(rows))
+            rows.append([f"{title}, {layout.source}", *(printed.get(n, NONE) for n in names)])
+        if where not in results and (method in table.trained or (beside and printed_of(where))):
+            rows.append([f"{title}: no finished run", *(NONE for _ in names)])
+        for key in _keys(results.get(where, ()), starts):
+            found = summarise(results[where], key)
+            ours = ", ours" if beside else ""
+            row = [f"{title}{ours}, {key.partition('/')[0]}, {size(found)}", *_cells(found, names)]
+            rows.append(layout.linked(where, row))
+    heading = layout.heading if beside and layout.heading else lambda name, _: label(name)
+    return Grid(["", *(heading(n, names) for n in names)], rows, frozenset(quiet))
+
+
+def reference_starts(name: str, there: Collection[str]) -> str:
+    """The kind of starts that a demonstrator's row stands with: its own, or what there is."""
+    own = "unseen" if name.endswith("unseen starts") else "demonstrated"
+    return own if own in there or not there else min(there)
+
+
+def _keys(runs: Sequence[Result], starts: str) -> list[str]:
+    return [key for key in evaluations_of(runs) if key.partition("/")[2] == starts] if runs else []
+
+
+def _cells(found: Summary, names: Sequence[str]) -> list[str]:
+    """One seed has no deviation."""
+    values = [found.measures.get(n) for n in names]
+    return [cell(n, v[0] if v and found.seeds == 1 else v) for n, v in zip(names, values)]
+
+
+def _there(table: Table, results: Results) -> list[Cell]:
+    return [c for m in table.shown if (c := Cell(table.setting, m)) in results]
+
+
+def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | None:
+    """How certain the figures are; None where no method's environment counts violations."""
+    head = ["", "Violations per episode", "IQM [95 %]", "P(avoidable) ≤", "Unsafe seeds", "Unavoidable"]
+    rows = []
+    for where in _there(table, results):
+        for i, key in enumerate(evaluations_of(results[where])):
+            found = summarise(results[where], key)
+            if found.iqm is None or found.interval is None:
+                continue
+            violations, (low, high) = found.measures["violations"], found.interval
+            row = [
+                f"{layout.title_of(where.method)}, {in_words(key)}",
+                cell("violations", violations[0] if found.seeds == 1 else violations),
+                f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 else NONE,
+                f"{found.p_avoidable:.4f}",
+                f"{found.unsafe:.0%}",
+                f"{unavoidable(found):.3f}",
+                f"{found.measures['reached'][0]:.1%}" if "reached" in found.measures else NONE,
+                _first_safe(results[where]) if i == 0 else "",
+            ]
+            rows.append(layout.linked(where, row))
+    return Grid([*head, "Reached", f"Steps to ≤ {SAFE:g}"], rows) if rows else None
+
+
+def unavoidable(found: Summary) -> float:
+    """Violations of initial states, which no policy can avoid."""
+    return max(0.0, found.measures["violations"][0] - found.measures["avoidable"][0])
+
+
+def _first_safe(runs: Sequence[Result]) -> str:
+    """Median over seeds; a seed that never was safe counts as later than all others."""
+    steps = np.sort([np.inf if r.first_safe is None else r.first_safe for r in runs])
+    middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1].mean()
+    safe = sum(r.first_safe is not None for r in runs)
+    counted = f"{safe} of {len(runs)} seeds"
+    return f"{middle:,.0f} ({counted})" if np.isfinite(middle) else counted
+
+
+def extra_grid(
+    layout: Layout, results: Results, setting: str, name: str, headings: Mapping[str, str] | None = None
+) -> Grid | None:
+    """A study's extra measures called `name`, for every method of a setting that has them."""
+    seen = {
+        where: [r.extra[name] for r in runs if name in r.extra]
+        for where, runs in results.items()
+        if where.setting == setting
+    }
+    seen = {where: each for where, each in seen.items() if each}
+    names = list(headings or dict.fromkeys(n for each in seen.values() for m in each for n in m))
+    rows = []
+    for where, each in seen.items():
+        row = [f"{layout.title_of(where.method)}, {len(each)} seed{'s' * (len(each) != 1)}"]
+        for n in names:
+            values = [m[n] for m in each if n in m]
+            mean, deviation = mean_std(values) if values else (np.nan, np.nan)
+            row.append(NONE if not values else f"{mean:.3f}±{deviation:.3f}" if len(values) > 1 else f"{mean:.3f}")
+        rows.append(row)
+    heads = [(headings or {}).get(n, n) for n in names]
+    return Grid(["", *heads], rows) if rows else None
+
+
+def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
+    rows = []
+    for v in verdicts:
+        value = NONE if v.value is None else f"{v.value:.4g}"
+        rows.append([v.text, value, yes if v.holds else no if v.value is not None else "no finished run", v.source])
+    return Grid(["Expected", "Found", "", "Source"], rows)
+
+
+def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
+    """All figures. They depend on the runs alone."""
+    blocks: list[Block] = []
+    if results:
+        blocks += [
+            Heading("At a glance"),
+            Text("Violations per episode under each policy, from demonstrated or unseen starts; and the reward."),
+            glance_grid(layout, results),
+        ]
+    shown = shown_tables(layout, results)
+    for i, table in enumerate(shown):
+        blocks += [Heading(table.title), *table_blocks(layout, table, results)]
+        last = all(later.setting != table.setting for later in shown[i + 1 :])
+        if last and layout.extra is not None:
+            blocks += layout.extra(table.setting, results)
+    if targets:
+        blocks += [Heading("Targets"), verdicts_grid(targets, "met", "not met")]
+    if ranges:
+        blocks += [Heading("Expected ranges"), verdicts_grid(ranges, "within", "outside")]
+    return blocks
+
+
+def table_blocks(layout: Layout, table: Table, results: Results) -> list[Block]:
+    keys = dict.fromkeys(k for where in _there(table, results) for k in evaluations_of(results[where]))
+    blocks: list[Block] = []
+    for i, starts in enumerate(dict.fromkeys(key.partition("/")[2] for key in keys)):
+        how = ": mean over episodes, then mean ± standard deviation over seeds." if i == 0 else "."
+        blocks += [Text(f"From {starts} starts{how}"), starts_grid(layout, table, results, starts, beside=i == 0)]
+    if (statistics := statistics_grid(layout, table, results)) is not None:
+        blocks += [Text("How certain these figures are."), statistics]
+    return blocks

@@ -1,0 +1,360 @@
+"""The first screen: every method in one line, its seeds as dots, and a sentence on each setting.
+
+The first method of a setting is compared with the others by permutation tests over seeds; the p-values of all these
+comparisons are corrected together, by Holm's method.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scopil.eval.tables import cell as figure
+from scopil_bench import stats
+from scopil_bench.report.page import Drawn, Grid, Link, anchor
+from scopil_bench.report.study_tables import NONE, Layout, reference_starts
+from scopil_bench.report.svg import Axis, Dot, axis_for, colour, strip, strip_axis
+from scopil_bench.summaries import Cell, Result, Results, evaluations_of
+
+SIGNIFICANT = 0.05
+UNSURE, FEW = "not shown to differ from", 3  # so many are named
+UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
+
+
+class Column(NamedTuple):
+    title: str
+    key: str  # of the evaluation
+    measure: str
+
+    @property
+    def starts(self) -> str:
+        return self.key.partition("/")[2]
+
+
+class Figure(NamedTuple):
+    """A measure of one method under one evaluation, over seeds."""
+
+    seeds: Sequence[int]
+    values: Sequence[float]  # one per seed
+    mean: float
+    interval: stats.Interval | None  # 95 %, of the mean; None of a single seed
+
+    def words(self, measure: str) -> str:
+        return figure(measure, self.mean)
+
+
+class Comparison(NamedTuple):
+    """The first method of a setting against another: the same measure, per seed."""
+
+    setting: str
+    measure: str
+    key: str
+    method: str
+    rival: str
+    ours: Figure
+    theirs: Figure
+    p: float
+    corrected: float  # for all of these comparisons
+
+
+def settings_of(layout: Layout, results: Results) -> dict[str, str]:
+    """Settings with results and their titles, in the order of the tables."""
+    titles: dict[str, str] = {}
+    for table in layout.tables.values():
+        titles.setdefault(table.setting, table.title)
+    order = [s for s in titles if any(c.setting == s for c in results)]
+    return {s: titles[s] for s in order} | {c.setting: c.setting for c in results if c.setting not in titles}
+
+
+def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
+    """Methods with results in a setting, in the order in which its tables name them."""
+    named = [m for t in layout.tables.values() if t.setting == setting for m in t.shown]
+    there = [c.method for c in results if c.setting == setting]
+    return [m for m in dict.fromkeys([*named, *there]) if m in there]
+
+
+def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
+    """None where a run was not evaluated so, or does not have the measure."""
+    if any(measure not in run.means.get(key, {}) for run in runs):
+        return None
+    values = [run.means[key][measure] for run in runs]
+    interval = stats.bootstrap_interval(values, np.mean) if len(values) > 1 else None
+    return Figure([run.seed for run in runs], values, float(np.mean(values)), interval)
+
+
+def columns_of(results: Results) -> list[Column]:
+    """Violations and reward of greedy play from unseen starts, then from demonstrated ones; else what there is."""
+    keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
+    shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
+    starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
+    counted = [
+        k for k in shown if any("violations" in run.means.get(k, {}) for runs in results.values() for run in runs)
+    ]
+    found = [Column(f"Violations per episode, {starts[k]}", k, "violations") for k in counted]
+    rewarded = shown[:1] if counted else shown  # both where there is nothing else to show
+    return found + [Column(f"Reward, {starts[k]}", k, "reward") for k in rewarded]
+
+
+def compare(layout: Layout, results: Results) -> list[Comparison]:
+    """By violations from unseen starts, where they are counted; else by reward."""
+    columns = columns_of(results) if results else []
+    made: list[Comparison] = []
+    for setting in settings_of(layout, results):
+        first, *others = methods_of(layout, results, setting)
+        column = next((c for c in columns if figure_of(results[Cell(setting, first)], c.key, c.measure)), None)
+        for rival in others if column else ():
+            assert column is not None
+            pair = [figure_of(results[Cell(setting, m)], column.key, column.measure) for m in (first, rival)]
+            if pair[0] and pair[1]:
+                p = stats.permutation_test(pair[0].values, pair[1].values)
+                made.append(Comparison(setting, column.measure, column.key, first, rival, pair[0], pair[1], p, p))
+    corrected = stats.holm([c.p for c in made])
+    return [c._replace(corrected=p) for c, p in zip(made, corrected)]
+
+
+def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
+    """A sentence for each setting in which methods were compared: the first method, the best of those that it differs
+    from, those that it was not shown to differ from, and who has the best reward. `comparisons_grid` has them all."""
+    lines, enough = [], bool(made) and _smallest(made) < SIGNIFICANT
+    for setting, title in settings_of(layout, results).items():
+        if mine := _best_first([c for c in made if c.setting == setting]):
+            first = mine[0]
+            amount = first.ours.words(first.measure)
+            has = f"{amount} violations per episode" if _counts(first) else f"a reward of {amount}"
+            starts, name = first.key.partition("/")[2], layout.title_of(first.method)
+            compared = _compared(layout, mine) if enough else _untested(layout, mine)
+            parts = [f"{title}: from {starts} starts {name} has {has}, {compared}"]
+            parts += [reward] if (reward := _reward(layout, results, mine)) else []
+            lines.append(f"{'; '.join(parts)}.")
+    return lines
+
+
+def _counts(comparison: Comparison) -> bool:
+    return comparison.measure == "violations"
+
+
+def _best_first(made: Sequence[Comparison]) -> list[Comparison]:
+    return sorted(made, key=lambda c: c.theirs.mean if _counts(c) else -c.theirs.mean)
+
+
+def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
+    """The methods by how they differ, the best first."""
+    groups: dict[str, list[Comparison]] = {}
+    for c in mine:
+        less = "fewer than" if _counts(c) else "less than"
+        how = less if c.ours.mean < c.theirs.mean else "more than"
+        groups.setdefault(how if c.corrected < SIGNIFICANT else UNSURE, []).append(c)
+    order = sorted(groups, key=("fewer than", "less than", "more than", UNSURE).index)
+    return ", ".join(f"{how} {_named(layout, groups[how], how == UNSURE)}" for how in order)
+
+
+def _untested(layout: Layout, mine: Sequence[Comparison]) -> str:
+    each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
+    return f"{listed(each)}: too few seeds for a test"
+
+
+def _smallest(made: Sequence[Comparison]) -> float:
+    """The least corrected p that so many seeds can give."""
+    return min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
+
+
+def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
+    """All where they are few; else the best of them, and how many others. Of those that were not shown to differ, a
+    reader wants the names."""
+    each = [f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})" for c in group]
+    if len(each) <= (FEW if unsure else 1):
+        return listed(each)
+    if unsure:
+        return f"any of {len(each)} others, the best of them {each[0]}"
+    largest = max(c.corrected for c in group[1:])
+    if len(each) == 2:
+        return f"{each[0]} and {layout.title_of(group[1].rival)} (p = {largest:.2g})"
+    return f"{each[0]} and {len(each) - 1} others (the largest p = {largest:.2g})"
+
+
+def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
+    """Who has the best one; nothing where it is what was compared."""
+    first = mine[0]
+    methods = methods_of(layout, results, first.setting) if _counts(first) else []
+    found = {m: figure_of(results[Cell(first.setting, m)], first.key, "reward") for m in methods}
+    means = {method: reward.mean for method, reward in found.items() if reward}
+    if first.method not in means:
+        return ""
+    best = max(means, key=means.__getitem__)
+    ours, theirs = (figure("reward", means[m]) for m in (first.method, best))
+    if theirs == ours:  # as printed
+        return f"none has a better reward ({ours})"
+    return f"{layout.title_of(best)} has the best reward ({theirs} against {ours})"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison]) -> Grid:
+    """What the sentences are made from: every method that was compared, the best first."""
+    keys = list(dict.fromkeys(c.key for c in made))
+    measures = ["violations", "reward"] if any(map(_counts, made)) else ["reward"]
+    rows: list[list[str | Link]] = []
+    for setting, title in settings_of(layout, results).items():
+        mine = _best_first([c for c in made if c.setting == setting])
+        pairs = [(mine[0].method, NONE), *((c.rival, f"{c.corrected:.2g}") for c in mine)] if mine else []
+        for method, p in pairs:
+            found = [figure_of(results[Cell(setting, method)], mine[0].key, m) for m in measures]
+            words = [f.words(m) if f else NONE for f, m in zip(found, measures)]
+            rows.append(layout.linked(Cell(setting, method), [f"{title}: {layout.title_of(method)}", *words, p]))
+    starts = " and ".join(key.partition("/")[2] for key in keys)
+    titles = {"violations": "Violations per episode", "reward": "Reward"}
+    return Grid(["", *(f"{titles[m]}, {starts} starts" for m in measures), "p, corrected"], rows)
+
+
+def how_compared(made: Sequence[Comparison]) -> str:
+    if not made:
+        return ""
+    n = len(made)
+    corrected = (
+        f"corrected for the {n} comparisons of these sentences by Holm's method" if n > 1 else "the only one here"
+    )
+    policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
+    return (
+        f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
+        f"{SIGNIFICANT:g}. The test needs seeds: of these many no p can be below {_smallest(made):.2g}."
+    )
+
+
+def seeds_done(runs: Sequence[Result], wanted: int | None) -> str:
+    n = len(runs)
+    return f"{n} seed{'s' * (n != 1)}" if wanted is None or n >= wanted else f"{n} of {wanted} seeds done"
+
+
+class Anchors(NamedTuple):
+    """Where on the page a method's runs are listed. Numbers, not names: ids are safe and unique that way."""
+
+    cells: Mapping[Cell, str]
+
+    @classmethod
+    def of(cls, results: Results) -> "Anchors":
+        return cls({cell: f"runs-{i}" for i, cell in enumerate(results)})
+
+    def run(self, cell: Cell, i: int) -> str:
+        return f"{self.cells[cell]}-{i}"
+
+
+def table(layout: Layout, results: Results, wanted: int | None, anchors: Anchors, colours: Mapping[str, int]) -> Drawn:
+    """The table of dots; in Markdown the same figures in words."""
+    columns, settings = columns_of(results), settings_of(layout, results)
+    head, there = ["", "Seeds", *(c.title for c in columns)], {c.starts for c in columns}
+    shared = {c: _axis(c, results, layout, list(settings), there) for c in columns if c.measure == "violations"}
+    body, rows = [], []
+    for setting, title in settings.items():
+        axes = {c: shared.get(c) or _axis(c, results, layout, [setting], there) for c in columns}
+        scales = "".join(f"<td>{strip_axis(axes[c])}</td>" for c in columns)
+        body.append(f'<tr class="setting"><th colspan="2" scope="rowgroup">{escape(title)}</th>{scales}</tr>')
+        for name, means in layout.references.get(setting, {}).items():
+            cells, words = [], []
+            for c in columns:
+                value = means.get(c.measure) if c.starts == reference_starts(name, there) else None
+                words.append(NONE if value is None else figure(c.measure, value))
+                drawn = "" if value is None else strip([Dot(value, f"{name}: {words[-1]}")], None, axes[c], "ref")
+                cells.append(_td(c, drawn, escape(words[-1])))
+            body.append(f'<tr class="quiet"><th scope="row">{escape(name)}</th><td></td>{"".join(cells)}</tr>')
+            rows.append([title, name, "", *words])
+        methods = methods_of(layout, results, setting)
+        longest = {m: max(run.steps for run in results[Cell(setting, m)]) for m in methods}
+        usual = Counter(longest.values()).most_common(1)[0][0]
+        for method in methods:
+            where = Cell(setting, method)
+            runs, cells, words = results[where], [], []
+            for c in columns:
+                found = figure_of(runs, c.key, c.measure)
+                cells.append(_dots(c, found, where, axes[c], anchors, colours, layout))
+                words.append(_words(found, c.measure))
+            done, name = seeds_done(runs, wanted), layout.title_of(method)
+            steps = "" if longest[method] == usual else f"{longest[method]:,} steps"
+            body.append(
+                f'<tr><th scope="row"><i class="key {colour(colours[method])}"></i>{escape(name)}</th>'
+                f'<td class="done">{done}{f"<small>{steps}</small>" * bool(steps)}</td>{"".join(cells)}</tr>'
+            )
+            rows.append([title, name, ", ".join(filter(None, [done, steps])), *words])
+    top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
+    note = (
+        "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
+        "too narrow for few seeds: of three it holds the mean in 7 of 10 cases, of ten in 9. The axis of violations is "
+        "logarithmic above 0.1."
+    )
+    html = (
+        f'<table class="glance"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+        f'<p class="note">{note}</p>'
+    )
+    return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
+
+
+def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[str], there: Collection[str]) -> Axis:
+    values = [
+        run.means[column.key][column.measure]
+        for cell, runs in results.items()
+        for run in runs
+        if cell.setting in settings and column.measure in run.means.get(column.key, {})
+    ]
+    for s in settings:
+        for name, means in layout.references.get(s, {}).items():
+            if column.measure in means and column.starts == reference_starts(name, there):
+                values.append(means[column.measure])
+    return axis_for(values, column.measure == "violations")
+
+
+def _dots(
+    column: Column,
+    found: Figure | None,
+    where: Cell,
+    axis: Axis,
+    anchors: Anchors,
+    colours: Mapping[str, int],
+    layout: Layout,
+) -> str:
+    if found is None:
+        return _td(column, "", NONE)
+    dots = [
+        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{anchors.run(where, i)}")
+        for i, (seed, value) in enumerate(zip(found.seeds, found.values))
+    ]
+    number = anchor(f"#{anchors.cells[where]}", escape(found.words(column.measure)))
+    printed = layout.printed_row(where).get(column.measure) if column.key == DEMONSTRATED else None
+    said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
+    return _td(column, strip(dots, found.interval, axis, colour(colours[where.method])), number + said)
+
+
+def _td(column: Column, drawn: str, number: str) -> str:
+    kind = "" if drawn else ' class="none"'
+    inner = f'<div class="cell">{drawn}<span>{number}</span></div>'
+    return f'<td{kind} data-label="{escape(column.title)}">{inner}</td>'
+
+
+def _words(found: Figure | None, measure: str) -> str:
+    if found is None:
+        return NONE
+    ends = "" if found.interval is None else f" [{', '.join(figure(measure, end) for end in found.interval)}]"
+    return found.words(measure) + ends
+
+
+def as_json(layout: Layout, results: Results, wanted: int | None, made: Sequence[Comparison]) -> dict[str, Any]:
+    """The first screen's figures."""
+    rows = []
+    for setting in settings_of(layout, results):
+        for method in methods_of(layout, results, setting):
+            runs = results[Cell(setting, method)]
+            figures = {
+                f"{c.measure}, {c.key}": found._asdict()
+                for c in columns_of(results)
+                if (found := figure_of(runs, c.key, c.measure))
+            }
+            rows.append({"setting": setting, "method": method, "seeds": len(runs), "of": wanted, "figures": figures})
+    compared = [
+        {"setting": c.setting, "measure": c.measure, "evaluation": c.key, "method": c.method, "rival": c.rival}
+        | {"means": [c.ours.mean, c.theirs.mean], "p": c.p, "p_holm": c.corrected}
+        for c in made
+    ]
+    return {"at_a_glance": rows, "comparisons": compared, "verdicts": verdicts(layout, results, made)}

@@ -1,0 +1,242 @@
+"""A list of runs on an engine: local processes, or a Ray cluster.
+
+It can be stopped at any moment. Called again, finished runs are kept and unfinished ones continue; a failed run does
+not stop the others.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from scopil.data import storage
+from scopil.errors import ConfigError, DatasetError, ScopilError
+from scopil.files import is_locked
+from scopil.registry import find
+from scopil.train.logging import parse_row
+from scopil.train.run import Run, RunSpec
+from scopil_bench.local import Local, last_line
+
+POLL = 0.3  # seconds
+LAST_LINE = 4_096  # bytes that hold it
+
+
+@runtime_checkable
+class Job(Protocol):
+    """One run in progress."""
+
+    def poll(self) -> int | None: ...
+    def stop(self) -> None: ...
+    def wait(self) -> None: ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where runs are trained."""
+
+    def start(self, folder: Path, trust_env: bool) -> Job: ...
+
+
+def prepare(folder: Path, spec: RunSpec) -> Run:
+    """The run in `folder`: opened, or created."""
+    if not (folder / "run.json").exists():
+        made = Run.create(folder, spec)
+        made.env().close()  # else every planned run keeps one open; made again when it is needed
+        return made
+    found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # trusted where it is what is wanted
+    before, now = _flat(found.note()), _flat(wanted.note())
+    if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
+        raise ConfigError(f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one.")
+    _refuse_changed_demos(found, wanted)
+    wanted.env().close()
+    return found
+
+
+def _refuse_changed_demos(found: Run, wanted: Run) -> None:
+    """A run keeps a copy of its demonstrations; runs of one plan shall have learned from the same ones."""
+    if (kept := found.demos()) is None or wanted.spec.demos is None:
+        return
+    try:
+        now = storage.load_demos(wanted.spec.demos, wanted.env())
+    except DatasetError:
+        return  # the source is gone: the copy serves
+    if now.digest != kept.digest:
+        raise ConfigError(
+            f"{found.folder} learned from other demonstrations than {wanted.spec.demos} holds now: they were damaged "
+            f"or changed since. Restore them (the run's own copy is {found.demos_file}), or name another folder."
+        )
+
+
+def _flat(note: dict[str, Any]) -> dict[str, Any]:
+    note = json.loads(json.dumps(note))  # tuples become the lists that files hold
+    return note | note.pop("config")
+
+
+def train_runs(
+    out: str | Path,
+    algorithms: Sequence[str],
+    env: str,
+    demos: str | None = None,
+    *,
+    steps: int,
+    seeds: int = 1,
+    workers: int = 2,
+    **options: Any,
+) -> list[Run]:
+    """Train several algorithms side by side, each in a process of its own. Called again it continues.
+
+    Args:
+        out: the runs go to `out/<algorithm>-<seed>`.
+        algorithms: names, as on the command line.
+        env: a Gymnasium id.
+        demos: a shipped set, a file or `minari:ID`.
+        steps: environment steps per run.
+        seeds: runs per algorithm.
+        workers: runs at a time, one core each.
+        options: further fields of `RunSpec`, such as `checkpoint_every`.
+    """
+    runs = [
+        prepare(
+            Path(out) / f"{name}-{seed}",
+            RunSpec(algorithm=find(name), env=env, demos=demos, seed=seed, steps=steps, **options),
+        )
+        for seed in range(seeds)
+        for name in algorithms
+    ]
+    if failed := execute_with_progress(runs, workers):
+        raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
+    return runs
+
+
+def _killed(number: int, folder: Path) -> str:
+    """Of a process that could write no last line of its own."""
+    guess = " (out of memory?)" if number == signal.SIGKILL else ""
+    return f"killed by signal {number}{guess} after: {last_line(folder)}"
+
+
+def execute(
+    runs: Sequence[Run],
+    workers: int = 2,
+    observe: Callable[[Collection[Path], dict[Path, str]], None] = lambda going, failed: None,
+    engine: Engine | None = None,
+) -> dict[Path, str]:
+    """Train every unfinished run, at most `workers` at a time. Returns the last line of the log of those that
+    failed.
+
+    A run that another process is training (a worker may outlive a killed parent) is not started; it is waited for.
+    """
+    if workers < 1:  # nothing would ever start
+        raise ConfigError(f"workers = {workers}; want at least 1.", setting="workers")
+    engine = engine or Local()
+    waiting = [run for run in runs if not run.finished]
+    going: dict[Path, Job] = {}
+    failed: dict[Path, str] = {}
+    observe(going, failed)  # what earlier calls finished
+    try:
+        while waiting or going:
+            waiting = [run for run in waiting if not run.finished]
+            # The lock first: a run finishes before it is released.
+            free = (run for run in list(waiting) if not _busy(run) and not run.finished)
+            while len(going) < workers and (run := next(free, None)):
+                waiting.remove(run)
+                going[run.folder] = engine.start(run.folder, run.trust_env)
+            time.sleep(POLL)
+            for folder, job in list(going.items()):
+                if (code := job.poll()) is not None:
+                    del going[folder]
+                    if code:
+                        failed[folder] = last_line(folder) if code > 0 else _killed(-code, folder)
+            observe(going, failed)
+    finally:
+        for job in going.values():
+            job.stop()
+        for job in going.values():
+            job.wait()
+    return failed
+
+
+def execute_with_progress(
+    runs: Sequence[Run], workers: int = 2, console: Console | None = None, engine: Engine | None = None
+) -> dict[Path, str]:
+    """`execute`, with a bar for everything together and one for each run in progress, and a line for each that ends."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps {task.fields[left]}"),
+        console=console,
+    )
+    tasks = {run.folder: bar.add_task(name(run), total=run.spec.steps, visible=False, left="") for run in runs}
+    everything = bar.add_task("all runs", total=sum(run.spec.steps for run in runs), left="")
+    reported = {run.folder for run in runs if run.finished}
+
+    def look(going: Collection[Path], failed: dict[Path, str]) -> None:
+        done = {run.folder: steps_done(run) for run in runs}
+        left = remaining_seconds(runs, workers)
+        for run in runs:
+            bar.update(tasks[run.folder], completed=done[run.folder], visible=run.folder in going)
+            if run.folder not in reported and (run.finished or run.folder in failed):
+                reported.add(run.folder)
+                end = f"failed: {failed[run.folder]}" if run.folder in failed else "finished"
+                words = f"{name(run)} {end} ({len(reported)} of {len(runs)}{_words(left)})"
+                bar.console.print(words, markup=False, highlight=False)
+        bar.update(everything, completed=sum(done.values()), left=_words(left))
+
+    with bar:
+        return execute(runs, workers, look, engine)
+
+
+def name(run: Run) -> str:
+    """Setting, method and seed: `simple/scopil-3`."""
+    return "/".join(run.folder.parts[-2:])
+
+
+def steps_done(run: Run) -> int:
+    last = _last_timing(run)
+    return run.spec.steps if run.finished else min(int(last.get("env_steps", 0)), run.spec.steps)
+
+
+def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
+    """Steps left divided by the last speed of each algorithm; one without a speed yet counts as the average."""
+    rates: dict[str, list[float]] = {}
+    for run in runs:
+        if rate := _last_timing(run).get("steps_per_second"):
+            rates.setdefault(run.spec.algorithm.name, []).append(rate)
+    if not rates:
+        return None
+    mean = {algorithm: sum(seen) / len(seen) for algorithm, seen in rates.items()}
+    typical = sum(mean.values()) / len(mean)
+    left = [(r.spec.steps - steps_done(r)) / mean.get(r.spec.algorithm.name, typical) for r in runs]
+    return max(sum(left) / workers, *left, 0.0)
+
+
+def _last_timing(run: Run) -> dict[str, Any]:
+    """The last complete line, without reading the rest: this is called three times a second for every run."""
+    try:
+        with run.timing.path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINE))
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return {}
+    whole = [line for line in lines if line.endswith(b"\n")]
+    try:
+        return parse_row(whole[-1]) if whole else {}
+    except ValueError:  # only a bar depends on it
+        return {}
+
+
+def _words(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes = round(seconds / 60)
+    return f", {minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f", {minutes} min left"
+
+
+def _busy(run: Run) -> bool:
+    """Whether a process is training the run now."""
+    return is_locked(run.folder / ".lock")

@@ -1,0 +1,107 @@
+"""Statistics over independent runs. The unit is the seed: episodes of one policy share its faults, seeds do not."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats as scipy_stats
+
+Values = Sequence[float] | np.ndarray
+Interval = tuple[float, float]
+EXACT_UP_TO = 20_000  # ways of splitting two samples that are all tried; beyond, as many are drawn
+
+
+def mean_std(values: Values) -> tuple[float, float]:
+    """Mean and population standard deviation, as the paper prints them."""
+    return float(np.mean(values)), float(np.std(values))
+
+
+def iqm(values: Values, axis: int = 0) -> Any:
+    """Interquartile mean: the mean without the lowest and the highest ⌊n/4⌋ values (Agarwal et al. 2021)."""
+    return scipy_stats.trim_mean(np.asarray(values, np.float64), 0.25, axis=axis)
+
+
+def bootstrap_interval(
+    values: Values, statistic: Callable[..., Any] = iqm, level: float = 0.95, resamples: int = 2_000, seed: int = 0
+) -> Interval:
+    """Percentile interval of a statistic over seeds. Of few seeds it is too narrow (tests/evaluate/test_stats.py)."""
+    values = np.asarray(values, np.float64)
+    if len(values) == 1:  # SciPy resamples two values or more
+        return float(values[0]), float(values[0])
+    found = scipy_stats.bootstrap(
+        (values,),
+        statistic,
+        n_resamples=resamples,
+        vectorized=True,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
+    """Exact one-sided upper bound on a probability after k hits in n independent trials: the p with
+    P(X ≤ k) = 1 − level."""
+    if not 0 <= k <= n or n < 1:
+        raise ValueError(f"{k} hits in {n} trials")
+    return 1.0 if k == n else float(scipy_stats.beta.ppf(level, k + 1, n - k))
+
+
+def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95) -> float:
+    """One-sided upper bound on the probability of a hit, from the hits and trials of each seed. Trials of one seed
+    share its faults, so it is the larger of two: Clopper and Pearson's of all trials, Student's of the seeds' shares.
+    """
+    pooled = clopper_pearson_upper(sum(hits), sum(trials), level)
+    seeds = len(hits)
+    if seeds < 2:
+        return pooled
+    shares = np.asarray(hits) / np.asarray(trials)
+    margin = scipy_stats.t.ppf(level, seeds - 1) * shares.std(ddof=1) / math.sqrt(seeds)
+    return max(pooled, min(float(shares.mean() + margin), 1.0))
+
+
+def unsafe_share(avoidable: Values) -> float:
+    """The share of seeds with any avoidable violation, from each seed's mean or count of them."""
+    return float(np.mean(np.asarray(avoidable) > 0))
+
+
+def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
+    """Two-sided p-value of a difference of means under exchange of labels; exact while the splits can be tried.
+
+    When drawn, the observed split counts as one of the draws, so that p is never 0.
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if min(len(a), len(b)) == 1:  # SciPy refuses this; a split names the one that stands alone
+        alone, others = (a, b) if len(a) == 1 else (b, a)
+        pooled = np.concatenate([alone, others])
+        gaps = np.abs(pooled - (pooled.sum() - pooled) / len(others))
+        return float(np.mean(gaps >= gaps[0] - 1e-12))
+    splits = math.comb(len(a) + len(b), len(a))
+    found = scipy_stats.permutation_test(
+        (a, b),
+        lambda a, b, axis: np.abs(np.mean(a, axis=axis) - np.mean(b, axis=axis)),
+        permutation_type="independent",
+        vectorized=True,
+        n_resamples=min(splits, EXACT_UP_TO),  # all of them when they are few
+        alternative="greater",  # of the absolute difference
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)
+
+
+def smallest_p(a: int, b: int) -> float:
+    """The least that `permutation_test` can find of so many seeds against so many."""
+    splits = math.comb(a + b, a)
+    return max((1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1))  # of equal samples the mirrored split is as extreme
+
+
+def holm(p_values: Values) -> list[float]:
+    """P-values of several comparisons, corrected by Holm's method: with the i-th smallest multiplied by the number of
+    those not smaller, and never below a smaller one's. P(any false discovery) ≤ α when those at most α are believed."""
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return corrected.tolist()

@@ -1,0 +1,93 @@
+"""LunarLander with unwritten rules: SCOPIL and SAC beside Gymnasium's own controller.
+
+The controller that comes with the environment has habits that no reward asks for: it rests the engines once a leg is
+on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, and neither is given the rules. Needs
+`pip install "scopil[box2d]"`.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.algos import bc, sac, scopil, scopil_rho
+from scopil.data.dataset import Demonstrations
+from scopil.data.record import record
+from scopil.envs.jax_env import make_env
+from scopil_bench.studies.base import Budget, Method, Setting, Study
+from scopil_bench.summaries import Table
+
+ENV = "LunarLander-v3"
+TILT = 0.4  # radians, 23 degrees
+LANDED = 200.0  # the return from which the task counts as solved; only such landings are demonstrated
+DEMONSTRATIONS, EPISODES = 1000, 100
+# A lander that acts at random tips over: less entropy than the default, which is the paper's for its tray.
+CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
+# An episode earns hundreds here, on the tray some −14: the multiplier starts higher and moves faster by as much.
+SCOPIL_CONFIG = CONFIG | {"as_printed": True, "multiplier_init": 10.0, "multiplier_lr": 3e-3}
+
+
+def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
+    """What nobody wrote down. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 rests the
+    engines."""
+    return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}
+
+
+_DISCRETE = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))  # all that the controller asks of it
+
+
+def land(obs: np.ndarray) -> int:
+    from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
+
+    return int(heuristic(_DISCRETE, obs))
+
+
+def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
+    """The controller's first landings."""
+    env, landed, seed = make_env(ENV), [], 0
+    while len(landed) < episodes:
+        (episode,) = record(env, land, 1, seed=seed)
+        seed += 1
+        if episode.total_reward >= LANDED:
+            landed.append(episode)
+    env.close()
+    return Demonstrations(
+        episodes=tuple(landed),
+        observation_space=gym.spaces.Box(-np.inf, np.inf, (8,), np.float32),  # the environment leaves its own bounds
+        action_space=gym.spaces.Discrete(4),
+        name="lunar-lander/controller",
+        env_id=ENV,
+        about={"by": "gymnasium.envs.box2d.lunar_lander.heuristic", "seeds": [0, seed], "return": f">= {LANDED:g}"},
+    )
+
+
+METHODS = ("scopil-rho", "scopil", "sac", "bc")
+
+STUDY = Study(
+    name="lunar-lander",
+    title="LunarLander with two unwritten rules",
+    about=(
+        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, rests its engines once a "
+        f"leg is on the ground and stays within {TILT:g} rad of upright; the reward asks for neither, and no learner "
+        "is given these rules."
+    ),
+    settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, demonstrator=land, rules=rules)},
+    tables={"lander": Table("LunarLander", "controller", METHODS, METHODS)},
+    budgets={
+        "full": Budget(seeds=3, steps=300_000),
+        "short": Budget(seeds=1, steps=10_000, eval_every=5_000, checkpoint_every=5_000),
+    },
+    methods={
+        "scopil-rho": Method(algorithm=scopil_rho.ALGORITHM, config={"replay_size": 300_000}),
+        "scopil": Method(algorithm=scopil.ALGORITHM, config=SCOPIL_CONFIG),
+        "sac": Method(algorithm=sac.ALGORITHM, config=CONFIG),
+        "bc": Method(algorithm=bc.ALGORITHM, config={"hidden": [64, 64]}),
+    },
+    evaluations=("greedy/unseen", "sampled/unseen"),
+    episodes=EPISODES,
+    glossary=(
+        "Violations (engine): steps with an engine on while a leg touches the ground. Violations (tilt): states tilted "
+        f"by more than {TILT:g} rad. Both are counted per episode.",
+    ),
+)

@@ -1,0 +1,100 @@
+"""Mode coverage: where the demonstrator went both ways round a circle, does the policy?
+
+An episode counts for a side when it reaches the hole and breaks no rule after its initial state: going straight
+through the circle passes it on neither side.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.base import EnvState
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.marble_maze.constraints import Circle
+from scopil.envs.marble_maze.physics import REACH
+from scopil.envs.marble_maze.settings import MarbleParams
+from scopil.errors import DatasetError, EnvError
+from scopil.eval.episodes import player
+from scopil.eval.measures import Measures, measure
+from scopil.eval.starts import states_at
+from scopil_bench.marble_maze.sides import SIDES, passing_side
+
+if TYPE_CHECKING:
+    from scopil_bench.studies.base import FinishedRun
+
+PAIRS = "paired_episodes"
+EPISODES = 40  # per start; a side taken once in ten episodes is missed with probability 0.015
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Episodes that count, by paired start and side (S, 2), and the sides of the demonstrations (S, 2)."""
+
+    played: np.ndarray
+    demonstrated: np.ndarray
+    episodes: int  # played from each start
+
+    def measures(self) -> Measures:
+        """both: share of starts from which both sides were taken. divergence: mean over starts of the total
+        variation ½ Σ |p − q| between the played split p and the demonstrated split q, and 1 where no episode counts.
+        lawful: share of episodes that count."""
+        counted = self.played.sum(axis=1, keepdims=True)
+        p = self.played / np.maximum(counted, 1)
+        q = self.demonstrated / self.demonstrated.sum(axis=1, keepdims=True)
+        apart = np.where(counted[:, 0] > 0, 0.5 * np.abs(p - q).sum(axis=1), 1.0)
+        return {
+            "both": float((self.played > 0).all(axis=1).mean()),
+            "divergence": float(apart.mean()),
+            "lawful": float(counted.mean() / self.episodes),
+        }
+
+
+def has_pairs(demos: Demonstrations | None) -> bool:
+    return demos is not None and demos.starts is not None and bool(demos.about.get(PAIRS))
+
+
+def modes_of(finished: "FinishedRun") -> dict[str, Measures]:
+    """The study's extra measures of a run: mode coverage, where its demonstrations have pairs."""
+    env, demos = finished.env, finished.demos
+    if demos is None or not has_pairs(demos) or not isinstance(env, CompiledEnv):
+        return {}
+    play = player(env, "sampled")
+    found = mode_coverage(env, demos, lambda first: play(finished.policy, first, jax.random.key(SEED)))
+    return {"modes": found.measures()}
+
+
+def mode_coverage(
+    env: CompiledEnv, demos: Demonstrations, play: Callable[[EnvState], list[Episode]], episodes: int = EPISODES
+) -> Modes:
+    """`play` plays one sampled episode from each initial state it is given."""
+    if not has_pairs(demos) or demos.starts is None:
+        raise DatasetError(
+            f"{demos.name} has no starts with several episodes; want a set like marble-maze/two-modes-v1."
+        )
+    circle, hole = _landmarks(env)
+    pairs = demos.about[PAIRS]
+    first = states_at(env, demos.starts[[pair[0] for pair in pairs]])
+    again = np.repeat(np.arange(len(pairs)), episodes)
+    played = np.zeros((len(pairs), len(SIDES)), int)
+    for start, episode in zip(again, play(jax.tree.map(lambda leaf: leaf[again], first))):
+        if episode.terminated and not measure(episode)["avoidable"]:
+            played[start, SIDES.index(passing_side(episode.info["position"], circle, hole))] += 1
+    demonstrated = np.zeros_like(played)
+    for start, pair in enumerate(pairs):
+        for index in pair:
+            path = demos.episodes[index].observations[:, :2].astype(np.float64) * REACH
+            demonstrated[start, SIDES.index(passing_side(path, circle, hole))] += 1
+    return Modes(played, demonstrated, episodes)
+
+
+def _landmarks(env: CompiledEnv) -> tuple[Circle, tuple[float, float]]:
+    if isinstance(env.params, MarbleParams):
+        circles = [c for c in env.params.constraints if isinstance(c, Circle)]
+        if len(circles) == 1:
+            return circles[0], env.params.hole
+    raise EnvError(f"{type(env.env).__name__}: sides are defined for a Marble Maze with one circle.")

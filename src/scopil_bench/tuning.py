@@ -1,0 +1,302 @@
+"""Settings of a study's method searched by Optuna. Trials are runs in folders, so that a search can be stopped and
+called again; they are judged from starts of their own, which no report uses.
+
+<out>/tuning/trials.jsonl                  one line on what is searched, then one per trial: its settings, and its value
+                                           once it is known, or that it failed
+<out>/tuning/runs/<trial>/<setting>-<seed>/  run folders
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from scopil.config import settings
+from scopil.errors import ConfigError, ScopilError
+from scopil.eval.episodes import player
+from scopil.eval.measures import Measures, average, measure_all
+from scopil.eval.rules import name_of_rules
+from scopil.eval.starts import EPISODES, unseen_starts
+from scopil.files import write_atomically
+from scopil.train.run import Run
+from scopil_bench.local import Local
+from scopil_bench.planning import demos_name, write_demos
+from scopil_bench.results import Evaluator
+from scopil_bench.runner import Engine, execute_with_progress, prepare
+from scopil_bench.studies.base import Study
+from scopil_bench.summaries import Cell
+
+TUNING, TRIALS = "tuning", "trials.jsonl"
+TUNE_SEED = 20_250_711  # of the starts that trials are judged from; a report's come from seed 0
+FIRST_SEED = 1_000  # of trials' runs: the seeds of the study's own runs stay unseen too
+DEFAULT_OBJECTIVE = {"reward": 1.0}
+# How a DivergedError begins: of a run's process only the log is seen.
+DIVERGED = "stopped before environment step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is searched, and what for."""
+
+    method: str
+    settings: Mapping[str, Any]  # name → [low, high], [low, high, "log"], or {"choices": […]}
+    objective: Mapping[str, float]  # the largest weighted sum of measures wins
+    trials: int = 20
+    seeds: int = 1  # runs per trial and setting
+
+
+class Trial(dict):
+    """One line of trials.jsonl: `settings`, and `value` and `measures` where they are known, or why it `failed`."""
+
+    @property
+    def done(self) -> bool:
+        return self.get("value") is not None
+
+    @property
+    def failed(self) -> bool:
+        return "failed" in self
+
+    @property
+    def over(self) -> bool:
+        return self.done or self.failed
+
+
+def search_from(plan: Mapping[str, Any], study: Study) -> Search:
+    """The table `tune` of a study's file, checked."""
+    known = {"method", "settings", "objective", "trials", "seeds"}
+    if odd := sorted(set(plan) - known):
+        raise ConfigError(f"[tune] has no entry {odd[0]}; there are {', '.join(sorted(known))}.")
+    methods = list(study.methods)
+    method = plan.get("method", methods[0])
+    if method not in methods:
+        raise ConfigError(f"[tune] method = {method!r}; the study has {', '.join(methods)}.")
+    ranges = plan.get("settings")
+    if not isinstance(ranges, Mapping) or not ranges:
+        raise ConfigError('[tune.settings] is empty; want ranges, as in learning_rate = [1e-4, 1e-2, "log"].')
+    types = {s.name: s.type for s in settings(study.method(method).algorithm.config)}
+    for name in ranges:
+        if name not in types:
+            raise ConfigError(f"[tune.settings] {name}: {method} has no such setting; it has {', '.join(types)}.")
+    ranges = {name: _range(name, given, types[name]) for name, given in ranges.items()}
+    for count in ("trials", "seeds"):
+        if not isinstance(plan.get(count, 1), int) or plan.get(count, 1) < 1:
+            raise ConfigError(f"[tune] {count} = {plan[count]!r}; want a whole number of at least 1.")
+    objective = plan.get("objective", DEFAULT_OBJECTIVE)
+    if not isinstance(objective, Mapping) or not all(isinstance(w, int | float) for w in objective.values()):
+        raise ConfigError(f"[tune] objective = {objective!r}; want weights, as in {{reward = 1, violations = -10}}.")
+    weights = {measure: float(weight) for measure, weight in objective.items()}
+    return Search(**{**plan, "method": method, "settings": ranges, "objective": weights})
+
+
+def _range(name: str, given: Any, type_: Any) -> Any:
+    """A range as the setting counts: of a real number [0, 1] holds all between."""
+    if isinstance(given, Mapping) and set(given) == {"choices"} and given["choices"]:
+        return given
+    numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
+    plain = len(numbers) == 2 and all(isinstance(n, int | float) for n in numbers) and numbers[0] < numbers[1]
+    if not plain or list(given[2:]) not in ([], ["log"]) or (len(given) == 3 and numbers[0] <= 0):
+        raise ConfigError(
+            f'[tune.settings] {name} = {given!r}; want [low, high], [low, high, "log"] with low above 0, or '
+            f"{{choices = […]}}."
+        )
+    if type_ is not int:
+        return [*map(float, numbers), *given[2:]]
+    if any(n % 1 for n in numbers):
+        raise ConfigError(f"[tune.settings] {name} = {given!r}; want whole numbers, as the setting is one.")
+    return [*map(int, numbers), *given[2:]]
+
+
+def tune(
+    study: Study,
+    search: Search,
+    out: Path,
+    *,
+    workers: int = 2,
+    seed: int = 0,
+    console: Console | None = None,
+    engine: Engine | None = None,
+) -> list[Trial]:
+    """Search until there are `search.trials` trials; returns all of them, the best first, failed ones last."""
+    optuna, console, engine = _optuna(), console or Console(), engine or Local()  # one for all trials
+    folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
+    _refuse_other_search(found, wanted, trials, folder)
+    write_demos(study, out, study.settings)
+    ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
+    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # called again, it draws others
+    evaluator = Evaluator(study)
+    try:
+        while len(trials) < search.trials or not all(t.over for t in trials):
+            over = [t for t in trials if t.over]
+            asked = optuna.create_study(direction="maximize", sampler=sampler)
+            for trial in over:
+                _tell(optuna, asked, trial, ranges)
+            while len(trials) < search.trials and len(trials) - len(over) < workers:
+                drawn = asked.ask(ranges).params
+                trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
+            _write(folder, wanted, trials)  # before they are trained: called again, they are continued
+            try:
+                _train_and_judge(study, search, out, trials, workers, console, engine, evaluator)
+            finally:
+                _write(folder, wanted, trials)
+    finally:
+        evaluator.close()
+    if not any(t.done for t in trials):
+        raise ScopilError(
+            f"all {len(trials)} trials in {folder} diverged; want one that does not: search other ranges in another "
+            f"folder (--out), or more trials."
+        )
+    return sorted(trials, key=lambda t: -t["value"] if t.done else math.inf)
+
+
+def read_trials(out: Path) -> list[Trial]:
+    return _read(out)[1]
+
+
+def _read(out: Path) -> tuple[dict[str, Any], list[Trial]]:
+    """What was searched, and the trials. Files from before it was noted do not say what was searched."""
+    file = out / TUNING / TRIALS
+    if not file.exists():
+        return {}, []
+    try:
+        rows = [dict(json.loads(line)) for line in file.read_text().splitlines()]
+        found = dict(rows.pop(0)["search"]) if rows and "search" in rows[0] else {}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged: {error}; remove the folder to search again.") from error
+    return found, [Trial(row) for row in rows]
+
+
+def _described(study: Study, search: Search) -> dict[str, Any]:
+    """All that a trial's value depends on, by the names that a study's file has for it. How many trials there are is no
+    part of it: a search may go on."""
+    found: dict[str, Any] = {"tune.method": search.method, "tune.seeds": search.seeds}
+    found["tune.objective"] = dict(search.objective)
+    found |= {f"tune.settings.{name}": given for name, given in search.settings.items()}
+    for name, setting in study.settings.items():
+        spec = study.spec(next(iter(study.budgets)), Cell(name, search.method), FIRST_SEED, None)
+        kept = {
+            "algorithm": spec.algorithm.name,
+            "env": spec.env,
+            "demos": setting.demos if isinstance(setting.demos, str) else None,  # others are the study's own
+            "rules": name_of_rules(setting.rules),
+            "steps": spec.steps,
+            "episodes": study.episodes_of(name),
+            # Trials have their own of what is searched; so the best ones may be copied into the study's file.
+            "config": {key: value for key, value in spec.config.items() if key not in search.settings},
+        }
+        found |= {f"settings.{name}.{key}": value for key, value in kept.items()}
+    return json.loads(json.dumps(found))  # as the file holds it
+
+
+def _refuse_other_search(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], trials: Sequence[Trial], folder: Path
+) -> None:
+    """Values of two searches do not compare, and Optuna refuses settings outside of its ranges."""
+    names = dict.fromkeys([*found, *wanted]) if trials else {}
+    if not any(t.over for t in trials):
+        names.pop("tune.objective", None)  # nothing was judged by it: a misspelt measure can be mended
+    # As text: 0 and 0.0 are other ranges, of whole numbers and of any.
+    was, now = ({n: json.dumps(each.get(n), sort_keys=True) for n in names} for each in (found, wanted))
+    if odd := [f"{n} = {was[n]}, not {now[n]}" for n in names if was[n] != now[n]]:
+        said = f"with {', '.join(odd[:3])}" if found else "that it does not describe, not this one"
+        raise ConfigError(f"{folder} holds a search {said}: name another folder with --out, or remove this one.")
+
+
+def _train_and_judge(
+    study: Study,
+    search: Search,
+    out: Path,
+    trials: Sequence[Trial],
+    workers: int,
+    console: Console,
+    engine: Engine | None,
+    evaluator: Evaluator,
+) -> None:
+    """Train what was asked for and is not judged yet. A trial of which a run diverges has failed: it would diverge
+    again. Whatever else stops a run may be mended, and is raised."""
+    runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.over}
+    failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
+    for i, mine in runs.items():
+        if lines := [line for run in mine if DIVERGED in (line := failed.get(run.folder, ""))]:
+            trials[i].update(failed=lines[0])
+            console.print(f"trial {i}: diverged  {trials[i]['settings']}", markup=False, highlight=False)
+    if others := {where: line for where, line in failed.items() if DIVERGED not in line}:
+        raise ScopilError("; ".join(f"{where} failed: {line}" for where, line in others.items()))
+    for i, mine in runs.items():
+        if trials[i].failed:
+            continue
+        measures = average(
+            [_judge(study, evaluator, setting, run) for setting, run in zip(_settings(study, search), mine)]
+        )
+        if odd := [name for name in search.objective if name not in measures]:
+            raise ConfigError(f"[tune] objective: no {odd[0]} is measured; there are {', '.join(measures)}.")
+        value = sum(weight * measures[name] for name, weight in search.objective.items())
+        trials[i].update(value=value, measures=measures)
+        console.print(f"trial {i}: {value:.4g}  {trials[i]['settings']}", markup=False, highlight=False)
+
+
+def _settings(study: Study, search: Search) -> list[str]:
+    """The setting of each run of a trial."""
+    return [setting for setting in study.settings for _ in range(search.seeds)]
+
+
+def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) -> list[Run]:
+    budget, made = next(iter(study.budgets)), []
+    for k, setting in enumerate(_settings(study, search)):
+        seed = FIRST_SEED + k % search.seeds
+        spec = study.spec(budget, Cell(setting, search.method), seed, demos_name(study, out, setting))
+        spec = replace(spec, config=spec.config | trial["settings"])
+        made.append(prepare(out / TUNING / "runs" / f"{number:04d}" / f"{setting}-{seed}", spec))
+    return made
+
+
+def _judge(study: Study, evaluator: Evaluator, setting: str, run: Run) -> Measures:
+    """Greedy episodes from starts that neither training nor a report uses, counted by a report's rules."""
+    env = evaluator.env(run)
+    first = unseen_starts(env, study.episodes_of(setting) or EPISODES, TUNE_SEED)
+    episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
+    return average(measure_all(episodes, env, evaluator.rules(run, setting)))
+
+
+def _distribution(optuna: Any, given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return optuna.distributions.CategoricalDistribution([_hashable(choice) for choice in given["choices"]])
+    low, high, log = given[0], given[1], len(given) == 3
+    whole = isinstance(low, int) and isinstance(high, int)
+    kind = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    return kind(low, high, log=log)
+
+
+def _hashable(choice: Any) -> Any:
+    return json.dumps(choice) if isinstance(choice, list) else choice  # Optuna takes no lists
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+
+
+def _tell(optuna: Any, asked: Any, trial: Trial, distributions: Mapping[str, Any]) -> None:
+    params = {name: _hashable(value) for name, value in trial["settings"].items()}
+    state = optuna.trial.TrialState.FAIL if trial.failed else optuna.trial.TrialState.COMPLETE
+    made = optuna.trial.create_trial(
+        params=params, distributions=dict(distributions), state=state, value=trial.get("value")
+    )
+    asked.add_trial(made)
+
+
+def _write(folder: Path, wanted: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+    rows = [{"search": wanted}, *trials]
+    write_atomically(folder / TRIALS, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def _optuna() -> Any:
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError('scopil tune needs Optuna: pip install "scopil[tune]"') from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

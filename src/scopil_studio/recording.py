@@ -1,0 +1,191 @@
+"""A person playing in the browser: keys and pointer in, states out. The recorder and the meaning of keys are those of
+`scopil play`."""
+
+import io
+import time
+import traceback
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from scopil.data.key_map import KeyMap, parse_keys
+from scopil.data.keyboard import Session
+from scopil.data.recorder import Recorder
+from scopil.envs.jax_env import make_env
+from scopil.envs.marble_maze.keys import marble_maze_keys
+from scopil.envs.window import Key
+from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil_studio import trays
+from scopil_studio.channel import Channel
+from scopil_studio.places import inside
+from scopil_studio.worker import Setting, checked_call
+
+POINT = 0  # the "action" of a pointer: wherever it is
+LONGEST_KEY = 20
+
+
+def record(channel: Channel, setting: Setting) -> None:
+    """Serve one page until it is gone."""
+    playing: Playing | None = None
+    while True:
+        message = channel.receive(None if playing is None else playing.wait())
+        try:
+            if message is None:
+                assert playing is not None
+                playing.tick()
+            elif message[0].get("do") == "begin":
+                playing = None  # also when the next one is refused
+                begun: Playing = checked_call(Playing, message[0].get("args"), setting)
+                channel.send({"kind": "begun"} | begun.about, begun.picture)
+                playing = begun
+            elif message[0].get("do") == "ping":
+                channel.send({"kind": "pong"})
+            elif playing is not None:
+                playing.hear(message[0])
+            if playing is not None and (news := playing.news()) is not None:
+                channel.send(*news)
+        except (ScopilError, OSError) as error:
+            channel.send({"kind": "refused", "message": str(error)})
+        except Exception as error:  # of the environment
+            traceback.print_exc()
+            playing = None
+            said = f"the environment failed: {type(error).__name__}: {error}"[:500]
+            channel.send({"kind": "ended", "message": said})
+
+
+class Pointed(Recorder):
+    """Continuous actions: a step plays what the pointer or the gamepad shows."""
+
+    axes = np.zeros(2)  # each in [−1, 1], right and up positive
+
+    def step(self, action: Any) -> None:
+        super().step(self._shown() if isinstance(action, int) else action)
+
+    def _shown(self) -> np.ndarray:
+        """The first two components follow the axes; others stay in the middle of their range."""
+        space = self.env.action_space
+        assert isinstance(space, gym.spaces.Box)
+        low, high = np.maximum(space.low, -1e3).ravel(), np.minimum(space.high, 1e3).ravel()
+        share = np.full(low.shape, 0.5)
+        share[:2] = (self.axes[: len(share)] + 1) / 2
+        return (low + share * (high - low)).reshape(space.shape).astype(space.dtype)
+
+
+class Playing:
+    """One environment, one file, one person."""
+
+    def __init__(self, setting: Setting, env: str, file: str, keys: str = "", live: bool = False, seed: int = 0):
+        if not file.endswith(".npz"):
+            raise ConfigError(f"{file!r}; want a name that ends in .npz.")
+        setting.refuse_env(env)
+        out = inside(setting.folder, file)
+        if not 0 <= seed < 2**31:
+            raise ConfigError(f"seed = {seed}; want 0 … {2**31 - 1}.", setting="seed")
+        made = make_env(env)
+        self.tray = trays.tray_of(made)
+        if self.tray is None:
+            made.close()
+            made = make_env(env, render_mode="rgb_array")
+        self.keys = _keys(keys, made.action_space, marble=self.tray is not None)
+        continuous = isinstance(made.action_space, gym.spaces.Box)
+        kind = Pointed if continuous else Recorder
+        self.recorder = kind(
+            made, out, seed=seed, name=out.stem, env_id=env, drawn=self.tray is None, cost=setting.judge
+        )
+        if self.tray is not None:  # compiled now: the first key finds everything ready
+            self.recorder.step(0)
+            self.recorder.restart()
+        # Undo is exact and quick on a tray, so a step there need not wait for a second key.
+        self.session = Session(self.recorder, self.keys, live, at_once=self.tray is not None)
+        self.period = 1 / (made.metadata.get("render_fps") or 12)
+        self._next, self._heard, self._shown = 0.0, 0, ()
+        sizes, self.picture = ({}, b"") if self.tray is None else trays.described(self.tray)
+        self.about = {
+            "env": env,
+            "file": file,
+            "live": live,
+            "tray": sizes or None,
+            "pointer": continuous,
+            "period": self.period,
+            "keys": [{"keys": sorted(chord), "action": action} for chord, action in self.keys.actions.items()],
+        }
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """A key going down or up, or the axes of a pointer."""
+        self._heard = message["n"] if isinstance(message.get("n"), int) else self._heard
+        name, axes = message.get("key"), message.get("axes")
+        if isinstance(name, str) and len(name) <= LONGEST_KEY and isinstance(message.get("down"), bool):
+            self.session.key(Key(name, message["down"]), time.monotonic())
+        elif isinstance(self.recorder, Pointed) and _are_axes(axes):
+            self.recorder.axes = np.clip(np.array(axes, float), -1, 1)
+        else:
+            raise ConfigError(f"not understood: {str(message)[:80]}")
+
+    def wait(self) -> float | None:
+        """Seconds until something happens by itself."""
+        session, now = self.session, time.monotonic()
+        if session.live:
+            return max(0.0, self._next - now) if session.running and not self.recorder.over else None
+        return None if session.held.due is None else max(0.0, session.held.due - now)
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self.session.live:
+            self._next = max(self._next + self.period, now)  # what was missed is not made up for
+        self.session.tick(now)
+
+    def news(self) -> tuple[dict[str, Any], bytes] | None:
+        """What the page shows, when it has changed."""
+        r, session = self.recorder, self.session
+        seen = (r.kept, r.steps, self._heard, session.message, session.running, id(r.observation))
+        if seen == self._shown:
+            return None
+        drawn = seen[:2] + seen[-1:] != self._shown[:2] + self._shown[-1:]
+        self._shown = seen
+        state: dict[str, Any] = {
+            "kind": "state",
+            "n": self._heard,
+            "step": r.steps,
+            "over": r.over,
+            "terminated": r.terminated,
+            "running": session.running,
+            "violations": r.violations,
+            "broken": r.broken,
+            "kept": r.kept,
+            "kept_steps": r.kept_steps,
+            "kept_violations": r.kept_violations,
+            "message": session.message,
+        }
+        if self.tray is None:
+            return state, jpeg(r.image) if drawn else b""
+        state["position"] = trays.positions(r.observation).tolist()
+        state["tilt"] = trays.tilts(r.observation).tolist()
+        return state, b""
+
+
+def jpeg(image: np.ndarray) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=88, subsampling=0)
+    return buffer.getvalue()
+
+
+def _keys(text: str, space: gym.Space, marble: bool) -> KeyMap:
+    if isinstance(space, gym.spaces.Box):
+        return KeyMap({frozenset(["space"]): POINT}, POINT, "Pointer or gamepad: action    Space: step")
+    if marble and not text:
+        return marble_maze_keys()
+    if not isinstance(space, gym.spaces.Discrete):
+        raise EnvError(f"actions {space}; recording wants Discrete or Box ones.")
+    number = int(space.n)
+    if not text:
+        raise ConfigError(
+            f"which key plays which of the actions 0 … {number - 1}? Write them as a=0,d=1.", setting="keys"
+        )
+    return parse_keys(text, number)
+
+
+def _are_axes(axes: Any) -> bool:
+    return isinstance(axes, list) and len(axes) == 2 and all(isinstance(a, int | float) for a in axes)

@@ -1,0 +1,148 @@
+"""Runs started, stopped and resumed as `scopil train` does it: in processes that outlive the page and the server."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from scopil.config import settings
+from scopil.data import storage
+from scopil.envs.trust import names_code
+from scopil.errors import ConfigError
+from scopil.files import write_atomically
+from scopil.registry import find
+from scopil.train.run import Run
+from scopil.user_code import python
+from scopil_studio.places import inside, name_of, refuse_outside
+from scopil_studio.worker import Setting
+
+DESK = ".studio"  # in the studio's folder: which process trains what, and what it printed
+MOST_STEPS = 1_000_000_000
+LOG_TAIL = 4000  # bytes shown of what a training has printed
+
+_children: list[subprocess.Popen] = []  # polled, so that ended ones do not linger
+
+
+def start(
+    setting: Setting,
+    name: str,
+    algorithm: str,
+    env: str,
+    demos: str = "",
+    steps: int = 100_000,
+    seed: int = 0,
+    options: dict[str, str] = {},  # noqa: B006 (never changed)
+) -> dict[str, Any]:
+    """`scopil train ALGORITHM …` into the new run folder `name`."""
+    setting.refuse_env(env)
+    folder = inside(setting.folder, name)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{name} exists already; choose another name.")
+    if not 1 <= steps <= MOST_STEPS or not 0 <= seed < 2**31:
+        raise ConfigError(f"{steps} steps, seed {seed}; want 1 … {MOST_STEPS:,} steps and a seed below 2³¹.")
+    found = find(algorithm)
+    known = {s.name for s in settings(found.config)}
+    if odd := [k for k in options if k not in known]:
+        raise ConfigError(f"{found.title} has no setting {odd[0]!r}; it has {', '.join(sorted(known))}.")
+    words = [f"--env={env}", f"--steps={steps}", f"--seed={seed}", f"--out={folder}"]
+    if demos:
+        words.append(f"--demos={demos if demos in storage.library() else inside(setting.folder, demos)}")
+    words += [f"--rules={setting.rules}"] if setting.rules else []
+    words += [_option(k.replace("_", "-"), v) for k, v in options.items()]
+    _begin(setting.folder, folder, [algorithm, *words])
+    return {"started": name}
+
+
+def _option(name: str, value: str) -> str:
+    """As the command line wants it: a switch has no value."""
+    return {"true": f"--{name}", "false": f"--no-{name}"}.get(str(value).lower(), f"--{name}={value}")
+
+
+def resume(setting: Setting, name: str) -> dict[str, Any]:
+    """`scopil train --resume RUN`."""
+    folder = inside(setting.folder, name)
+    run = Run.open(folder)
+    if run.finished:
+        raise ConfigError(f"{name} is finished.")
+    # Code that the run names is the caller's when the caller named it to the studio.
+    ours = run.spec.env in setting.envs or not names_code(run.spec.env)
+    ours = ours and run.spec.rules in (None, setting.rules)
+    _begin(setting.folder, folder, ["--resume", str(folder), *(["--trust-env"] if ours else [])])
+    return {"started": name}
+
+
+def stop(setting: Setting, name: str) -> dict[str, Any]:
+    """As Ctrl-C does: after the current stretch, saved."""
+    pid = running(setting.folder, inside(setting.folder, name))
+    if pid is None:
+        raise ConfigError(f"{name} is not trained by a process that this studio has started.")
+    os.kill(pid, signal.SIGTERM)
+    return {"stopping": name}
+
+
+def running(home: Path, folder: Path) -> int | None:
+    """The process that trains this run, when a studio of this folder has started it and it still does."""
+    for child in _children[:]:
+        if child.poll() is not None:
+            _children.remove(child)
+    try:
+        pid = int(json.loads(_note(home, folder).read_text())["pid"])
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if os.path.exists("/proc") else _words(pid)
+    except (OSError, ValueError, KeyError, TypeError, ConfigError):
+        return None
+    # A number may have passed on to a process of somebody else.
+    return pid if b"train" in words and any(word.endswith(str(folder).encode()) for word in words) else None
+
+
+def log(home: Path, folder: Path) -> str:
+    """The end of what the training has printed."""
+    try:
+        data = _note(home, folder).with_suffix(".log").read_bytes()
+    except OSError:
+        return ""
+    return data[-LOG_TAIL:].decode("utf-8", "replace")
+
+
+def starting(home: Path) -> list[dict[str, Any]]:
+    """Trainings that have no run folder yet, or never got one."""
+    jobs = []
+    for file in sorted((home / DESK).glob("*.json")):
+        try:
+            name = json.loads(file.read_text())["name"]
+            folder = inside(home, name)
+        except (OSError, ValueError, KeyError, TypeError, ConfigError):
+            continue
+        if not (folder / "run.json").exists():
+            jobs.append({"name": name, "alive": running(home, folder) is not None, "log": log(home, folder)})
+    return jobs
+
+
+def _begin(home: Path, folder: Path, words: list[str]) -> None:
+    if running(home, folder) is not None:
+        raise ConfigError(f"{folder.name} is being trained already.")
+    note = _note(home, folder)
+    note.parent.mkdir(exist_ok=True)
+    around = os.environ | {"TERM": "dumb", "COLUMNS": "100"}
+    with note.with_suffix(".log").open("wb") as file:
+        child = subprocess.Popen(
+            [*python(), "-m", "scopil", "train", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the studio's terminal is not for it
+            env=around,
+        )
+    _children.append(child)
+    write_atomically(note, json.dumps({"pid": child.pid, "name": name_of(home, folder)}).encode())
+
+
+def _note(home: Path, folder: Path) -> Path:
+    """A folder from elsewhere may hold links here: they are not followed out of it."""
+    note = home / DESK / f"{name_of(home, folder).replace('/', '__')}.json"
+    return refuse_outside(home, note, note.with_suffix(".log"))
+
+
+def _words(pid: int) -> list[bytes]:
+    return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True).stdout.split()

@@ -1,0 +1,186 @@
+"""`scopil reproduce`: from runs that end untrained to the page, and (slow) with real ones that are killed."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scopil
+from scopil.cli import main
+from scopil_bench import results
+from scopil_bench.report import kept_views
+from scopil_bench.studies import running
+from scopil_bench.studies.paper import expected
+
+STABLE = ("results.json", "results.csv", "tables.md")  # equal bytes for equal runs
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Every run is finished at once by its untrained policy, but for those named."""
+    failing: set[str] = set()
+
+    def execute(runs, workers, console, engine):
+        failed = {}
+        for run in runs:
+            if run.folder.name in failing:
+                failed[run.folder] = "error: out of luck"
+            elif not run.finished:
+                agent = scopil.SCOPIL(run.spec.env, run.demos(), seed=run.spec.seed, **run.spec.config)
+                agent.save(run.policy_file)
+                run.metrics.append({"env_steps": 0, "eval/reward": -1.0, "eval/steps": 3.0, "eval/avoidable": 1.0})
+                run.timing.append({"env_steps": 0, "steps_per_second": 1.0, "seconds": 1.5})
+        return failed
+
+    monkeypatch.setattr(running, "execute_with_progress", execute)
+    monkeypatch.setattr(results, "open_env", cache(results.open_env))  # calls here share compiled code
+    return failing
+
+
+def reproduce(out: Path, *options: str) -> int:
+    return main(["reproduce", "--budget", "short", "--only", "multiple", "--out", str(out), *options])
+
+
+@pytest.mark.slow
+def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
+    untrained.add("scopil-1")
+    assert reproduce(tmp_path / "a") == 1  # a run failed
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 of 2 runs finished" in printed
+    assert "failed: multiple/scopil-1: error: out of luck" in printed
+    page = (tmp_path / "a" / "report.md").read_text()
+    assert "multiple/scopil-1: failed (error: out of luck)" in page
+    assert "Simple: not run." in page
+    assert "SCOPIL on multiple: 1 of 2 seeds done." in page
+    assert "| Demonstrator (40 episodes) |" in page
+    for picture in ("demonstrations-multiple", "curves-multiple", "episodes-multiple-scopil"):
+        assert (tmp_path / "a" / "figures" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "a" / "timing.json").read_text()) == {
+        "multiple/scopil-0": {"seconds": 1.5, "to_first_safe": None}
+    }
+
+    # Called again it continues, draws and plays only what is new, and ends as a call without a failure does.
+    untrained.clear()
+    drawn = (tmp_path / "a" / "figures" / "demonstrations-multiple.png").stat().st_mtime_ns
+    assert reproduce(tmp_path / "a") == 0
+    assert (tmp_path / "a" / "figures" / "demonstrations-multiple.png").stat().st_mtime_ns == drawn
+    assert reproduce(tmp_path / "b") == 0
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    page = (tmp_path / "b" / "report.html").read_bytes()
+    for name in ("report.html", *STABLE):
+        (tmp_path / "b" / name).unlink()
+    assert main(["report", str(tmp_path / "b")]) == 0
+    assert (tmp_path / "b" / "report.html").read_bytes()[:2000] == page[:2000]
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+    shutil.rmtree(tmp_path / "b" / "runs" / "multiple" / "scopil-0")  # its figures stay, and it is not trained again
+    assert reproduce(tmp_path / "b") == 0
+    assert not (tmp_path / "b" / "runs" / "multiple" / "scopil-0").exists()
+    drawn = kept_views.load(tmp_path / "b")  # and so do its curves and trays
+    assert list(drawn.trays["multiple"]["runs"]["scopil"]) == ["0", "1"]
+    assert {*drawn.curves["multiple"][0]["methods"]["scopil"]["seeds"]} == {"0", "1"}
+    for name in STABLE:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+    shutil.rmtree(tmp_path / "b" / "runs")  # now there is nothing to draw from
+    page = (tmp_path / "b" / "report.md").read_text()
+    assert main(["report", str(tmp_path / "b")]) == 0
+    assert kept_views.load(tmp_path / "b") == drawn
+    for picture in ("unseen-starts", "demonstrations-multiple", "curves-multiple", "episodes-multiple-scopil"):
+        assert f"(figures/{picture}.png)" in page
+        assert f"(figures/{picture}.png)" in (tmp_path / "b" / "report.md").read_text()
+
+    wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
+    for high, code in ((200, 0), (1, 1)):
+        ranges = [expected.Expectation(**wanted, high=high)]
+        monkeypatch.setattr(expected, "load", lambda budget, file, ranges=ranges: (ranges, []))
+        capsys.readouterr()
+        assert reproduce(tmp_path / "a", "--check") == code
+        printed = " ".join(capsys.readouterr().out.split())
+        assert (
+            "outside its range: multiple, SCOPIL: mean of steps (greedy, demonstrated starts) ≤ 1:" in printed
+        ) == bool(code)
+    assert reproduce(tmp_path / "a") == 0  # without --check
+
+
+def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys):
+    (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
+    assert main(["reproduce", "--only", "multiple", "--out", str(tmp_path)]) == 2
+    assert "holds study paper with budget short, not study paper with budget paper" in capsys.readouterr().err
+    assert main(["reproduce", "--study", "lap-grid-world", "--out", str(tmp_path)]) == 2
+    assert "not study lap-grid-world with budget full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--only", "simpel"],
+            "no table simpel in paper; there are simple, multiple, two-modes, ablation, yardsticks.",
+        ),
+        (["--seeds", "0"], "--seeds 0; want at least 1."),
+        (["--workers", "-1"], "--workers -1; want at least 1."),
+        (["--study", "papre"], "no study 'papre'; there are paper, "),
+        (["--budget", "long"], "paper has no budget 'long'; it has paper, short."),
+        (["--steps", "0"], "--steps 0; want at least 1."),
+        (["--budget", "short", "--check"], "paper has no expected ranges for --budget short; omit --check."),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_path, capsys):
+    assert main(["reproduce", "--out", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_another_study_through_the_same_machinery(tmp_path):
+    """Really trained for a moment: environment and demonstrations of the study's own, in other processes."""
+    out = tmp_path / "laps"
+    argv = ["--study", "lap-grid-world", "--budget", "short", "--steps", "10240", "--out", str(out)]
+    assert main(["reproduce", *argv]) == 0
+    tables = (out / "tables.md").read_text()
+    assert "## LapGridWorld" in tables
+    assert "| ICRL, greedy, 1 seed × " in tables
+    assert "The learned cost of a step in either direction" in tables
+    assert {cell.method for cell in results.load(out).results} == {"icrl", "ppo"}
+    assert main(["report", str(out)]) == 0
+
+
+@pytest.mark.slow
+def test_killed_five_times_the_tables_are_the_same(tmp_path):
+    """The whole process group, workers included, at random moments of all methods' short runs."""
+    rng = random.Random(0)
+
+    def start(name: str) -> subprocess.Popen:
+        argv = ["reproduce", "--budget", "short", "--seeds", "1", "--out", str(tmp_path / name)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "scopil", *argv], stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def lines(name: str) -> int:
+        return sum(len(f.read_bytes().splitlines()) for f in (tmp_path / name).glob("runs/*/*/metrics.jsonl"))
+
+    assert start("calm").wait(3600) == 0
+    for share in sorted(rng.uniform(0.02, 0.9) for _ in range(5)):
+        child = start("killed")
+        while child.poll() is None and lines("killed") < share * lines("calm"):
+            time.sleep(0.05)
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    assert start("killed").wait(3600) == 0
+    for name in STABLE:
+        assert (tmp_path / "calm" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    for picture in sorted((tmp_path / "calm" / "figures").glob("*.png")):
+        assert picture.read_bytes() == (tmp_path / "killed" / "figures" / picture.name).read_bytes()

@@ -1,0 +1,146 @@
+"""The first screen: figures by seed, comparisons corrected together, and sentences that follow from them."""
+
+from itertools import pairwise
+
+import pytest
+
+from made_results import cell_of, measures
+from scopil_bench.report import summary
+from scopil_bench.report.page import Grid
+from scopil_bench.report.study_tables import starts_grid
+from scopil_bench.report.svg import Axis
+from scopil_bench.stats import holm, permutation_test
+from scopil_bench.studies.paper.study import STUDY
+from scopil_bench.studies.running import layout_of
+
+LAYOUT = layout_of(STUDY)
+FEW, MANY = [0.1, 0.2, 0.3, 0.4, 0.5], [2.1, 2.2, 2.3, 2.4, 2.5]
+
+
+def test_comparisons_of_the_whole_page_are_corrected_together():
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | cell_of("icrl", [0.11, 0.2, 0.3, 0.4, 0.5])
+    results |= cell_of("scopil", FEW, setting="multiple") | cell_of("bc", MANY, setting="multiple")
+    made = summary.compare(LAYOUT, results)
+    assert [(c.setting, c.method, c.rival) for c in made] == [
+        ("simple", "scopil", "icrl"),  # in the order of the study's tables
+        ("simple", "scopil", "sac"),
+        ("multiple", "scopil", "bc"),
+    ]
+    p = [permutation_test(FEW, [0.11, *FEW[1:]]), 2 / 252, 2 / 252]
+    assert [c.p for c in made] == pytest.approx(p)
+    assert [c.corrected for c in made] == pytest.approx(holm(p))
+    assert holm(p) == pytest.approx([p[0], 6 / 252, 6 / 252])
+
+
+def test_a_sentence_says_what_is_sure_and_what_is_not():
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | cell_of("icrl", [0.11, *FEW[1:]])
+    (line,) = summary.verdicts(LAYOUT, results, summary.compare(LAYOUT, results))
+    assert line.startswith(
+        "Simple: from unseen starts SCOPIL has 0.300 violations per episode, fewer than SAC (2.300, p"
+    )
+    assert "not shown to differ from ICRL (0.302, p = " in line
+    assert line.endswith("; none has a better reward (-13.00).")
+
+
+MANY_RIVALS = ("icrl", "sac", "bc", "s-dgd", "s-eic")
+
+
+def test_of_many_methods_a_sentence_names_the_best():
+    others = {m: [v + i for v in MANY] for i, m in enumerate(MANY_RIVALS)}
+    ahead = cell_of("scopil", FEW) | {k: v for m, each in others.items() for k, v in cell_of(m, each).items()}
+    (line,) = summary.verdicts(LAYOUT, ahead, summary.compare(LAYOUT, ahead))
+    assert (
+        "0.300 violations per episode, fewer than ICRL (2.300, p = 0.04) and 4 others (the largest p = 0.04);" in line
+    )
+    assert "SAC" not in line
+    alike = {cell: runs if cell.method == "scopil" else cell_of(cell.method, FEW)[cell] for cell, runs in ahead.items()}
+    (line,) = summary.verdicts(LAYOUT, alike, summary.compare(LAYOUT, alike))
+    assert "not shown to differ from any of 5 others, the best of them ICRL (0.300, p = 1);" in line
+    short = {cell: runs[:2] for cell, runs in ahead.items()}  # of which no test shows anything
+    (line,) = summary.verdicts(LAYOUT, short, summary.compare(LAYOUT, short))
+    assert "0.150 violations per episode, ICRL 2.150, SAC 3.150, BC 4.150, S-DGD 5.150 and S-EiC 6.150: too few" in line
+    grid = summary.comparisons_grid(LAYOUT, ahead, summary.compare(LAYOUT, ahead))
+    assert [row[0] for row in grid.rows][:3] == ["Simple: SCOPIL", "Simple: ICRL", "Simple: SAC"]
+    assert [row[1:] for row in grid.rows][:2] == [["0.300", "-13.00", "–"], ["2.300", "-13.00", "0.04"]]
+    assert len(grid.rows) == 6
+
+
+def test_a_better_reward_is_said_in_the_same_sentence():
+    def rewarded(results, value: float):
+        return {
+            cell: [r._replace(means={k: m | {"reward": value} for k, m in r.means.items()}) for r in runs]
+            for cell, runs in results.items()
+        }
+
+    results = cell_of("scopil", FEW) | cell_of("sac", MANY) | rewarded(cell_of("icrl", MANY), -7.5)
+    (line,) = summary.verdicts(LAYOUT, results, summary.compare(LAYOUT, results))
+    assert line.endswith(
+        "fewer than ICRL (2.300, p = 0.016) and SAC (p = 0.016); ICRL has the best reward (-7.50 against -13.00)."
+    )
+
+
+def test_being_worse_is_said_the_same_way():
+    results = cell_of("scopil", MANY) | cell_of("sac", FEW)
+    (line,) = summary.verdicts(LAYOUT, results, summary.compare(LAYOUT, results))
+    assert "SCOPIL has 2.300 violations per episode, more than SAC (0.300, p = 0.0079)" in line
+
+
+def test_rewards_are_compared_where_nothing_counts_violations():
+    def rewarded(method: str, values: list[float]):
+        ((cell, runs),) = cell_of(method, [0.0] * len(values)).items()
+        means = [{"greedy/unseen": {"reward": v, "steps": 9.0}} for v in values]
+        return {cell: [run._replace(means=m) for run, m in zip(runs, means)]}
+
+    results = rewarded("scopil", MANY) | rewarded("sac", FEW)
+    assert [c.measure for c in summary.columns_of(results)] == ["reward"]
+    (line,) = summary.verdicts(LAYOUT, results, summary.compare(LAYOUT, results))
+    assert line == "Simple: from unseen starts SCOPIL has a reward of 2.30, more than SAC (0.30, p = 0.0079)."
+
+
+def test_columns_are_greedy_and_unseen_starts_come_first():
+    found = summary.columns_of(cell_of("scopil", FEW))
+    assert [(c.key, c.measure) for c in found] == [
+        ("greedy/unseen", "violations"),
+        ("greedy/demonstrated", "violations"),
+        ("greedy/unseen", "reward"),
+    ]
+    other = {"sampled/unseen": measures(0.5)}
+    assert [c.key for c in summary.columns_of(cell_of("scopil", [0.5], means=other))] == ["sampled/unseen"] * 2
+
+
+def test_seeds_are_counted_as_done():
+    (runs,) = cell_of("scopil", FEW).values()
+    assert summary.seeds_done(runs, 10) == "5 of 10 seeds done"
+    assert summary.seeds_done(runs, 5) == summary.seeds_done(runs, None) == "5 seeds"
+    assert summary.seeds_done(runs[:1], None) == "1 seed"
+
+
+def test_a_bent_axis_shows_small_and_large_counts():
+    axis = Axis(0.0, 100.0, bent=True)
+    at = [axis.at(v) for v in (0.0, 0.1, 1.0, 10.0, 100.0)]
+    assert at[0] == 0
+    assert at[-1] == 1
+    assert min(b - a for a, b in pairwise(at)) > 0.1
+    assert axis.ticks() == [0.0, 0.1, 1.0, 10.0, 100.0]
+
+
+def test_the_page_says_which_p_its_seeds_can_reach():
+    three = cell_of("scopil", FEW[:3]) | cell_of("sac", MANY[:3]) | cell_of("icrl", MANY[:3])
+    said = summary.how_compared(summary.compare(LAYOUT, three))
+    assert said.endswith("no p can be below 0.2.")  # 2 of 20 splits, for two comparisons
+
+
+def test_a_demonstrators_row_stands_with_its_own_starts():
+    results = cell_of("scopil", FEW)
+    rows = {"Demonstrator (40 episodes)": measures(0.1), "Demonstrator, unseen starts": measures(0.7)}
+    layout = LAYOUT._replace(references={"simple": rows})
+    (grid,) = summary.table(layout, results, None, summary.Anchors.of(results), {"scopil": 0}).otherwise
+    assert isinstance(grid, Grid)
+    shown = {row[1]: row[3:] for row in grid.rows}
+    columns = grid.head[3:]
+    assert columns[:2] == ["Violations per episode, unseen starts", "Violations per episode, demonstrated starts"]
+    assert shown["Demonstrator (40 episodes)"][:2] == ["–", "0.100"]
+    assert shown["Demonstrator, unseen starts"][:2] == ["0.700", "–"]
+    for starts, name in (("unseen", "Demonstrator, unseen starts"), ("demonstrated", "Demonstrator (40 episodes)")):
+        found = starts_grid(layout, STUDY.tables["simple"], results, starts)
+        assert [row[0] for row in found.rows if str(row[0]).startswith("Demonstrator")] == [name]

@@ -1,0 +1,218 @@
+"""The report of a study from made results: its answers, its gaps, and that the page is self-contained."""
+
+import base64
+import re
+
+import pytest
+
+from made_results import cell_of, report_of
+from scopil_bench.report.page import Grid, Items, Picture, to_html, to_markdown
+from scopil_bench.report.study_page import write
+from scopil_bench.report.study_tables import glance_grid, starts_grid, statistics_grid
+from scopil_bench.report.views import Views
+from scopil_bench.studies.paper.answers import answers, most_lawful
+from scopil_bench.studies.paper.study import STUDY
+from scopil_bench.studies.running import layout_of
+from scopil_bench.studies.unseen import questions
+from scopil_bench.summaries import Cell
+
+MODES = {"both": 1.0, "divergence": 0.1, "lawful": 0.99}
+
+
+def texts(results) -> list[str]:
+    return [answer.verdict for answer in answers(results)]
+
+
+def test_answers_follow_the_numbers():
+    good = cell_of("scopil", [0.025] * 5) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2])
+    assert texts(good)[0].startswith("Yes: on Simple, SCOPIL's greedy policy has at least 10 times fewer violations")
+    bad = cell_of("scopil", [0.5] * 5) | cell_of("sac", [2.0] * 5) | cell_of("icrl", [9.0] * 5)
+    assert texts(bad)[0].startswith("No. The criterion, that on Simple")
+    assert texts(cell_of("sac", [2.0]))[0].startswith("Not answered")
+
+
+FEW = [0.01, 0.02, 0.0, 0.03, 0.01, 0.02, 0.04]
+MANY = [1.0, 1.1, 0.9, 1.2, 1.3, 1.0, 0.8]
+
+
+def test_the_most_lawful_is_ahead_of_everybody_everywhere():
+    simple = cell_of("scopil-rho", FEW) | cell_of("sac", MANY) | cell_of("bc", [30.0, *MANY[1:]])
+    assert most_lawful(simple, "scopil-rho")[0].startswith("Yes")
+    close = cell_of("scopil-rho", FEW, setting="multiple") | cell_of("scopil", FEW[::-1], setting="multiple")
+    verdict, details = most_lawful(simple | close, "scopil-rho")
+    assert verdict == (
+        "Not everywhere: SCOPIL-ρ has fewer violations per episode in 2 of 3 comparisons with other methods, "
+        "significantly fewer in 2 (not than SCOPIL on multiple)."
+    )
+    assert len(details) == 3
+    assert all("corrected for 3 comparisons" in line for line in details)
+    # few seeds cannot show it, worse is not ahead, and a yardstick is no rival
+    two = cell_of("scopil-rho", FEW[:2]) | cell_of("sac", MANY[:2])
+    assert most_lawful(two, "scopil-rho")[0].startswith("Not shown")
+    assert most_lawful(simple, "sac")[0].startswith("Not shown")
+    with_oracle = simple | cell_of("oracle-sac-lagrangian", [0.0] * 7)
+    assert most_lawful(with_oracle, "scopil-rho", ["oracle-sac-lagrangian"])[0].startswith("Yes")
+    assert most_lawful(cell_of("sac", MANY), "scopil-rho")[0].startswith("Not answered")
+
+
+def test_an_answer_does_not_list_many_misses():
+    methods = ("sac", "bc", "icrl", "s-dgd")
+    results = cell_of("scopil-rho", FEW[:2]) | {k: v for m in methods for k, v in cell_of(m, MANY[:2]).items()}
+    verdict, details = most_lawful(results, "scopil-rho")
+    assert verdict == (
+        "Not shown: SCOPIL-ρ has fewer violations per episode in 4 of 4 comparisons with other methods, significantly "
+        "fewer in none."
+    )
+    assert len(details) == 4
+
+
+def test_people_stand_for_the_papers_simple_in_the_study_of_unseen_starts():
+    shown = {"setting": "simple-people"}
+    results = cell_of("scopil", [0.025] * 5, **shown) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2], **shown)
+    assert questions(results)[1].verdict.startswith("Yes: on Simple")
+    assert answers(results)[0].verdict.startswith("Not answered")
+
+
+def test_both_modes_must_be_lawful():
+    for change, begins in (({}, "Yes"), ({"both": 0.8}, "No"), ({"lawful": 0.7}, "Mostly"), ({"lawful": 0.2}, "No")):
+        results = cell_of("scopil", [0.025], setting="two-modes", extra={"modes": MODES | change})
+        assert texts(results)[1].startswith(f"{begins}: sampled play passes")
+
+
+def test_entropy_needs_a_significant_difference():
+    ours = cell_of("scopil", [0.025, 0.05, 0.025, 0.05, 0.025])
+    assert texts(ours | cell_of("s-eic", [0.5, 0.6, 0.7, 0.5, 0.6]))[2].startswith("With it there are fewer")
+    assert texts(ours | cell_of("s-eic", [0.05, 0.025, 0.025, 0.05, 0.05]))[2].startswith("No significant difference")
+    raced = cell_of("s-eic", [0.5, 0.6], peaks={"dual/lambda": 700.0, "alpha/value": 1e5})
+    lines = [line for answer in answers(ours | raced) for line in answer.details]
+    assert any("largest α" in line and "0.3 (SCOPIL), 1e+05 (S-EiC)" in line for line in lines)
+
+
+def simple(results, starts="demonstrated", beside=True, layout=None):
+    return starts_grid(layout or layout_of(STUDY), STUDY.tables["simple"], results, starts, beside)
+
+
+def test_tables_hold_the_papers_digits_and_our_own():
+    grid = simple(cell_of("scopil", [0.025, 0.075]))
+    assert grid.head == ["", "Rwd", "H", "F(H)", "C", "F(C)", "H+C", "F(H+C)", "Length", "Steps"]
+    rows = {row[0]: row for row in grid.rows}
+    assert rows["SCOPIL, paper"][6] == "0.087±0.126"
+    assert rows["SCOPIL, ours, greedy, 2 seeds × 1,000,000 steps"][6] == "0.050±0.025"
+    assert set(rows["SAC: no finished run"][1:]) == {"–"}
+    alone = simple(cell_of("scopil", [0.025]))
+    assert alone.rows[1][6] == "0.025"  # one seed has no deviation
+
+
+def test_headings_are_full_names_beside_no_published_figures():
+    head = simple(cell_of("scopil", [0.025]), "unseen", beside=False).head
+    assert {"Reward", "Violations (circle)", "Violations per step (circle)", "Avoidable violations"} <= set(head)
+
+
+def test_cloning_appears_where_it_was_run_and_only_there():
+    ours = cell_of("scopil", [0.025])
+    assert not any("BC" in row[0] for row in simple(ours).rows)
+    both = ours | cell_of("bc", [0.5, 0.7])
+    assert sum(str(row[0]).startswith("BC, ours, ") for row in simple(both).rows) == 2
+    assert any(row[0] == "BC on simple" for row in glance_grid(layout_of(STUDY), both).rows)
+
+
+def test_references_stand_above_the_methods():
+    layout = layout_of(STUDY, {"simple": {"Demonstrations": {"violations": 0.025, "reward": -14.3}}})
+    grid = simple(cell_of("scopil", [0.025]), layout=layout)
+    assert grid.rows[0][:2] == ["Demonstrations", "-14.30"]
+    assert grid.rows[1][0] == "SCOPIL, paper"
+    assert grid.quiet == {1, 4, 6}
+
+
+def test_the_median_of_first_safe_steps_counts_seeds_that_never_were():
+    results = cell_of("scopil", [0.025] * 3)
+    (runs,) = results.values()
+
+    def last_cell() -> str:
+        grid = statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results)
+        assert grid is not None
+        return str(grid.rows[0][-1])
+
+    runs[0], runs[1] = runs[0]._replace(first_safe=None), runs[1]._replace(first_safe=90_000)
+    assert last_cell() == "90,000 (2 of 3 seeds)"
+    runs[1] = runs[1]._replace(first_safe=None)
+    assert last_cell() == "1 of 3 seeds"
+
+
+def test_an_environment_without_costs_has_rewards_alone():
+    means = {"greedy/unseen": {"reward": 5.0, "steps": 9.0}}
+    results = cell_of("scopil", [0.0], means=means, episodes={"greedy/unseen": 3}, violating={"greedy/unseen": 0})
+    assert statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results) is None
+    assert simple(results, "unseen", beside=False).head == ["", "Reward", "Steps"]
+    assert glance_grid(layout_of(STUDY), results).rows[0][3] == "–"
+
+
+@pytest.fixture
+def written(tmp_path):
+    picture = tmp_path / "figures" / "dot.png"
+    picture.parent.mkdir()
+    picture.write_bytes(b"\x89PNG dot")
+    results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0, 2.1])
+    report = report_of(
+        results,
+        missing={"simple/icrl-0": "5 of 9 steps", "simple/icrl-1": "not started"},
+        failed={"simple/icrl-1": "error: <b> & NaN"},
+        pictures={"simple": [Picture(picture, "a dot")]},
+        folders={Cell("simple", "scopil"): ["runs/simple/scopil-0", "runs/simple/scopil-1"]},
+    )
+    write(tmp_path, report)
+    return tmp_path
+
+
+def test_the_page_is_self_contained(written):
+    html = (written / "report.html").read_text()
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#|runs/simple/scopil-[01]\")", html)
+    assert base64.b64encode(b"\x89PNG dot").decode() in html
+    assert "error: &lt;b&gt; &amp; NaN" in html
+
+
+def test_the_page_lists_what_is_missing(written):
+    for name in ("report.html", "report.md"):
+        page = (written / name).read_text()
+        for line in (
+            "Two-modes: not run.",
+            "SAC on simple: 2 of 10 seeds done.",
+            "no finished run of ICRL",
+            "simple/icrl-0: 5 of 9 steps",
+        ):
+            assert line in page
+        assert "jax: 0.9, 0.10" in page
+    assert "short runs" not in (written / "report.md").read_text()
+    assert "(figures/dot.png)" in (written / "report.md").read_text()
+
+
+def test_a_chart_says_where_seeds_have_no_curves(tmp_path):
+    """Their runs are gone."""
+    line = {"steps": [10], "mean": [1.0], "std": [0.0], "seeds": {"0": [1.0]}}
+    panels = [
+        {"metric": "eval/reward", "title": "Reward", "trained": steps, "methods": {method: line}}
+        for steps, method in ((10, "scopil"), (90, "sac"))
+    ]
+    results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0]) | cell_of("bc", [2.0])
+    write(tmp_path, report_of(results, views=Views({"simple": panels})))
+    page = (tmp_path / "report.html").read_text()
+    assert "Curves are there of fewer seeds than results: SCOPIL 1 of 2, BC 0 of 1." in page
+    assert "Reward, trained for 90 steps" in page
+
+
+def test_tables_alone_hold_no_times(written):
+    tables = (written / "tables.md").read_text()
+    assert "2.050±0.050" in tables
+    assert "Wall-clock" not in tables
+    assert "met" in tables
+    assert "no finished run" in tables
+
+
+def test_a_table_in_both_forms(tmp_path):
+    grid = Grid(["", "x"], [["a<", "1"], ["b", "2"]], frozenset({1}))
+    assert (
+        to_markdown("T", [grid, Items(["i"])], tmp_path)
+        == "# T\n\n|  | x |\n|---|---|\n| a&lt; | 1 |\n| b | 2 |\n\n- i\n"
+    )
+    html = to_html("T", [grid])
+    assert '<tr><td>a&lt;</td><td>1</td></tr><tr class="quiet"><td>b</td>' in html

@@ -1,0 +1,114 @@
+"""How many demonstrations are enough: which parts are learned from, and what is said of the curve."""
+
+import json
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scopil.cli import main
+from scopil.cli.interrupts import INTERRUPTED
+from scopil.data.storage import load_demos
+from scopil.errors import ConfigError
+from scopil_bench import runner
+from scopil_bench.studies import enough
+from scopil_bench.studies.enough import Point, sentence
+
+
+def points(*shares: float) -> list[Point]:
+    return [Point(5 * 2**i, "scopil-rho", -10.0, 2 * s, s) for i, s in enumerate(shares)]
+
+
+def test_half_as_many_again_and_again():
+    assert enough.sizes_for(40) == [5, 10, 20, 40]
+    assert enough.sizes_for(7) == [7]
+
+
+def test_smaller_sets_are_parts_of_larger_ones():
+    demos = load_demos("marble-maze/simple-v1")
+    made = enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 10], 1_000, 1)
+    few, more = (kept.demos() for kept in made.settings.values())  # pyright: ignore[reportCallIssue, reportOptionalCall]
+    assert (len(few), len(more)) == (5, 10)
+    kept = {e.observations.tobytes() for e in more}
+    assert {e.observations.tobytes() for e in few} < kept
+    with pytest.raises(ConfigError, match="41 demonstrations; want 2 to 40, the number in"):
+        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 41], 1_000, 1)
+
+
+@pytest.mark.parametrize(("steps", "seeds", "message"), [(1_000, 0, "seeds = 0"), (0, 1, "steps = 0")])
+def test_nothing_to_run_is_refused(steps, seeds, message):
+    demos = load_demos("marble-maze/simple-v1")
+    with pytest.raises(ConfigError, match=f"{message}; want at least 1"):
+        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5], steps, seeds)
+
+
+def test_a_folder_is_about_one_set(tmp_path):
+    """The parts and runs of the earlier set were found there, and its curve was told of the other."""
+    demos = load_demos("marble-maze/simple-v1")
+    enough.keep_set(demos, tmp_path)
+    enough.keep_set(replace(demos, name="renamed"), tmp_path)  # the same episodes
+    fewer = replace(demos, episodes=demos.episodes[:-1])
+    for other in (load_demos("marble-maze/multiple-v1"), fewer):
+        with pytest.raises(ConfigError, match=r"holds a study of .* not of .* as it is now.* with --out"):
+            enough.keep_set(other, tmp_path)
+    (tmp_path / "set.json").unlink()
+    (tmp_path / "study.json").touch()
+    with pytest.raises(ConfigError, match="holds a study of unknown demonstrations, not of"):
+        enough.keep_set(demos, tmp_path)
+    assert not (tmp_path / "set.json").exists()
+    (tmp_path / "set.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"set\.json cannot be read"):
+        enough.keep_set(demos, tmp_path)
+
+
+WORDS = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5", "--steps", "500"]
+
+
+def test_the_command_refuses_another_set_in_its_folder(tmp_path, capsys):
+    enough.keep_set(load_demos("marble-maze/multiple-v1"), tmp_path)
+    assert main([*WORDS, "--out", str(tmp_path)]) == 2
+    assert "Name another folder with --out." in capsys.readouterr().err
+
+
+def test_a_stopped_command_stops_its_workers(tmp_path, monkeypatch):
+    """SIGTERM ended it at once, and its runs with nothing saved."""
+
+    def stop(*_):
+        assert callable(signal.getsignal(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(runner, "execute_with_progress", stop)
+    assert main([*WORDS, "--out", str(tmp_path)]) == INTERRUPTED
+
+
+def test_a_power_law_is_continued():
+    """Half as many with twice as many demonstrations: from 16 % over 8 % and 4 % to 2 %."""
+    assert sentence(points(0.16, 0.08, 0.04)) == (
+        "With 20 demonstrations 4.0% of the episodes from unseen starts break a rule (8.0% with 10); 40 would give "
+        "about 2.0%, if it goes on like this."
+    )
+
+
+def test_a_flat_curve_says_so():
+    assert sentence(points(0.2, 0.1, 0.1, 0.1)).endswith("; more of the same kind would change little.")
+
+
+def test_without_rules_rewards_are_told():
+    bare = [p._replace(violating=None, violations=None) for p in points(0.1, 0.1)]
+    assert sentence(bare) == "No rules are known here. Reward from unseen starts: -10 with 5, -10 with 10."
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_where_it_stopped(tmp_path, capsys):
+    words = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5,10", "--steps", "2000", "--out", str(tmp_path)]
+    assert not main(words)
+    first = json.loads((tmp_path / "enough.json").read_text())
+    assert [(p["demonstrations"], p["method"]) for p in first["points"]] == [
+        (5, "bc"), (5, "scopil-rho"), (10, "bc"), (10, "scopil-rho"),
+    ]  # fmt: skip
+    assert all(np.isfinite(p["violating"]) for p in first["points"])
+    assert (tmp_path / "enough.png").stat().st_size > 5_000
+    assert not main(words)  # nothing is left to train
+    assert json.loads((tmp_path / "enough.json").read_text()) == first
+    assert "With 10 demonstrations" in capsys.readouterr().out

@@ -1,0 +1,122 @@
+"""A study in a file: what it means, and what is refused before anything is trained."""
+
+from pathlib import Path
+
+import pytest
+
+from scopil.cli import main
+from scopil.errors import ConfigError
+from scopil_bench import planning, studies
+from scopil_bench.studies.study_file import read_study, study_from
+
+PLAN = {"env": "CartPole-v1", "methods": ["sac", "bc"], "seeds": 2, "steps": 500}
+RULES = 'def left(obs, action, next_obs):\n    """The cart is left."""\n    return next_obs[0] < 0\n'
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_becomes_settings_methods_and_runs(here):
+    (here / "my_rules.py").write_text(RULES)
+    (here / "mine.toml").write_text("""
+        seeds = 2
+        steps = 1_000
+        [settings.cart]
+        env = "CartPole-v1"
+        demos = "shown.npz"
+        rules = "my_rules.py"
+        title = "The cart"
+        [settings.lander]
+        env = "LunarLander-v3(max_episode_steps=300)"
+        [methods.bc]
+        [methods.narrow]
+        algorithm = "sac"
+        title = "SAC, narrow"
+        hidden = [4]
+        discount = 0.5
+        [overrides]
+        hidden = [8, 8]
+    """)
+    study = studies.find("mine.toml")
+    assert (study.name, study.title, study.source) == ("mine", "mine", "mine.toml")
+    assert (study.tables["cart"].title, study.tables["lander"].title) == ("The cart", "lander")
+    assert [c.method for c in study.cells(["cart"])] == ["bc", "narrow"]
+    assert study.title_of("narrow") == "SAC, narrow"
+    assert study.glossary == ["left: The cart is left."]
+    planned = planning.plan(study, Path("out"), "full", study.cells(), 2)
+    assert len(planned) == 2 * 2 * 2
+    folder, spec = planned[1]
+    assert folder == Path("out/runs/cart/narrow-0")
+    assert (spec.env, spec.demos, spec.rules) == ("CartPole-v1", "shown.npz", "my_rules.py")
+    assert (spec.steps, spec.config) == (1000, {"hidden": [4], "discount": 0.5})
+    assert planned[0][1].config == {"hidden": [8, 8]}
+
+
+def test_a_python_file_holds_the_same(here):
+    (here / "plain.py").write_text(f"STUDY = {PLAN!r}\n")
+    assert read_study("plain.py").budgets["full"].seeds == 2
+    (here / "whole.py").write_text("from scopil_bench.studies.external.lunar_lander import STUDY\n")
+    assert (read_study("whole.py").name, read_study("whole.py").source) == ("lunar-lander", "whole.py")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seds": 3}, "no entry is called seds; there are .* Did you mean seeds?"),
+        ({"seeds": "3"}, "seeds = '3'; want a whole number"),
+        ({"seeds": True}, "seeds = True; want a whole number"),
+        ({"steps": 0}, "steps = 0; want at least 1"),
+        ({"env": None}, "want text"),
+        ({"methods": []}, r"no methods; want methods = \["),
+        ({"methods": ["sca"]}, "no algorithm is called 'sca'; .* Did you mean sac?"),
+        ({"methods": {"sac": {"lr": 1}}}, r"\[methods.sac\] there is no setting lr"),
+        ({"methods": {"sac": {"discount": 2.0}}}, r"\[methods.sac\] discount = 2; want a value in"),
+        ({"methods": {"a/b": {"algorithm": "sac"}}}, "the name 'a/b'; want letters"),
+        ({"overrides": {"slack": 1.0}}, r"\[overrides\] slack is a setting of none of sac, bc"),
+        ({"settings": {"x": {"env": "a"}}}, "env and .* are both given"),
+        ({"evaluations": ["greedy"]}, "evaluations = .*; want some of greedy/demonstrated"),
+        ({"rules": "none.py"}, "no file none.py in"),
+    ],
+)
+def test_a_mistake_is_named(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        study_from(PLAN | changes, name="mine")
+
+
+def test_what_is_not_a_study_is_refused_in_one_line(here, capsys):
+    (here / "broken.toml").write_text("seeds = \n")
+    (here / "empty.py").write_text("")
+    (here / "plain.toml").write_text('env = "CartPole-v1"\nmethods = ["sac"]\n')
+    for argv, message in [
+        (["study", "none.toml"], "no study file none.toml in"),
+        (["study", "broken.toml"], "broken.toml cannot be read: Invalid value"),
+        (["study", "empty.py"], "empty.py has no STUDY"),
+        (["study", "mine"], "and files of your own (my_study.toml, my_study.py)"),
+        (["study", "plain.toml", "--seeds", "0"], "--seeds 0; want at least 1"),
+        (["tune", "plain.toml"], "plain.toml has no table tune"),
+        (["tune", "paper"], "want a study's file"),
+    ]:
+        assert main(argv) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+    assert not (here / "out").exists()
+
+
+def test_reproduce_is_the_papers_study(monkeypatch):
+    asked = []
+    monkeypatch.setattr("scopil_bench.cli.reproduce.call", lambda verb, prog, argv: asked.append(argv) or 0)
+    for argv in ([], ["--seeds", "2"], ["--study", "unseen", "--seeds", "2"], ["--study=unseen"]):
+        main(["reproduce", *argv])
+    assert asked == [["paper"], ["paper", "--seeds", "2"], ["unseen", "--seeds", "2"], ["unseen"]]
+
+
+def test_a_folder_does_not_choose_the_file_that_is_read(here, capsys):
+    (here / "out").mkdir()
+    (here / "out" / "study.json").write_text('{"study": "x", "budget": "full", "source": "evil.py"}')
+    (here / "evil.py").write_text("raise SystemError('ran')\n")
+    assert main(["report", "out"]) == 2
+    assert "scopil study evil.py --out out reports it" in capsys.readouterr().err

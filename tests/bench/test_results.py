@@ -1,0 +1,192 @@
+"""A finished run is played once; figures depend on runs alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scopil
+from made_results import cell_of, result
+from samples import marble_episodes
+from scopil.train.run import Run
+from scopil_bench import planning, results
+from scopil_bench.cache import EVALUATION, read_episodes
+from scopil_bench.runner import prepare
+from scopil_bench.studies.paper.study import STUDY
+from scopil_bench.summaries import EVALUATIONS, Cell, Timing, summarise
+
+CELL = Cell("two-modes", "scopil")
+MODES = ("greedy", "sampled")
+COMMITTED = Path(__file__).parents[2] / "results"
+
+
+def created(folder: Path) -> Run:
+    return prepare(folder, STUDY.spec("short", CELL, 0, "marble-maze/two-modes-v1"))
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory) -> tuple[Run, results.Result]:
+    """A run that ended without a step, and its result."""
+    run = created(tmp_path_factory.mktemp("runs") / "scopil-0")
+    agent = scopil.SCOPIL(run.spec.env, run.demos(), seed=0, **run.spec.config)
+    agent.save(run.policy_file)
+    return run, results.Evaluator(STUDY).result(CELL, run)
+
+
+@pytest.mark.slow
+def test_everything_is_measured(played):
+    _, found = played
+    assert set(found.means) == set(EVALUATIONS)
+    assert set(found.episodes.values()) == {40}
+    for key, means in found.means.items():
+        assert found.violating[key] <= 40
+        assert (found.violating[key] > 0) == (means["avoidable"] > 0)
+        assert means["violations"] == pytest.approx(means["violations/horizontal"] + means["violations/circle"])
+    assert 0 <= found.extra["modes"]["lawful"] <= 1
+    assert found.steps == 0
+
+
+@pytest.mark.slow
+def test_episodes_are_kept_for_pictures(played):
+    run, found = played
+    kept = read_episodes(run.folder)
+    assert list(kept) == ["greedy/demonstrated", "greedy/unseen"]
+    for key, episodes in kept.items():
+        assert np.mean([len(e) for e in episodes]) == found.means[key]["steps"]
+        broken = [e.info["cost_circle"].sum() + e.info["cost_horizontal"].sum() for e in episodes]
+        assert np.mean(broken) == pytest.approx(found.means[key]["violations"])
+        assert all(len(e.info["position"]) == len(e.observations) == len(e) + 1 for e in episodes)
+
+
+@pytest.mark.slow
+def test_it_is_played_once(played, monkeypatch):
+    run, found = played
+
+    def refuse(*_, **__):
+        raise AssertionError("played again")
+
+    monkeypatch.setattr(results, "_play", refuse)
+    assert results.Evaluator(STUDY).result(CELL, run) == found
+    assert results.Evaluator().evaluation(run)["measures"]  # what a study has played serves others too
+    file = run.folder / EVALUATION
+    whole = file.read_bytes()
+    for spoilt in (whole[:100], b"[]", whole.replace(b'"policy": "', b'"policy": "0')):
+        file.write_bytes(spoilt)
+        with pytest.raises(AssertionError, match="played again"):
+            results.Evaluator(STUDY).result(CELL, run)
+    file.write_bytes(whole)
+
+
+def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
+    runs = [*cell_of("scopil", [0.025, 0.1])[Cell("simple", "scopil")], result("sac", 0, 2.0)]
+    for folder, order in (("a", runs), ("b", runs[::-1])):
+        missing = dict([("z", "not started"), ("y", "3 of 5 steps")][:: 1 if folder == "a" else -1])
+        results.save(tmp_path / folder, "paper", "short", order, missing)
+    for name in ("results.json", "results.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    kept = json.loads((tmp_path / "a" / "results.json").read_text())
+    assert [(r["method"], r["seed"]) for r in kept["runs"]] == [("sac", 0), ("scopil", 0), ("scopil", 1)]
+    head, *lines = (tmp_path / "a" / "results.csv").read_text().splitlines()
+    assert head.startswith("setting,method,seed,env_steps,policy,starts,episodes,violating,avoidable,")
+    assert len(lines) == 3 * 4
+    assert len(set(head.split(","))) == len(head.split(","))
+    loaded = results.load(tmp_path / "a")
+    assert (loaded.study, loaded.budget) == ("paper", "short")
+    assert loaded.missing == {"y": "3 of 5 steps", "z": "not started"}
+    order = lambda r: (r.cell, r.seed)  # noqa: E731
+    assert sorted(results.all_of(loaded.results), key=order) == sorted(runs, key=order)
+
+
+def test_committed_results_can_be_read_without_their_runs():
+    study, budget, found, _ = results.load(COMMITTED)
+    assert (study, budget) == ("paper", "paper")
+    summary = summarise(found[Cell("simple", "scopil")], "greedy/demonstrated")
+    assert summary.measures["violations"][0] == pytest.approx(0.025)
+    assert set(found) <= set(STUDY.cells())
+    assert found[Cell("two-modes", "scopil")][0].extra["modes"]["both"] == 1.0
+    assert STUDY.expectations is not None
+    ranges, _ = STUDY.expectations(budget, found)
+    assert all(v.holds for v in ranges if v.value is not None)
+
+
+def test_a_summary_by_hand():
+    runs = cell_of("scopil", [0.025, 0.025, 0.025, 0.425])[Cell("simple", "scopil")]
+    found = summarise(runs, "greedy/demonstrated")
+    assert found.measures["violations"] == pytest.approx((0.125, 0.4 * 3**0.5 / 4))
+    assert found.iqm == pytest.approx(0.025)
+    assert found.unsafe == 0.25
+    assert found.p_avoidable == pytest.approx(0.0293, abs=1e-4)  # 1 bad episode of 160
+    assert found.interval is not None
+    assert found.interval[0] == pytest.approx(0.025)
+    assert found.interval[1] > 0.1
+
+
+def test_the_clock_and_the_first_safe_evaluation(tmp_path):
+    run = created(tmp_path / "scopil-0")
+    assert results.state(run) == "not started"
+    for step, avoidable in ((100, 3.0), (200, None), (300, 0.02), (400, 1.0)):
+        run.metrics.append({"env_steps": step} | ({} if avoidable is None else {"eval/avoidable": avoidable}))
+        run.timing.append({"env_steps": step, "steps_per_second": 1.0, "seconds": step / 10})
+    assert results.first_safe(run) == 300
+    assert results.timing(run) == Timing(40.0, 30.0)
+    assert results.state(run) == "400 of 10,000 steps"
+
+
+def test_the_peaks_of_the_duals_are_those_of_the_second_half(tmp_path):
+    run = created(tmp_path / "scopil-0")
+    for step, lam in ((1_000, 900.0), (5_000, 50.0), (6_000, 2.0), (8_000, 4.0), (10_000, 3.0)):
+        run.metrics.append({"env_steps": step, "dual/lambda": lam})
+    assert results.peaks(run) == {"dual/lambda": 4.0}
+
+
+def test_results_outlive_their_runs(tmp_path):
+    before = cell_of("scopil", [1.0, 2.0, 3.0]) | cell_of("sac", [9.0])
+    results.save(tmp_path, "paper", "paper", results.all_of(before), {})
+    assert results.earlier(tmp_path, "paper", "paper") == before
+    assert results.earlier(tmp_path, "paper", "short") == {}  # another budget's say nothing
+    assert results.earlier(tmp_path / "none", "paper", "paper") == {}
+    assert results.load(COMMITTED).results  # version 0.1's
+    assert results.earlier(COMMITTED, "paper", "paper") == {}
+    again = {Cell("simple", "scopil"): [result("scopil", 3, 4.0), result("scopil", 1, 5.0)]}
+    found = results.joined(again, before, [Cell("simple", "sac"), Cell("simple", "scopil")])
+    assert list(found) == [Cell("simple", "sac"), Cell("simple", "scopil")]
+    scopil_runs = found[Cell("simple", "scopil")]
+    assert [(r.seed, r.means[EVALUATIONS[0]]["violations"]) for r in scopil_runs] == [
+        (0, 1.0),
+        (1, 5.0),
+        (2, 3.0),
+        (3, 4.0),
+    ]
+
+
+def test_runs_whose_results_are_known_are_not_made_again(tmp_path):
+    runs = [Run(tmp_path / "none", STUDY.spec("short", CELL, seed, None)) for seed in range(3)]
+    rows = [result("scopil", s, 1.0, CELL.setting, made_from=run.digest) for s, run in enumerate(runs)]
+    rows[1] = rows[1]._replace(made_from=runs[0].digest)  # of other settings than today's
+    before = {CELL: rows, Cell("two-modes", "gone"): rows[:1]}
+
+    def known() -> dict[Cell, list[int]]:
+        kept = planning.still_planned(STUDY, tmp_path, "short", None, before)
+        return {cell: [r.seed for r in each] for cell, each in kept.items()}
+
+    assert known() == {CELL: [0, 2]}
+    made = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known={(CELL, 0), (CELL, 2)})
+    assert [run.spec.seed for run in made] == [1]
+    assert planning.still_planned(STUDY, tmp_path, "short", 7, before) == {}  # other steps
+    planning.create(STUDY, tmp_path, "short", [CELL], seeds=1)
+    assert known() == {CELL: [2]}  # a folder that is there speaks for itself
+
+
+def test_a_greedy_policy_plays_no_start_twice_for_the_count():
+    """Copies of one episode would make the bound on violations too good to be true."""
+    demos = marble_episodes(steps=3, episodes=2)
+    agent = scopil.SCOPIL("scopil/MarbleMaze-Simple-v0", demos, seed=0)
+    counts = {mode: results._play(agent.env, agent.policy, f"{mode}/demonstrated", agent.demos, 6) for mode in MODES}
+    assert {mode: len(each or ()) for mode, each in counts.items()} == {"greedy": 2, "sampled": 6}
+
+
+def test_runs_of_a_method_that_the_study_no_longer_has_are_left_alone(tmp_path):
+    for method in ("scopil", "of-before"):
+        created(tmp_path / "runs" / "two-modes" / f"{method}-0")
+    assert list(planning.found(STUDY, tmp_path)) == [CELL]

@@ -1,0 +1,222 @@
+"""The executor with children that only pretend to train: real processes, no compilation."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from samples import marble_episodes
+from scopil.data import storage
+from scopil.errors import ConfigError
+from scopil.files import lock
+from scopil.registry import find
+from scopil.train.run import Run, RunSpec
+from scopil_bench import compile_cache, local, runner
+
+ENV = "scopil/MarbleMaze-Simple-v0"
+FINISH = "import pathlib, sys; pathlib.Path(sys.argv[1], 'policy.safetensors').write_bytes(b'')"
+FAIL = "import sys; print('error: out of luck'); sys.exit(2)"
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Run]:
+    storage.write(marble_episodes(steps=3, episodes=2), tmp_path / "demos.npz")
+    return [runner.prepare(tmp_path / "simple" / f"scopil-{i}", spec(tmp_path, seed=i)) for i in range(4)]
+
+
+def spec(folder: Path, **changes) -> RunSpec:
+    fields: dict[str, Any] = {
+        "algorithm": find("scopil"),
+        "env": ENV,
+        "demos": str(folder / "demos.npz"),
+        "steps": 1000,
+    }
+    fields |= {"config": {"hidden": [8]}} | changes
+    return RunSpec(**fields)
+
+
+@pytest.fixture
+def pretend(monkeypatch) -> dict[str, str]:
+    """What each child does, by its folder's name; the others finish."""
+    scripts: dict[str, str] = {}
+
+    real = subprocess.Popen
+
+    def spawn(command: list[str], **options) -> subprocess.Popen:
+        folder = Path(command[-1])
+        return real([sys.executable, "-S", "-c", scripts.get(folder.name, FINISH), str(folder)], **options)
+
+    monkeypatch.setattr(local.subprocess, "Popen", spawn)
+    monkeypatch.setattr(runner, "POLL", 0.01)
+    return scripts
+
+
+def test_a_failed_run_does_not_stop_the_others(runs, pretend):
+    pretend["scopil-1"] = FAIL
+    most = 0
+
+    def observe(going, failed):
+        nonlocal most
+        most = max(most, len(going))
+
+    assert runner.execute(runs, 2, observe) == {runs[1].folder: "error: out of luck"}
+    assert [run.finished for run in runs] == [True, False, True, True]
+    assert most <= 2
+    del pretend["scopil-1"]
+    assert runner.execute(runs, 2) == {}
+    assert runs[1].finished
+
+
+def test_a_killed_run_is_told_from_one_that_failed(runs, pretend):
+    pretend["scopil-0"] = "import os; print('half of it', flush=True); os.kill(os.getpid(), 9)"
+    assert runner.execute(runs[:1]) == {runs[0].folder: "killed by signal 9 (out of memory?) after: half of it"}
+
+
+@pytest.mark.parametrize("call", [runner.execute, runner.execute_with_progress])
+def test_no_workers_are_refused(call, runs):
+    """They were waited for, for ever."""
+    line = {"env_steps": 400, "steps_per_second": 10.0}
+    runs[0].timing.path.write_text(json.dumps(line) + "\n")  # from which the time left is told
+    with pytest.raises(ConfigError, match="workers = 0; want at least 1") as refused:
+        call(runs, 0)
+    assert refused.value.setting == "workers"
+
+
+def test_finished_runs_are_left_alone(runs, pretend):
+    runs[0].policy_file.write_bytes(b"mine")
+    runner.execute(runs[:1])
+    assert runs[0].policy_file.read_bytes() == b"mine"
+    assert not (runs[0].folder / local.LOG).exists()
+
+
+def test_a_run_that_another_process_trains_is_waited_for(runs, pretend):
+    """As after a parent was killed and its worker was not."""
+    run = runs[0]
+    held = lock(run.folder / ".lock")
+    assert runner._busy(run)
+    done = threading.Thread(target=runner.execute, args=(runs[:2],))
+    done.start()
+    while not runs[1].finished:
+        assert done.is_alive()
+    assert not run.finished
+    assert not (run.folder / local.LOG).exists()
+    run.policy_file.write_bytes(b"theirs")
+    held.release()
+    done.join(20)
+    assert not done.is_alive()
+    assert run.policy_file.read_bytes() == b"theirs"
+
+
+TELL_CACHE = """
+import os, pathlib, stat, sys
+folder = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+others = stat.S_IMODE(folder.stat().st_mode) & 0o077 if folder.exists() else -1
+pathlib.Path(sys.argv[1], "cache").write_text(f"{folder} {others}")
+pathlib.Path(sys.argv[1], "policy.safetensors").write_bytes(b"")
+"""
+
+
+def test_runs_share_what_they_compile_in_a_folder_of_ours_that_is_removed(runs, pretend, monkeypatch):
+    pretend |= {run.folder.name: TELL_CACHE for run in runs}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    assert runner.execute(runs[:2], 2) == {}
+    told = {(run.folder / "cache").read_text() for run in runs[:2]}
+    (folder, others), *rest = (line.rsplit(" ", 1) for line in told)
+    assert rest == []  # one for both
+    assert others == "0"  # nobody else may read or write it
+    assert not Path(folder).exists()
+
+
+def test_a_cache_that_the_user_has_is_used(runs, pretend, monkeypatch, tmp_path):
+    pretend["scopil-0"] = TELL_CACHE
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
+    assert runner.execute(runs[:1]) == {}
+    assert (runs[0].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
+
+
+def test_programs_of_processes_that_are_gone_are_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(compile_cache.tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    names = [f"scopil-programs-{n}-x" for n in (ended.pid, os.getpid(), "other")]
+    for name in names:
+        (tmp_path / name).mkdir(mode=0o700)
+    open_to_all = tmp_path / f"scopil-programs-{ended.pid}-y"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o755)  # not one of ours
+    kept = compile_cache.Programs()
+    assert {*tmp_path.glob("*")} >= {tmp_path / names[1], tmp_path / names[2], open_to_all}
+    assert not (tmp_path / names[0]).exists()
+    del kept
+
+
+def test_a_folder_that_is_not_ours_any_more_is_not_used(monkeypatch, tmp_path):
+    """A cleaner may have removed it, and somebody else may have made one of its name."""
+    monkeypatch.setattr(compile_cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    made = compile_cache.Programs()
+    assert made.folder is not None
+    assert made.environment()["JAX_COMPILATION_CACHE_DIR"] == str(made.folder)
+    made.folder.chmod(0o777)
+    assert made.environment() == {}
+    made.folder.rmdir()
+    assert made.environment() == {}
+
+
+SLOW_TO_STOP = """
+import pathlib, signal, sys, time
+def stop(*_):
+    time.sleep(0.5)
+    pathlib.Path(sys.argv[1], "saved").touch()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1], "up").touch()
+time.sleep(60)
+"""
+
+
+def test_stopping_waits_until_the_children_have_saved(runs, pretend):
+    pretend["scopil-0"] = pretend["scopil-1"] = SLOW_TO_STOP
+
+    def observe(going, failed):
+        if all((run.folder / "up").exists() for run in runs[:2]):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.execute(runs[:2], 2, observe)
+    assert all((run.folder / "saved").exists() for run in runs[:2])
+
+
+def test_progress_reports_every_end(runs, pretend, capsys):
+    pretend["scopil-3"] = FAIL
+    runner.execute_with_progress(runs, 2, Console(width=100))
+    printed = capsys.readouterr().out
+    assert "simple/scopil-0 finished (" in printed
+    assert "simple/scopil-3 failed: error: out of luck (" in printed
+    assert " 3,000/4,000 steps" in printed
+
+
+def test_another_spec_in_the_same_folder_is_refused(runs, tmp_path):
+    folder = runs[0].folder
+    assert runner.prepare(folder, spec(tmp_path, seed=0)).note() == runs[0].note()
+    with pytest.raises(ConfigError, match="was created with steps = 1000, not 2000: name another folder"):
+        runner.prepare(folder, spec(tmp_path, steps=2000))
+    with pytest.raises(ConfigError, match=r"hidden = \[8\], not \[9\]"):
+        runner.prepare(folder, spec(tmp_path, config={"hidden": (9,)}))
+
+
+def test_time_left_follows_the_speeds_so_far(runs):
+    assert runner.remaining_seconds(runs, 2) is None
+    line = {"env_steps": 400, "steps_per_second": 10.0}
+    runs[0].timing.path.write_text(json.dumps(line) + "\n" + '{"env_steps": 500, "ste')  # half a line
+    runs[1].policy_file.write_bytes(b"")
+    assert [runner.steps_done(run) for run in runs] == [400, 1000, 0, 0]
+    # 600 + 1000 + 1000 steps at 10 a second by two workers; but no run takes less than its own time.
+    assert runner.remaining_seconds(runs, 2) == pytest.approx(130.0)
+    assert runner.remaining_seconds(runs, 20) == pytest.approx(100.0)

@@ -1,0 +1,331 @@
+"""Demonstrations are checked when they are made: every fault is refused and named."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import samples
+from samples import ACTIONS, episode, small_set, with_episode
+from scopil import load_demos
+from scopil.data.dataset import NO_FLAGS, Demonstrations, DemoTransitions, guess_space, hesitation
+from scopil.errors import DatasetError
+from scopil_bench.studies.external.lap_grid_world import forward_laps
+
+
+def observations(steps=4, **at):
+    array = episode(steps, 1).observations.copy()
+    for index, value in at.items():
+        array[int(index[1:]), 2] = value
+    return array
+
+
+FAULTS = {
+    "NaN": ({"observations": observations(i1=np.nan)}, r"episode 1: observations: nan at index \(1, 2\)"),
+    "infinity": ({"observations": observations(i4=np.inf)}, r"inf at index \(4, 2\)"),
+    "observation out of range": ({"observations": observations(i0=1.5)}, r"1\.5 at index \(0, 2\) is out of range"),
+    "action out of range": ({"actions": np.array([0, 1, 3, 0])}, r"actions: 3 at index \(2,\) is out of range"),
+    "negative action": ({"actions": np.array([0, -1, 2, 0])}, r"-1 at index \(1,\) is out of range"),
+    "half an action": ({"actions": np.array([0.0, 0.5, 1.0, 2.0])}, "fractions; want whole numbers"),
+    "last state dropped": ({"observations": observations(3)}, "4 observations for 4 actions; want one more"),
+    "one state too many": ({"observations": observations(5)}, "6 observations for 4 actions; want one more"),
+    "flat observations": ({"observations": np.zeros(5)}, r"shape \(5,\); want \(T, 4\)"),
+    "wide observations": ({"observations": np.zeros((5, 3))}, r"shape \(5, 3\); want \(T, 4\)"),
+    "actions in columns": ({"actions": np.zeros((4, 1), int)}, r"shape \(4, 1\); want \(T\)"),
+    "one number": ({"actions": np.array(1)}, r"shape \(\)"),
+    "no steps": ({"observations": observations(0), "actions": np.zeros(0, int)}, "no actions; want at least one"),
+    "words": ({"actions": np.array(["up"] * 4)}, "dtype <U2; want numbers"),
+    "objects": ({"actions": np.array([None] * 4)}, "dtype object; want numbers"),
+    "short rewards": ({"rewards": np.zeros(3)}, r"rewards of shape \(3,\); want \(4,\)"),
+    "reward NaN": ({"rewards": np.array([0, np.nan, 0, 0])}, r"rewards: nan at index \(1,\)"),
+    "reward beyond float32": ({"rewards": np.array([0, 1e300, 0, 0])}, r"1e\+300 at index \(1,\).*fit float32"),
+    "start NaN": ({"start": np.array([0, np.nan])}, r"start: nan"),
+    "rewards in some": ({"rewards": None}, "episode 1 has no rewards, episode 0 has"),
+    "starts in some": ({"start": None}, "episode 1 has no start, episode 0 has"),
+    "starts of two shapes": ({"start": np.zeros(3)}, r"starts of shapes \[\(2,\), \(3,\)\]"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_refused_and_named(fault):
+    changes, message = FAULTS[fault]
+    with pytest.raises(DatasetError, match=message) as caught:
+        with_episode(**changes)
+    assert "\n" not in str(caught.value)
+    with_episode()  # control: the same set without the fault
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(DatasetError, match="small: no episodes; want at least one"):
+        small_set(episodes=())
+
+
+@pytest.mark.parametrize("what", ["observation", "action"])
+def test_other_spaces_are_refused(what):
+    """In a process of its own: under pytest the annotations are checked and would refuse first."""
+    code = f"""
+import gymnasium as gym
+from samples import OBSERVATIONS, small_set
+from scopil.errors import DatasetError
+try:
+    small_set({what}_space=gym.spaces.Dict(x=OBSERVATIONS))
+except DatasetError as error:
+    print(error)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(samples.__file__).parent
+    )
+    assert out.stdout.startswith(f"small: {what} space Dict")
+    assert "want Box or Discrete" in out.stdout
+
+
+def test_integer_boxes_neither_wrap_nor_round():
+    space = gym.spaces.Box(0, 255, (2,), np.uint8)
+    good = np.array([[0, 255], [7, 8]])
+    demos = Demonstrations.from_arrays([good], [[0]], observation_space=space)
+    assert demos.episodes[0].observations.dtype == np.uint8
+    np.testing.assert_array_equal(demos.episodes[0].observations, good)
+    with pytest.raises(DatasetError, match="256 at index"):
+        Demonstrations.from_arrays([good + 1], [[0]], observation_space=space)
+    with pytest.raises(DatasetError, match="fractions"):
+        Demonstrations.from_arrays([good / 2], [[0]], observation_space=space)
+
+
+def test_float64_values_are_judged_in_the_precision_of_the_space():
+    """0.1 rounds up in float32: a box read off the data must still hold the data."""
+    actions = np.array([[0.1], [0.3]])
+    demos = Demonstrations.from_arrays([np.zeros((3, 1))], [actions])
+    np.testing.assert_array_equal(demos.actions, actions.astype(np.float32))
+    with pytest.raises(DatasetError, match=r"1e\+300 at index \(1, 0\); want finite numbers that fit float32"):
+        Demonstrations.from_arrays([np.array([[0.0], [1e300]])], [[0]])
+
+
+def test_a_set_is_a_read_only_copy():
+    mine = episode(3)
+    demos = small_set(episodes=(mine,))
+    mine.observations[0] = 0.5
+    assert not np.array_equal(demos.episodes[0].observations, mine.observations)
+    for array in (demos.episodes[0].actions, demos.episodes[0].rewards, demos.observations, demos.actions):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_about_is_json_from_the_beginning():
+    assert small_set(about={"shape": (1, 2), 3: None}).about == {"shape": [1, 2], "3": None}
+    for bad in ({"x": np.float32(1)}, {"x": float("nan")}, {"x": {1, 2}}):
+        with pytest.raises(DatasetError, match="`about` is not JSON"):
+            small_set(about=bad)
+
+
+def test_pairs_leave_each_last_observation_out():
+    demos = small_set((3, 1, 5))
+    assert (len(demos), demos.pairs) == (3, 9)
+    rows, t = [], 0
+    for e in demos:
+        for k in range(len(e)):
+            rows.append(e.observations[k])
+            assert demos.actions[t] == e.actions[k]
+            t += 1
+    np.testing.assert_array_equal(demos.observations, np.array(rows))
+    np.testing.assert_array_equal(demos.starts, [e.start for e in demos])
+
+
+def test_statistics_by_hand():
+    rewards = [np.array([-1.0, -0.5]), np.array([-0.25]), np.array([0.0, 0.0, -3.0])]
+    episodes = tuple(episode(len(r), i, rewards=r) for i, r in enumerate(rewards))
+    seen = small_set(episodes=episodes).statistics()
+    totals = [-1.5, -0.25, -3.0]
+    mean = sum(totals) / 3
+    assert seen["episodes"] == 3
+    assert seen["pairs"] == 6
+    assert seen["reward"] == pytest.approx(mean)
+    assert seen["reward_std"] == pytest.approx((sum((r - mean) ** 2 for r in totals) / 3) ** 0.5)
+    assert seen["steps"] == pytest.approx(2.0)
+    assert seen["steps_std"] == pytest.approx((2 / 3) ** 0.5)
+    assert seen["terminated"] == pytest.approx(2 / 3)  # the second episode ran out of time
+    unrewarded = small_set(episodes=(episode(2, rewards=None),))
+    assert np.isnan(unrewarded.statistics()["reward"])
+
+
+def test_split_keeps_whole_episodes_and_loses_none():
+    demos = small_set(tuple(range(1, 11)))
+    first, second = demos.split(0.3, seed=5)
+    assert (len(first), len(second)) == (3, 7)
+    lengths = sorted(len(e) for part in (first, second) for e in part)
+    assert lengths == list(range(1, 11))
+    again, _ = demos.split(0.3, seed=5)
+    other, _ = demos.split(0.3, seed=6)
+    assert [len(e) for e in again] == [len(e) for e in first]
+    assert [len(e) for e in other] != [len(e) for e in first]
+    assert [len(part) for part in small_set((1, 2)).split(0.01)] == [1, 1]
+
+
+@pytest.mark.parametrize(("lengths", "fraction"), [((1,), 0.5), ((1, 2), 0.0), ((1, 2), 1.0), ((1, 2), float("nan"))])
+def test_an_impossible_split_is_refused(lengths, fraction):
+    with pytest.raises(DatasetError, match="cannot split"):
+        small_set(lengths).split(fraction)
+
+
+def test_sample_draws_pairs_that_belong_together():
+    demos = small_set((3, 1, 5))
+    obs, actions = demos.sample(500, np.random.default_rng(0))
+    assert obs.shape == (500, 4)
+    shown = {o.tobytes(): a for o, a in zip(demos.observations, demos.actions)}
+    assert all(shown[o.tobytes()] == a for o, a in zip(obs, actions))
+    assert {o.tobytes() for o in obs} == set(shown)  # nothing is left out
+    same, _ = demos.sample(500, np.random.default_rng(0))
+    np.testing.assert_array_equal(obs, same)
+
+
+def test_select_keeps_what_was_asked_for():
+    demos = small_set((3, 1, 5))
+    assert [len(e) for e in demos.select(lambda e: len(e) > 2)] == [3, 5]
+    with pytest.raises(DatasetError, match="no episodes"):
+        demos.select(lambda e: False)
+
+
+def test_from_arrays_reads_the_spaces_off_the_data():
+    obs = [np.zeros((3, 2)), np.ones((2, 2))]
+    demos = Demonstrations.from_arrays(obs, [[0, 4], [2]], name="plain")
+    assert demos.action_space == gym.spaces.Discrete(5)
+    assert demos.observation_space == gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    assert demos.starts is None
+    real = Demonstrations.from_arrays(obs, [[[0.5], [-2.0]], [[1.0]]]).action_space
+    assert real == gym.spaces.Box(-2.0, 1.0, (1,), np.float32)
+    assert guess_space([np.array([True, False])], bounded=True) == gym.spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "message"),
+    [
+        ([], [], "no episodes"),
+        ([np.zeros((2, 1))], [[0], [1]], "1 observation, 2 action and 2 reward arrays"),
+        ([np.zeros((2, 1)), np.zeros((2, 3))], [[0], [0]], "shapes .* in one set"),
+        ([np.zeros((2, 1))], [[np.nan]], "episode 0: actions: nan"),
+        ([np.zeros((2, 1))], [["up"]], "want numbers"),
+        ([np.zeros((3, 1))], [[[1], [1, 2]]], "episode 0: actions: rows of unequal shape"),
+        ([np.zeros((2, 1))], [3], "shapes"),
+    ],
+)
+def test_from_arrays_refuses_what_is_no_set(observations, actions, message):
+    with pytest.raises(DatasetError, match=message):
+        Demonstrations.from_arrays(observations, actions)
+
+
+def test_from_arrays_takes_how_episodes_ended_or_says_what_it_assumed():
+    arrays = [np.zeros((3, 2)), np.ones((2, 2))], [[0, 4], [2]]
+
+    def ends(**flags):
+        demos = Demonstrations.from_arrays(*arrays, about={"by": "me"}, **flags)
+        return [(e.terminated, e.truncated) for e in demos], demos.about.get("assumed")
+
+    assert ends() == ([(True, False)] * 2, [NO_FLAGS])
+    assert ends(truncated=[True, False]) == ([(False, True), (False, False)], None)
+    assert ends(terminated=np.array([1, 0])) == ([(True, False), (False, False)], None)
+    assert ends(terminated=[0, 1], truncated=[1, 0]) == ([(False, True), (True, False)], None)
+    with pytest.raises(DatasetError, match=r"truncated of shape \(3,\); want one flag for each of 2 episodes"):
+        ends(truncated=[True] * 3)
+
+
+def test_laps_are_stopped_by_their_time_limit():
+    for lap in forward_laps(2):
+        assert (lap.terminated, lap.truncated) == (False, True)
+
+
+def test_discrete_values_are_int64_whatever_the_space_counts_in():
+    space = gym.spaces.Discrete(3, dtype=np.int32)
+    demos = small_set(action_space=space)
+    assert demos.actions.dtype == np.int64
+    assert demos.action_space == ACTIONS
+    shifted = gym.spaces.Discrete(3, start=5)
+    with pytest.raises(DatasetError, match="out of range"):
+        small_set(action_space=shifted)
+
+
+# --- what learners and readers get ----------------------------------------------------------------------------------
+
+
+def test_transitions_are_the_steps_in_order():
+    demos = small_set((3, 1, 5))
+    rows = [(i, e, t) for i, e in enumerate(demos) for t in range(len(e))]
+    steps = demos.transitions()
+    np.testing.assert_array_equal(steps.obs, [e.observations[t] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.action, [e.actions[t] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.next_obs, [e.observations[t + 1] for _, e, t in rows])
+    np.testing.assert_array_equal(steps.episode, [i for i, _, _ in rows])
+    np.testing.assert_array_equal(steps.reward, np.concatenate([e.rewards for e in demos]))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(steps.terminated, [e.terminated and t == len(e) - 1 for _, e, t in rows])
+    assert steps.terminated.sum() == 2, "the second episode ran out of time"
+    assert small_set(episodes=(episode(2, rewards=None),)).transitions().reward is None
+
+
+def test_a_set_saves_itself_and_its_repr_is_one_readable_line(tmp_path):
+    demos = small_set((3, 1, 5), env_id="some/Env-v0")
+    demos.save(tmp_path / "set.npz")
+    assert (
+        repr(load_demos(tmp_path / "set.npz"))
+        == repr(demos)
+        == "Demonstrations('small': 3 episodes, 9 steps, Box(4,) float32 → Discrete(3), env some/Env-v0)"
+    )
+    assert "1 episode, 1 step," in repr(small_set((1,)))
+
+
+def test_numbers_of_info_are_kept_in_files_too(tmp_path):
+    assert episode(3).info == {}
+    demos = small_set(episodes=(episode(3, info={"cost": np.arange(4.0)}),))
+    np.testing.assert_array_equal(demos.episodes[0].info["cost"], np.arange(4.0))
+    demos.save(tmp_path / "with.npz")
+    np.testing.assert_array_equal(load_demos(tmp_path / "with.npz").episodes[0].info["cost"], np.arange(4.0))
+
+
+def begun_at(*starts: float, steps: int = 8) -> np.ndarray:
+    """The groups of episodes that begin at these observations."""
+    made = [episode(steps, i) for i in range(len(starts))]
+    moved = []
+    for one, start in zip(made, starts):
+        observations = one.observations.copy()
+        observations[0] = start
+        moved.append(replace(one, observations=observations))
+    return small_set(episodes=tuple(moved)).transitions().group
+
+
+def test_episodes_of_one_start_are_held_out_together():
+    groups = begun_at(0.1, 0.2, 0.1, 0.3, 0.4, 0.2).reshape(6, 8)
+    assert (groups == groups[:, :1]).all()
+    assert [groups[i, 0] for i in (2, 5)] == [groups[i, 0] for i in (0, 1)]
+    assert len(set(groups[:, 0])) == 4
+
+
+def test_with_few_starts_every_episode_is_held_out_by_itself_and_with_few_episodes_every_quarter():
+    assert len(set(begun_at(0.1, 0.1, 0.1, 0.1, 0.1))) == 5
+    assert begun_at(0.1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def steps_of(*episodes: tuple[list[float], list[int]]) -> DemoTransitions:
+    """Episodes as (what is seen, what is done)."""
+    seen = [np.array(obs, np.float32)[:, None] for obs, _ in episodes]
+    done = [np.array(actions) for _, actions in episodes]
+    return Demonstrations.from_arrays(seen, done, action_space=gym.spaces.Discrete(3)).transitions()
+
+
+def test_hesitation_is_another_action_in_the_same_state_before_the_one_that_was_meant():
+    late_start = [5.0, 5.0, 5.0, 6.0, 7.0], [0, 0, 1, 1]
+    red_light = [2.0, 2.0, 2.0, 3.0, 4.0], [0, 0, 0, 1]  # the same until what he sees changes
+    in_between = [1.0, 2.0, 2.0, 3.0], [1, 2, 1]
+    at_the_end = [1.0, 2.0, 2.0, 2.0], [1, 0, 2]  # nothing that changes anything follows
+    found = hesitation(steps_of(late_start, red_light, in_between, at_the_end))
+    assert found.tolist() == [
+        *[True, True, False, False],
+        *[False, False, False, False],
+        *[False, True, False],
+        *[False, False, False],
+    ]
+
+
+def test_an_episode_s_end_is_not_hesitation_before_the_next_one_s_start():
+    assert not hesitation(steps_of(([1.0, 1.0], [0]), ([1.0, 2.0], [1]))).any()

@@ -1,0 +1,532 @@
+"""Recording: the recorder by itself, then the real window loop on SDL's dummy screen."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import scopil  # noqa: F401  (registers the ids)
+from hosts import LIMIT, Walk
+from scopil.cli import main
+from scopil.data import keyboard, storage
+from scopil.data.editing import annotate, drop, mark_of, notes_of
+from scopil.data.key_map import Held, parse_keys
+from scopil.data.recorder import LEFT_BOUNDS, Recorder, without_bounds
+from scopil.envs.jax_env import make_env
+from scopil.envs.marble_maze.keys import marble_maze_keys
+from scopil.envs.marble_maze.physics import ACTIONS
+from scopil.envs.window import Key
+from scopil.errors import ConfigError, DatasetError, EnvError
+
+CARTPOLE = parse_keys("a=0,d=1", 2)
+
+
+def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
+    return gym.make("CartPole-v1", render_mode=render_mode)
+
+
+class Corridor(gym.Env):
+    """Walk right for three cells; cell 2 costs. Optionally one that forgets its seed."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 500}  # noqa: RUF012
+    observation_space = gym.spaces.Discrete(1000)
+    action_space = gym.spaces.Discrete(2)
+    render_mode = "rgb_array"
+
+    def __init__(self, forgetful=False):
+        self.forgetful, self.resets, self.played = forgetful, 0, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell, self.resets = 0, self.resets + 1
+        self.offset = 10 * self.resets if self.forgetful else 0
+        return self.offset, {"cost": 0.0}
+
+    def step(self, action):
+        self.played.append(int(action))
+        self.cell += int(action)
+        return self.cell + self.offset, -1.0, self.cell == 3, False, {"cost": float(self.cell == 2)}
+
+    def render(self):
+        return np.full((40, 60, 3), 60 * self.cell, np.uint8)
+
+
+# --- the recorder -----------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_episode_is_on_disk_as_it_was_played(tmp_path):
+    recorder = Recorder(cartpole(), tmp_path / "a.npz", seed=7)
+    actions = []
+    while not recorder.over:
+        actions.append(len(actions) % 3 // 2)
+        recorder.step(actions[-1])
+    recorder.keep()
+    (episode,) = storage.read(tmp_path / "a.npz")
+    env = cartpole()
+    expected = [env.reset(seed=7)[0]] + [env.step(a)[0] for a in actions]
+    np.testing.assert_array_equal(episode.observations, np.stack(expected))
+    assert episode.actions.tolist() == actions
+    assert (episode.terminated, episode.truncated) == (True, False)
+    assert episode.rewards is not None
+    assert episode.rewards.tolist() == [1.0] * len(actions)
+    assert (recorder.kept, recorder.kept_steps, recorder.steps) == (1, len(actions), 0)
+
+
+def test_undo_takes_one_step_back_even_after_the_end(tmp_path):
+    recorder = Recorder(Corridor(), tmp_path / "a.npz")
+    for _ in range(3):
+        recorder.step(1)
+    assert recorder.over
+    assert recorder.violations == 1
+    recorder.undo()
+    assert not recorder.over
+    assert (recorder.steps, recorder.violations) == (2, 1)
+    assert recorder.image[0, 0, 0] == 120
+    recorder.undo()
+    assert (recorder.steps, recorder.violations) == (1, 0)
+    recorder.undo()
+    recorder.undo()  # nothing left to undo: nothing happens
+    assert recorder.steps == 0
+    for action in (0, 1, 1, 1):
+        recorder.step(action)
+    recorder.keep()
+    (episode,) = storage.read(tmp_path / "a.npz")
+    assert episode.actions.tolist() == [0, 1, 1, 1]
+    assert episode.observations.tolist() == [0, 0, 1, 2, 3]
+
+
+def test_undo_repeats_marble_maze_exactly(tmp_path):
+    recorder = Recorder(gym.make("scopil/MarbleMaze-Simple-v0", render_mode="rgb_array"), tmp_path / "a.npz", seed=3)
+    for action in (3, 4, 0):
+        recorder.step(action)
+    image, observations = recorder.image.copy(), list(recorder._observations)
+    recorder.step(8)
+    assert not np.array_equal(recorder.image, image)
+    recorder.undo()
+    np.testing.assert_array_equal(recorder.image, image)  # the trail is back as well
+    np.testing.assert_array_equal(recorder._observations, observations)
+    reset_again, _ = recorder.env.reset(options={"start": recorder._start})
+    np.testing.assert_array_equal(reset_again, observations[0])
+
+
+def test_rules_that_are_named_alone_are_counted_while_recording(tmp_path):
+    class NamedAlone(Walk):
+        def info(self):
+            return {"cost_left": self.x < -1, "cost_right": self.x > 1, "cost_note": "not a number"}
+
+    recorder = Recorder(NamedAlone(), tmp_path / "a.npz", drawn=False)
+    visited = [recorder.observation[0]]
+    for action in (1, 1, 1, 0, 0, 0, 0, 0):
+        recorder.step(action)
+        visited.append(recorder.observation[0])
+        assert recorder.broken == (abs(visited[-1]) > 1)
+    assert recorder.violations == (np.abs(visited) > 1).sum() > 2
+
+
+def test_an_environment_that_forgets_its_seed_is_found_out_by_undo(tmp_path):
+    recorder = Recorder(Corridor(forgetful=True), tmp_path / "a.npz")
+    recorder.step(1)
+    recorder.step(1)
+    with pytest.raises(EnvError, match="does not repeat itself"):
+        recorder.undo()
+    assert recorder.steps == 0
+
+
+def test_continuous_actions_are_recorded_as_they_were_played(tmp_path):
+    recorder = Recorder(gym.make("Pendulum-v1", max_episode_steps=3), tmp_path / "a.npz", drawn=False)
+    for action in ([0.5], [-2.0], [1.0]):
+        recorder.step(action)
+    recorder.keep()
+    (episode,) = storage.read(tmp_path / "a.npz")
+    assert episode.actions.tolist() == [[0.5], [-2.0], [1.0]]
+    assert (episode.terminated, episode.truncated) == (False, True)
+
+
+def test_two_recorders_of_one_file_lose_nothing_of_each_other(tmp_path):
+    both = [Recorder(Corridor(), tmp_path / "a.npz", seed=100 * i) for i in range(2)]
+    for recorder in (*both, both[0]):
+        finish(recorder)
+        recorder.keep()
+    assert len(storage.read(tmp_path / "a.npz")) == both[0].kept == 3
+    assert [kept["seed"] for kept in both[0].recorded] == [0, 100, 1]
+
+
+def finish(recorder):
+    while not recorder.over:
+        recorder.step(1)
+
+
+def test_restart_repeats_the_start_and_discard_changes_it(tmp_path):
+    recorder = Recorder(cartpole(), tmp_path / "a.npz")
+    first = recorder._observations[0]
+    finish(recorder)
+    recorder.restart()
+    np.testing.assert_array_equal(recorder._observations[0], first)
+    finish(recorder)
+    recorder.discard()
+    assert not np.array_equal(recorder._observations[0], first)
+    assert recorder.kept == 0
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
+    out = tmp_path / "a.npz"
+    recorders = []
+    for _ in range(2):
+        recorders.append(recorder := Recorder(cartpole(), out, seed=5))
+        finish(recorder)
+        recorder.keep()
+    demos, recorder = storage.read(out), recorders[-1]
+    assert (len(demos), recorder.kept, recorder.kept_now) == (2, 2, 1)
+    assert [episode["seed"] for episode in demos.about["recorded"]] == [5, 6]
+    assert not np.array_equal(demos.episodes[0].observations[0], demos.episodes[1].observations[0])
+
+
+class Wide(Walk):
+    """Walks out of its own space where it is told to."""
+
+    observation_space = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([2, LIMIT], np.float32))
+
+
+def test_an_environment_that_leaves_its_bounds_is_recorded_without_them(tmp_path):
+    out = tmp_path / "a.npz"
+    for kept, last in ((1, False), (2, True), (3, False)):
+        recorder = Recorder(Wide(), out, drawn=False)
+        while not recorder.over:
+            recorder.step(last or int(recorder.observation[0] < 0))
+        recorder.keep()
+        demos = storage.read(out)
+        assert isinstance(demos.observation_space, gym.spaces.Box)
+        assert len(demos) == kept
+        assert np.isinf(demos.observation_space.high).all() == (kept > 1)
+        assert demos.about.get("assumed", []) == [LEFT_BOUNDS] * (kept > 1)
+    assert demos.observations.max() > 2
+
+
+def test_whole_numbers_without_bounds_stay_whole_numbers():
+    wide = without_bounds(gym.spaces.Box(1, 9, (2,), np.uint8))
+    assert wide == gym.spaces.Box(0, 255, (2,), np.uint8)
+
+
+def test_a_set_names_its_environment_as_the_caller_did(tmp_path):
+    name = "CartPole-v1(max_episode_steps=5)"
+    for kept in (1, 2):  # and is continued under that name
+        recorder = Recorder(make_env(name), tmp_path / "a.npz", drawn=False, env_id=name)
+        finish(recorder)
+        recorder.keep()
+        assert (storage.read(tmp_path / "a.npz").env_id, recorder.kept) == (name, kept)
+    with pytest.raises(DatasetError, match=r"episodes of CartPole-v1\(max_episode_steps=5\), not of CartPole-v1"):
+        Recorder(cartpole(), tmp_path / "a.npz")
+
+
+def test_a_file_of_another_environment_is_left_alone(tmp_path):
+    out = tmp_path / "a.npz"
+    recorder = Recorder(cartpole(), out)
+    finish(recorder)
+    recorder.keep()
+    before = out.read_bytes()
+    with pytest.raises(DatasetError, match=r"holds episodes of CartPole-v1, not of Acrobot-v1"):
+        Recorder(gym.make("Acrobot-v1", render_mode="rgb_array"), out)
+    assert out.read_bytes() == before
+    with pytest.raises(DatasetError, match="not a file"):
+        Recorder(cartpole(), tmp_path)
+
+
+def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
+    recorder = Recorder(Corridor(), tmp_path / "a.npz")
+    finish(recorder)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write", full)
+        with pytest.raises(DatasetError, match="No space left"):
+            recorder.keep()
+    assert recorder.over
+    recorder.keep()
+    assert len(storage.read(tmp_path / "a.npz")) == 1
+
+
+def test_unfit_environments_are_refused_at_once(tmp_path):
+    env = cartpole()
+    env.action_space = gym.spaces.Discrete(2, start=1)
+    with pytest.raises(EnvError, match="Discrete ones counted from 0"):
+        Recorder(env, tmp_path / "a.npz")
+    with pytest.raises(EnvError, match="keyboard play wants Discrete"):
+        keyboard.play(gym.make("Pendulum-v1", render_mode="rgb_array"), tmp_path / "a.npz", keys=CARTPOLE)
+    with pytest.raises(EnvError, match="render_mode='rgb_array'"):
+        Recorder(cartpole(render_mode=None), tmp_path / "a.npz")
+    with pytest.raises(EnvError, match="Box or Discrete observations"):
+        Recorder(gym.make("Blackjack-v1", render_mode="rgb_array"), tmp_path / "a.npz")
+    with pytest.raises(ConfigError, match="plays action 5"):
+        keyboard.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
+
+
+def test_dropping_and_noting_follow_the_episode_not_its_place(tmp_path):
+    out = tmp_path / "a.npz"
+    recorder = Recorder(cartpole(), out)
+    for _ in range(3):
+        finish(recorder)
+        recorder.keep()
+    first, second, third = map(mark_of, storage.read(out))
+    annotate(out, third, "the slow one")
+    annotate(out, second, "to go")
+    drop(out, second)
+    with pytest.raises(DatasetError, match="dropped already"):
+        drop(out, second)
+    demos = storage.read(out)
+    assert [mark_of(e) for e in demos] == [first, third]
+    assert [kept["seed"] for kept in demos.about["recorded"]] == [0, 2]
+    assert notes_of(demos) == {third: "the slow one"}
+    with pytest.raises(DatasetError, match="501 characters"):
+        annotate(out, third, "x" * 501)
+    annotate(out, third, "")
+    drop(out, first)
+    assert drop(out, third) is None
+    assert not out.exists()
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_marble_keys_push_the_ball_where_they_point():
+    keys = marble_maze_keys()
+    towards = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0), "space": (0, 0), ".": (0, 0)}
+    towards |= {"q": (-1, 1), "e": (1, 1), "z": (-1, -1), "c": (1, -1), "[7]": (-1, 1), "[3]": (1, -1)}
+    for key, direction in towards.items():
+        tilt_x, tilt_y = ACTIONS[keys.action((key,))]
+        assert (-tilt_y, tilt_x) == direction, key  # a = 0.1 (−r_y, r_x)
+    for pair in (("up", "left"), ("right", "down"), ("w", "a")):
+        tilt = sum(ACTIONS[keys.action((key,))] for key in pair)
+        np.testing.assert_array_equal(ACTIONS[keys.action(pair)], tilt)
+    assert set(keys.actions.values()) == set(range(9))
+    assert keys.action(("left", "right")) == keys.action(("right",)), "the newer key wins"
+    assert keys.action(("k",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a", "want key=action"),
+        ("a=x", "want key=action"),
+        ("=1", "want key=action"),
+        ("a+=1", "want key=action"),
+        ("a=2", r"action 2; want 0 … 1"),
+        ("a=0,a=1", "given twice"),
+        ("u=1", "u means undo"),
+        ("enter=1", "return means keep"),
+        ("", "no keys"),
+    ],
+)
+def test_bad_key_maps_are_refused(text, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        parse_keys(text, 2)
+
+
+def test_key_maps_take_chords_and_an_idle_action():
+    keys = parse_keys(" a=0, D=1 ,up+left=2", 3, idle=2)
+    assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
+    assert keys.idle == 2
+    with pytest.raises(ConfigError, match="idle: action 3"):
+        parse_keys("a=0", 3, idle=3)
+
+
+def acts(events, until, tick=0.01):
+    """What a `Held` acts on: (time, keys), polled as the window does."""
+    held, out, events = Held(), [], list(events)
+    for now in np.arange(0, until, tick):
+        while events and events[0][0] <= now:
+            _, key, down = events.pop(0)
+            (held.press if down else held.release)(key, now)
+            if keys := held.take(now):
+                out.append((round(now, 2), keys))
+        if keys := held.take(now):
+            out.append((round(now, 2), keys))
+    return out
+
+
+def test_a_tap_acts_once_and_two_keys_together_are_one_chord():
+    assert [k for _, k in acts([(0, "up", True), (0.02, "up", False)], 1)] == [("up",)]
+    assert [k for _, k in acts([(0, "up", True), (0.1, "up", False)], 1)] == [("up",)]
+    together = [(0, "up", True), (0.03, "left", True), (0.1, "up", False), (0.13, "left", False)]
+    assert [k for _, k in acts(together, 1)] == [("up", "left")]
+
+
+def test_a_held_key_repeats_until_it_is_let_go():
+    times = [t for t, _ in acts([(0, "up", True), (0.7, "up", False)], 2)]
+    assert times == pytest.approx([0.05, 0.40, 0.53, 0.66], abs=0.021)
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def screen():
+    pygame = pytest.importorskip("pygame")
+    pygame.display.init()
+    pygame.event.clear()
+    yield pygame
+    pygame.display.quit()
+
+
+def post(pygame, *names, up=True):
+    for name in names:
+        code = pygame.key.key_code(name)
+        pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=code))
+        if up:
+            pygame.event.post(pygame.event.Event(pygame.KEYUP, key=code))
+
+
+def test_frozen_play_through_the_window(tmp_path, screen):
+    keys = parse_keys("a=0,d=1", 2)
+    first, second, third = (*"dauddd", "return"), (*"ddd", "backspace"), (*"dr", *"ddad", "return")
+    post(screen, *first, *second, *third)
+    env = Corridor()
+    demos = keyboard.play(env, tmp_path / "a.npz", keys=keys, episodes=2)
+    assert demos is not None
+    assert [e.actions.tolist() for e in demos] == [[1, 1, 1], [1, 1, 0, 1]]
+    assert [e.actions.tolist() for e in storage.read(tmp_path / "a.npz")] == [[1, 1, 1], [1, 1, 0, 1]]
+    assert [episode["violations"] for episode in demos.about["recorded"]] == [1, 2]
+
+
+def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path, screen, monkeypatch):
+    shown = []
+    draw = keyboard.Window.draw
+
+    def spy(window, image, text):
+        draw(window, image, text)
+        shown.append([line for line, _ in text])
+        if len(shown) == 20:
+            post(screen, *"ddd", "escape")
+
+    monkeypatch.setattr(keyboard.Window, "draw", spy)
+    env = Corridor()
+    assert keyboard.play(env, tmp_path / "a.npz", keys=CARTPOLE) is None
+    assert len(shown) == 20
+    assert all("step 0" in lines[0] and "violations 0" in lines[0] for lines in shown)
+    assert env.played == [1, 1, 1]
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_live_play_idles_until_a_key_is_held(tmp_path, screen, monkeypatch):
+    frames = []
+    draw = keyboard.Window.draw
+
+    def spy(window, image, text):
+        draw(window, image, text)
+        frames.append(text)
+        if len(frames) == 3:
+            assert env.played == [], "the clock starts with the first key"
+            post(screen, "a")
+        if len(frames) == 6:
+            post(screen, "d", up=False)
+        if len(frames) == 15:
+            post(screen, "return")
+
+    monkeypatch.setattr(keyboard.Window, "draw", spy)
+    env = Corridor()
+    demos = keyboard.play(env, tmp_path / "a.npz", keys=CARTPOLE, live=True, episodes=1)
+    assert demos is not None
+    assert demos.episodes[0].actions.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_closing_the_window_ends_play(tmp_path, screen):
+    screen.event.post(screen.event.Event(screen.QUIT))
+    assert keyboard.play(Corridor(), tmp_path / "a.npz", keys=CARTPOLE) is None
+
+
+CHILD = """
+import sys, gymnasium as gym, pygame
+from pathlib import Path
+from scopil.data import keyboard
+from scopil.data.key_map import parse_keys
+
+class Loud(gym.Wrapper):
+    episodes = steps = 0
+    def reset(self, **kwargs):
+        self.episodes, self.steps = self.episodes + 1, 0
+        return super().reset(**kwargs)
+    def step(self, action):
+        self.steps += 1
+        if (self.episodes, self.steps) == (2, 3):
+            print("in the middle of the second episode", flush=True)
+        return super().step(action)
+
+pygame.display.init()
+for name in ["d"] * 30 + ["return"] + ["a"] * 3:
+    for kind in (pygame.KEYDOWN, pygame.KEYUP):
+        pygame.event.post(pygame.event.Event(kind, key=pygame.key.key_code(name)))
+env = Loud(gym.make("CartPole-v1", render_mode="rgb_array"))
+keyboard.play(env, Path(sys.argv[1]), keys=parse_keys("a=0,d=1", 2))
+"""
+
+
+def test_a_crash_loses_the_current_episode_alone(tmp_path):
+    pytest.importorskip("pygame")
+    out = tmp_path / "a.npz"
+    environment = os.environ | {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    command = [sys.executable, "-c", CHILD, str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "in the middle of the second episode\n"
+        finally:
+            child.send_signal(signal.SIGKILL)
+    (episode,) = storage.read(out)
+    assert set(episode.actions.tolist()) == {1}
+    assert episode.terminated
+    assert {p.name for p in tmp_path.iterdir()} == {"a.npz", ".a.npz.lock"}
+
+
+def test_at_once_a_key_acts_when_pressed_and_a_chord_replaces_it(tmp_path):
+    recorder = Recorder(gym.make("scopil/MarbleMaze-Simple-v0"), tmp_path / "a.npz", drawn=False)
+    session = keyboard.Session(recorder, marble_maze_keys(), live=False, at_once=True)
+    session.key(Key("up", True), 1.0)
+    assert [int(a) for a in recorder._actions] == [3]
+    session.key(Key("left", True), 1.03)  # as fingers do
+    assert [int(a) for a in recorder._actions] == [4]
+    for key, now in (("up", 1.1), ("left", 1.11)):
+        session.key(Key(key, False), now)
+    session.key(Key("up", True), 2.0)
+    session.key(Key("left", True), 2.2)  # later: a step of its own
+    assert [int(a) for a in recorder._actions] == [4, 3, 4]
+
+
+def test_scopil_play_names_the_environment_as_it_was_given(tmp_path, screen, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILE)
+    post(screen, *"ddd", "return")
+    argv = ["play", "--env", "mine.py:Short(steps=3)", "--keys", "d=1", "--out", "a.npz", "--episodes", "1"]
+    assert main(argv) == 0
+    demos = storage.read("a.npz")
+    assert demos.env_id == "mine.py:Short(steps=3)"
+    make_env(demos.env_id).close()
+
+
+FILE = """
+import gymnasium as gym, numpy as np
+
+class Short(gym.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 500}
+    observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
+
+    def __init__(self, steps=1, render_mode=None):
+        self.steps, self.render_mode = steps, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return 0, {}
+
+    def step(self, action):
+        self.now += 1
+        return self.now, 0.0, self.now == self.steps, False, {}
+
+    def render(self):
+        return np.zeros((40, 60, 3), np.uint8)
+"""

@@ -1,0 +1,159 @@
+"""The shipped sets: the paper's Table 1, the rules, both sides, and their cards."""
+
+import hashlib
+import re
+
+import numpy as np
+import pytest
+
+from reference import marble_numpy
+from reference.margins_numpy import margins
+from scopil.data import storage
+from scopil.envs.marble_maze import SETTINGS, Circle
+from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil_bench.marble_maze.sides import passing_side
+from scopil_bench.marble_maze.table1 import TABLE_1
+
+SETS = {"simple": 1, "multiple": 2, "two-modes": 1}  # episodes that start in violation of a rule
+SPREAD = (0.7, 1.3)  # standard deviations of a crowd's episodes, as shares of the paper's
+
+
+def load(setting, name):
+    demos = storage.load_demos(f"marble-maze/{name}")
+    return setting, demos, [e.observations[:, :2].astype(np.float64) * REACH for e in demos]
+
+
+@pytest.fixture(params=[f"{s}{who}-v1" for s in SETS for who in ("", "-people")])
+def shipped(request):
+    return load(request.param.removesuffix("-v1").removesuffix("-people"), request.param)
+
+
+@pytest.fixture(params=SETS)
+def planned(request):
+    return load(request.param, f"{request.param}-v1")
+
+
+@pytest.fixture(params=SETS)
+def people(request):
+    return load(request.param, f"{request.param}-people-v1")
+
+
+def lengths(paths):
+    return np.array([np.sqrt((np.diff(p, axis=0) ** 2).sum(1)).sum() for p in paths])
+
+
+def test_figures_are_within_ten_per_cent_of_table_1(shipped):
+    setting, demos, paths = shipped
+    paper = TABLE_1[f"marble-maze/{setting}-v1"]
+    assert len(demos) == 40
+    assert sum(len(p) - 1 for p in paths) == pytest.approx(paper.pairs, rel=0.1)
+    assert np.mean([len(p) - 1 for p in paths]) == pytest.approx(paper.steps, rel=0.1)
+    assert lengths(paths).mean() == pytest.approx(paper.length, rel=0.1)
+    assert np.mean([e.rewards.sum() for e in demos]) == pytest.approx(paper.reward, rel=0.1)
+
+
+def test_every_episode_ends_in_the_hole_and_not_before(shipped):
+    setting, demos, paths = shipped
+    for episode, path in zip(demos, paths):
+        away = np.hypot(*(path - SETTINGS[setting].hole).T)
+        assert away[-1] <= HOLE_RADIUS + 1e-3
+        assert np.all(away[:-1] > HOLE_RADIUS)
+        assert episode.terminated
+        assert not episode.truncated
+        np.testing.assert_allclose(path[0], episode.start, atol=1e-3)
+
+
+def test_the_only_violations_are_initial_states(shipped):
+    setting, demos, paths = shipped
+    broken = [np.any(margins(SETTINGS[setting].constraints, p) < 0, axis=1) for p in paths]
+    assert not any(b[1:].any() for b in broken)
+    violating = [i for i, b in enumerate(broken) if b[0]]
+    assert len(violating) == SETS[setting]
+    assert demos.about["violating_starts"] == violating
+
+
+def test_clearance_is_kept_by_episodes_that_start_clear(planned):
+    setting, demos, paths = planned
+    clearance = demos.about["planner"]["clearance"]
+    clear = [m for m in (margins(SETTINGS[setting].constraints, p) for p in paths) if m[0].min() >= clearance]
+    assert len(clear) > 20
+    assert min(m.min() for m in clear) >= clearance - 1e-3
+
+
+@pytest.mark.parametrize("name", ["two-modes-v1", "two-modes-people-v1"])
+def test_paired_starts_have_both_sides(name):
+    demos = storage.load_demos(f"marble-maze/{name}")
+    params = SETTINGS["two-modes"]
+    circle = next(c for c in params.constraints if isinstance(c, Circle))
+    pairs = demos.about["paired_episodes"]
+    assert len(pairs) == 19
+    assert len({i for pair in pairs for i in pair}) == 38
+    for left, right in pairs:
+        episodes = demos.episodes[left], demos.episodes[right]
+        np.testing.assert_array_equal(episodes[0].start, episodes[1].start)
+        sides = [passing_side(g.observations[:, :2] * REACH, circle, params.hole) for g in episodes]
+        assert sides == ["left", "right"]
+
+
+def test_the_tray_is_moved_no_more_than_needed(planned):
+    _, demos, _ = planned
+    tilt_changes = [np.abs(np.diff(np.round(e.observations[:, 4:6]), axis=0)).sum() / len(e) for e in demos]
+    assert np.mean(tilt_changes) < 0.6  # of 2 that random actions would make
+
+
+def test_people_spread_like_the_papers_people(people):
+    setting, demos, paths = people
+    paper = TABLE_1[f"marble-maze/{setting}-v1"]
+    low, high = SPREAD
+    assert low <= np.std(lengths(paths)) / paper.length_std <= high
+    assert low <= np.std([len(e) for e in demos]) / paper.steps_std <= high
+    if paper.reward_std is not None:
+        assert low <= np.std([e.rewards.sum() for e in demos]) / paper.reward_std <= high
+
+
+def test_people_differ(people):
+    """Ten players, each with four episodes and habits of its own, which their episodes show."""
+    _, demos, _ = people
+    habits, turns = demos.about["players"], np.array(demos.about["played_by"])
+    assert np.bincount(turns).tolist() == [4] * 10
+    for name in habits[0]:
+        assert len({h[name] for h in habits}) > 5
+    # The top speed: the mean one depends on the way too, because every episode starts from rest.
+    speed = np.array([np.hypot(*e.observations[:, 2:4].T).max() for e in demos])
+    by_player = [speed[turns == i].mean() for i in range(len(habits))]
+    assert np.corrcoef(by_player, [h["speed"] for h in habits])[0, 1] > 0.7
+    assert max(by_player) > 1.3 * min(by_player)
+
+
+def test_people_are_late_hold_keys_slip_and_mend(people):
+    _, demos, _ = people
+    keys = demos.about["keys"]
+    assert sum(keys.values()) == demos.pairs
+    assert all(keys[kind] > 5 for kind in ("late", "held", "slip", "correction", "taken back"))
+    assert 0.1 < 1 - (keys["wish"] + keys["taken back"]) / demos.pairs < 0.35
+
+
+def test_shipped_episodes_are_what_their_actions_do(shipped):
+    """Played again by the tray in plain NumPy."""
+    _, demos, _ = shipped
+    for episode in demos:
+        tray = marble_numpy.Episodes.at_rest(episode.start[None], np.float32)
+        rewards, seen = [], [tray.observation()[0]]
+        for action in episode.actions:
+            assert not tray.terminated()[0]
+            tray.play(np.array([action]))
+            seen.append(tray.observation()[0])
+            rewards.append(tray.reward()[0])
+        assert tray.terminated()[0]
+        np.testing.assert_allclose(seen, episode.observations, atol=1e-4)
+        np.testing.assert_allclose(rewards, episode.rewards, atol=1e-4)
+
+
+def test_the_card_names_the_file_it_lies_beside(shipped):
+    setting, demos, _ = shipped
+    path = storage.library()[demos.name]
+    text = path.with_suffix(".md").read_text()
+    assert re.findall(r"\b[0-9a-f]{64}\b", text) == [hashlib.sha256(path.read_bytes()).hexdigest()]
+    assert f"| {demos.pairs} | {TABLE_1[f'marble-maze/{setting}-v1'].pairs} |" in text
+    player = " --player people" if "players" in demos.about else ""
+    assert f"scopil demos generate {setting}{player} --seed {demos.about['seed']}" in text

@@ -1,0 +1,237 @@
+"""Minari both ways: without loss, without a network, and nothing half-made."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from samples import episode, small_set
+from scopil import load_demos
+from scopil.data import minari as exchange
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
+from scopil.data.minari import from_minari, to_minari
+from scopil.errors import DatasetError, ScopilError
+
+minari = pytest.importorskip("minari")
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    return tmp_path / "minari"
+
+
+def everything_in(root: Path) -> list[str]:
+    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*"))
+
+
+PIXELS = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+SETS = {
+    "marble maze": small_set(
+        env_id="scopil/MarbleMaze-Simple-v0",
+        observation_space=gym.spaces.Box(-1.0, 1.0, (4,), np.float32),
+        about={"seed": 3, "planner": {"beam": 3000, "clearance": 15.1}},
+    ),
+    "unregistered environment": small_set(env_id="nowhere/Lost-v7"),
+    "no environment": small_set(),
+    "no rewards, no starts": small_set(episodes=(episode(2, rewards=None, start=None),)),
+    "neither ended nor stopped": small_set(episodes=(episode(2, terminated=False, truncated=False),)),
+    "ended and stopped": small_set(episodes=(episode(1, terminated=True, truncated=True),)),
+    "real actions": Demonstrations.from_arrays([np.zeros((3, 2))], [[[0.1, 0.2], [-0.5, 0.3]]], [[1e-30, -3.3]]),
+    "float64": Demonstrations.from_arrays(
+        [np.array([[0.1], [1 / 3]])], [[0]], observation_space=gym.spaces.Box(-np.inf, 0.4, (1,), np.float64)
+    ),
+    "names and infos": small_set(
+        episodes=tuple(
+            episode(
+                n, i, info={"cost": np.arange(n + 1) * 0.5, "odd/%n": np.arange(n + 1) % 2 == 0, ".": np.ones(n + 1)}
+            )
+            for i, n in enumerate((3, 1))
+        ),
+        flattened_from=gym.spaces.Dict(
+            z=gym.spaces.Box(-1, 1, (2,), np.float32), a=gym.spaces.Box(-1, 1, (2,), np.float32)
+        ),
+    ),
+    "discrete observations": Demonstrations.from_arrays([[3, 4, 5], [5, 3]], [[0, 1], [1]]),
+    "pictures": Demonstrations.from_arrays(
+        [np.random.default_rng(0).integers(256, size=(4, 8, 8, 3))], [[0, 1, 0]], observation_space=PIXELS
+    ),
+}
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_file_to_minari_and_back_is_bit_equal(which, tmp_path):
+    storage.write(SETS[which], tmp_path / "set.npz")
+    to_minari(storage.read(tmp_path / "set.npz"), "tests/set-v0")
+    storage.write(from_minari("tests/set-v0"), tmp_path / "back.npz")
+    assert (tmp_path / "back.npz").read_bytes() == (tmp_path / "set.npz").read_bytes()
+
+
+def test_names_and_infos_come_back(tmp_path):
+    demos = SETS["names and infos"]
+    to_minari(demos, "tests/set-v0")
+    back = from_minari("tests/set-v0")
+    assert back.flattened_from == demos.flattened_from
+    assert [set(e.info) for e in back] == [{"cost", "odd/%n", "."}] * 2
+    for mine, theirs in zip(demos, minari.load_dataset("tests/set-v0").iterate_episodes()):
+        np.testing.assert_array_equal(theirs.infos["cost"], mine.info["cost"])  # in Minari's own field
+
+
+def test_malformed_names_are_refused(root):
+    to_minari(SETS["names and infos"], "set-v0")
+    file = root / "set-v0" / "data" / "metadata.json"
+    file.write_text(file.read_text().replace('"type": "Dict"', '"type": "Dreck"'))
+    with pytest.raises(DatasetError, match="flattened_from is malformed"):
+        from_minari("set-v0")
+
+
+def test_minari_itself_reads_what_we_export(root):
+    demos = small_set((3, 1, 5), env_id="scopil/MarbleMaze-Simple-v0")
+    assert to_minari(demos, "tests/set-v0") == root / "tests" / "set-v0"
+    assert list(minari.list_local_datasets()) == ["tests/set-v0"]
+    dataset = minari.load_dataset("tests/set-v0")
+    assert (dataset.total_episodes, dataset.total_steps) == (3, 9)
+    assert dataset.spec.env_spec.id == demos.env_id
+    for ours, theirs in zip(demos, dataset.iterate_episodes()):
+        np.testing.assert_array_equal(theirs.observations, ours.observations)
+        np.testing.assert_array_equal(theirs.actions, ours.actions)
+        np.testing.assert_array_equal(theirs.rewards, ours.rewards)
+        np.testing.assert_array_equal(theirs.terminations[:-1], False)
+        assert (theirs.terminations[-1], theirs.truncations[-1]) == (ours.terminated, ours.truncated)
+
+
+def make_dataset(dataset_id: str, observation_space: gym.Space, observations, action_space=None, actions=None) -> None:
+    """A dataset made without us."""
+    buffer = minari.data_collector.EpisodeBuffer(
+        observations=observations,
+        actions=np.array([0, 1]) if actions is None else actions,
+        rewards=[0.5, 1.5],
+        terminations=[False, False],
+        truncations=[False, True],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        minari.create_dataset_from_buffers(
+            dataset_id,
+            [buffer],
+            observation_space=observation_space,
+            action_space=action_space or gym.spaces.Discrete(2),
+            author="Somebody",
+        )
+
+
+def test_a_dataset_made_by_others_is_read():
+    make_dataset("others/walk-v2", gym.spaces.Box(-1, 1, (2,), np.float64), np.array([[0.1, 0.2], [0, 0], [1, 1]]))
+    demos = load_demos("minari:others/walk-v2")
+    assert demos.name == "others/walk-v2"
+    assert demos.about == {"source": "minari:others/walk-v2", "author": ["Somebody"]}
+    assert demos.observation_space == gym.spaces.Box(-1, 1, (2,), np.float64)
+    (e,) = demos.episodes
+    assert (e.terminated, e.truncated, e.start) == (False, True, None)
+    np.testing.assert_array_equal(e.rewards, np.array([0.5, 1.5], np.float32))
+    assert e.observations[0, 0] == 0.1  # not rounded to float32
+
+
+def test_spaces_we_cannot_use_are_refused_by_name():
+    inner = gym.spaces.Box(-1, 1, (1,), np.float32)
+    column = np.zeros((3, 1), np.float32)
+    make_dataset("others/text-v0", gym.spaces.Text(3), ["a", "b", "c"])
+    with pytest.raises(DatasetError, match=r"others/text-v0: observation space Text.*want Box, Discrete"):
+        from_minari("others/text-v0")
+    both = gym.spaces.Tuple([gym.spaces.Discrete(2)])
+    make_dataset("others/tuple-v0", inner, column, both, (np.zeros(2, np.int64),))
+    with pytest.raises(DatasetError, match="action space Tuple"):
+        from_minari("others/tuple-v0")
+
+
+def test_values_outside_the_stated_space_are_refused():
+    make_dataset("others/wild-v0", gym.spaces.Box(-1, 1, (1,), np.float32), np.array([[0], [2], [0]], np.float32))
+    with pytest.raises(DatasetError, match=r"2\.0 at index"):
+        from_minari("others/wild-v0")
+
+
+def test_an_existing_dataset_stays_unless_overwriting_is_asked_for(root):
+    to_minari(small_set(), "tests/set-v0")
+    before = everything_in(root)
+    with pytest.raises(DatasetError, match=r"tests/set-v0 exists .*overwrite"):
+        to_minari(small_set(name="new"), "tests/set-v0")
+    assert from_minari("tests/set-v0").name == "small"
+    to_minari(small_set(name="new"), "tests/set-v0", overwrite=True)
+    assert from_minari("tests/set-v0").name == "new"
+    assert everything_in(root) == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("where", ["_create", "rename"])
+def test_failure_half_way_leaves_nothing_behind(root, monkeypatch, there, where):
+    if there:
+        to_minari(small_set(), "set-v0")
+    root.mkdir(exist_ok=True)
+    before = everything_in(root)
+    whole, rename = exchange._create, Path.rename
+
+    def made_then_full(*args):
+        whole(*args)
+        raise OSError(28, "No space left on device")
+
+    def not_into_place(self, target):
+        if Path(target) == root / "set-v0" and self.name != "old":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    if where == "_create":
+        monkeypatch.setattr(exchange, "_create", made_then_full)
+    else:
+        monkeypatch.setattr(Path, "rename", not_into_place)
+    with pytest.raises(DatasetError, match=r"cannot write Minari dataset set-v0.*No space left"):
+        to_minari(small_set(name="new"), "set-v0", overwrite=True)
+    monkeypatch.undo()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    assert everything_in(root) == before
+    if there:
+        assert from_minari("set-v0").name == "small"
+
+
+@pytest.mark.parametrize("bad", ["no version", "set", "a/b/", "../out-v0", ""])
+def test_a_malformed_id_is_refused(bad, root):
+    with pytest.raises(DatasetError, match=r"want \(namespace/\)name-v0"):
+        to_minari(small_set(), bad)
+    assert everything_in(root) == []
+
+
+def test_an_unknown_id_gets_the_ids_there_are():
+    with pytest.raises(DatasetError, match=r"no Minari dataset 'x-v0'.*There: none"):
+        from_minari("x-v0")
+    to_minari(small_set(), "tests/one-v0")
+    with pytest.raises(DatasetError, match=r"There: tests/one-v0"):
+        from_minari("x-v0")
+
+
+def test_a_damaged_dataset_is_refused(root):
+    to_minari(small_set(), "set-v0")
+    data = root / "set-v0" / "data" / "main_data.hdf5"
+    data.write_bytes(data.read_bytes()[:700])
+    with pytest.raises(DatasetError, match="set-v0 cannot be read, probably damaged"):
+        from_minari("set-v0")
+
+
+def test_without_minari_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    monkeypatch.delitem(sys.modules, "minari.data_collector")
+    with pytest.raises(ScopilError, match=r'pip install "scopil\[data\]"'):
+        load_demos("minari:set-v0")
+
+
+def test_chunks_that_a_file_cannot_hold(tmp_path):
+    """Found by damage: 16 million chunks of one number, none of them stored, took a dozen seconds and gigabytes."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "main_data.hdf5", "w") as file:
+        actions = file.create_dataset("actions", (5,), chunks=(1,), maxshape=(None,), dtype="i8")
+        assert sum(exchange._sizes(file, held=1_000)) == 40
+        actions.resize((16_711_681,))
+        with pytest.raises(ValueError, match=r"actions claims \(16711681,\) in chunks of \(1,\)"):
+            list(exchange._sizes(file, held=1_000))

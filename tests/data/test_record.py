@@ -1,0 +1,310 @@
+"""Demonstrations by a program, observations by name, and actions stored a step too early or too late."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import scopil
+from hosts import LIMIT, InPlace, Walk, registered
+from scopil.cli import main
+from scopil.cli.demo_checks import compare, run_checks
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
+from scopil.data.minari import from_minari, to_minari
+from scopil.envs.gym_env import HostEnv
+from scopil.envs.jax_env import compile_env
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.eval.demonstrator import measure_demonstrations
+from scopil.eval.episodes import replay
+from scopil.eval.rules import Rules
+from scopil.train.demo_data import demo_data
+
+MARBLE = "scopil/MarbleMaze-Simple-v0"
+
+
+class Named(Walk):
+    """Observes by name, and takes two choices at a time."""
+
+    observation_space = gym.spaces.Dict(  # pyright: ignore[reportAssignmentType]
+        side=gym.spaces.Discrete(2),
+        where=gym.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        pair=gym.spaces.Tuple([gym.spaces.MultiBinary(2), gym.spaces.MultiDiscrete([2, 3])]),
+    )
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def step(self, action):
+        assert action.shape == (2,)
+        return super().step(action[0])
+
+    def see(self):
+        here = super().see()
+        return {"where": here, "side": int(self.x > 0), "pair": (np.array([1, 0], np.int8), np.array([1, 2]))}
+
+
+def home(obs):
+    """Towards the middle."""
+    return [int(obs["where"][0] < 0), 2]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Demonstrations:
+    return scopil.record(Named, home, episodes=4, seed=7)
+
+
+def test_an_expert_is_recorded_step_by_step(recorded):
+    env = Named()
+    assert len(recorded) == 4
+    for seed, episode in enumerate(recorded, start=7):
+        obs, _ = env.reset(seed=seed)
+        terminated = truncated = False
+        for t, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(episode.observations[t], gym.spaces.flatten(env.observation_space, obs))
+            given = home(obs)
+            assert action == 3 * given[0] + given[1]
+            obs, reward, terminated, truncated, _ = env.step(np.array(given))
+            assert episode.rewards[t] == pytest.approx(reward, rel=1e-6)
+        assert (episode.terminated, episode.truncated) == (terminated, truncated)
+    assert recorded.action_space == gym.spaces.Discrete(6)
+    assert any(e.truncated and len(e) == LIMIT for e in recorded)  # stopped by the clock, and recorded as such
+    assert recorded.as_given(recorded.observations[0]).keys() == {"side", "where", "pair"}
+
+
+class NamedInPlace(Named):
+    """Returns the same arrays at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {"where": np.zeros(2, np.float32), "side": 0, "pair": (np.zeros(2, np.int8), np.zeros(2, int))}
+
+    def see(self):
+        self.kept["where"][:] = self.x, self.clock
+        self.kept["pair"][1][:] = 1, self.clock % 3
+        return self.kept
+
+
+def test_an_environment_that_returns_the_same_array_at_every_step():
+    rows, same = (scopil.record(env, lambda obs: 1, episodes=2) for env in (Walk, InPlace))
+    np.testing.assert_array_equal(same.observations, rows.observations)
+    for episode in scopil.record(NamedInPlace, home, episodes=2):
+        steps = np.arange(len(episode) + 1)
+        seen = [gym.spaces.unflatten(Named.observation_space, row) for row in episode.observations]
+        np.testing.assert_array_equal([one["where"][1] for one in seen], steps)
+        np.testing.assert_array_equal([one["pair"][1][1] for one in seen], steps % 3)
+
+
+class Endless(Walk):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+def test_an_endless_episode_is_stopped_with_one_warning_for_its_environment(monkeypatch):
+    monkeypatch.setattr("scopil.envs.gym_env.ENDLESS", 20)
+    with pytest.warns(UserWarning, match="no time limit: .* after 20 steps.*max_episode_steps=N") as caught:
+        demos = scopil.record(Endless, lambda obs: 1, episodes=3)
+    assert [(len(e), e.truncated) for e in demos] == [(20, True)] * 3
+    assert len(caught) == 1
+    with registered(Endless, max_episode_steps=25) as name:  # a limit of its own, and no warning
+        (whole,) = scopil.record(name, lambda obs: 1, episodes=1)
+    assert len(whole) == 25
+
+
+class Sampling:
+    """As a policy of Stable-Baselines3: it samples, unless told otherwise."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return int(deterministic), state
+
+
+class Forwarding:
+    def predict(self, observation, **options):
+        return Sampling().predict(observation, **options)
+
+
+@pytest.mark.parametrize("policy", [Sampling(), Forwarding()])
+def test_an_expert_that_samples_is_recorded_at_its_best(policy):
+    assert scopil.record(Walk, policy, episodes=1).actions.all()
+    assert not scopil.record(Walk, policy, episodes=1, deterministic=False).actions.any()
+
+
+def test_an_expert_that_knows_one_way_is_asked_as_before():
+    for policy in (SimpleNamespace(predict=lambda obs: (1, None)), lambda obs, deterministic=0: 1 - deterministic):
+        assert scopil.record(Walk, policy, episodes=1).actions.all()
+
+
+def test_names_survive_a_file_and_minari(recorded, tmp_path, monkeypatch):
+    recorded.save(tmp_path / "named.npz")
+    again = scopil.load_demos(tmp_path / "named.npz")
+    assert again.flattened_from == recorded.flattened_from == Named.observation_space
+    assert storage.to_bytes(again) == storage.to_bytes(recorded)
+    rules = Rules.of({"left": lambda obs, action, next_obs: next_obs["side"] == 0})
+    (found, *_) = measure_demonstrations(again, None, rules)  # no environment needed
+    rows = again.episodes[0].observations
+    assert found["violations/left"] == sum(again.as_given(row)["side"] == 0 for row in rows[1:])
+    np.testing.assert_array_equal(demo_data(again, HostEnv(Named())).transitions.obs, recorded.observations)
+
+
+def test_a_rule_by_a_key_of_info_counts_in_a_file_too(tmp_path):
+    demos = scopil.record(Walk, lambda obs: 1, episodes=3)
+    demos.save(tmp_path / "walks.npz")
+    again = scopil.load_demos(tmp_path / "walks.npz")
+    assert again.digest == replace(demos, episodes=tuple(replace(e, info={}) for e in demos)).digest
+    rules = Rules.of({"right": "cost", "far": lambda obs, action, next_obs: next_obs[0] > 2})
+    for episode, found in zip(demos, measure_demonstrations(again, None, rules), strict=True):
+        x = episode.observations[:, 0]
+        assert found["violations/right"] == (x > 1).sum() > 0
+        assert found["violations/far"] == (x[1:] > 2).sum()
+    unknown = Rules.of({"far": rules.by_name["far"], "crash": "crashed"})
+    checks = {check.what: check.text for check in run_checks(str(tmp_path / "walks.npz"), rules=unknown)}
+    assert checks["rules"].startswith("violations per episode: far ")
+    assert checks["rules"].endswith("; not recorded: crash")
+
+
+def test_minari_sets_with_names_and_joint_choices(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    space = gym.spaces.Dict(b=gym.spaces.Box(-9, 9, (2,), np.float32), a=gym.spaces.Discrete(3))
+    actions = gym.spaces.MultiDiscrete([2, 2])
+    rng = np.random.default_rng(0)
+    seen = {"a": rng.integers(3, size=6), "b": rng.normal(size=(6, 2)).astype(np.float32)}
+    done = rng.integers(2, size=(5, 2))
+    flags = np.arange(5) == 4
+    buffer = minari.data_collector.EpisodeBuffer(
+        observations=seen, actions=done, rewards=np.ones(5), terminations=flags, truncations=~flags & False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about authors and specs left out
+        minari.create_dataset_from_buffers(
+            "own/named-v0", [buffer], observation_space=space, action_space=actions, data_format="hdf5"
+        )
+    demos = from_minari("own/named-v0")
+    assert demos.flattened_from is not None
+    for t in range(6):
+        want = gym.spaces.flatten(demos.flattened_from, {"a": seen["a"][t], "b": seen["b"][t]})
+        np.testing.assert_array_equal(demos.episodes[0].observations[t], want)
+    np.testing.assert_array_equal(demos.actions, 2 * done[:, 0] + done[:, 1])
+    to_minari(demos, "own/flat-v0")  # and back, as rows
+    np.testing.assert_array_equal(from_minari("own/flat-v0").observations, demos.observations)
+
+
+@pytest.mark.parametrize("layout", ["rows", "list", "steps", "blocks"])
+def test_plain_arrays_by_name_take_the_order_of_the_environment(layout):
+    env = gym.spaces.Dict([("z", gym.spaces.Discrete(3)), ("a", gym.spaces.Box(-9, 9, (2,), np.float32))])
+    Here = type("Here", (Walk,), {"observation_space": env})
+    a, z = np.arange(24, dtype=np.float32).reshape(2, 6, 2) / 9, np.arange(12).reshape(2, 6) % 3
+    acts = [np.array([0, 1, 0, 1, 1])] * 2
+    match layout:
+        case "rows":
+            given = {
+                "observations": {"z": z.reshape(-1), "a": a.reshape(-1, 2)},
+                "actions": np.concatenate(acts),
+                "lengths": [5, 5],
+            }
+        case "list":
+            given = [{"obs": {"z": z[i], "a": a[i]}, "acts": acts[i]} for i in range(2)]
+        case "steps":
+            given = ([[{"z": z[i, t], "a": a[i, t]} for t in range(6)] for i in range(2)], acts)
+        case _:
+            given = {"observations": {"z": z, "a": a}, "actions": np.stack(acts)}
+    demos = scopil.load_demos(given, HostEnv(Here()))
+    for i, episode in enumerate(demos):
+        for t, row in enumerate(episode.observations):
+            want = gym.spaces.flatten(env, {"z": z[i, t], "a": a[i, t]})
+            np.testing.assert_allclose(row, np.asarray(want))
+    with pytest.raises(DatasetError, match="observations of a, z; the environment has"):
+        scopil.load_demos(given, HostEnv(Named()))
+
+
+def test_names_that_differ_between_steps_are_refused():
+    with pytest.raises(DatasetError, match=r"observation 1 has b, the first a; want the same names in all"):
+        scopil.load_demos([{"obs": [{"a": 1}, {"b": 1}, {"a": 2}], "acts": [0, 1]}])
+    with pytest.raises(DatasetError, match="want as many of each name"):
+        scopil.load_demos([{"obs": {"a": np.zeros(3), "b": np.zeros(4)}, "acts": [0, 1]}])
+
+
+def test_a_recorded_set_of_a_jax_environment_can_be_replayed():
+    demos = scopil.record(MARBLE, SimpleNamespace(predict=lambda obs: (3, None)), episodes=2)
+    assert demos.starts is not None
+    assert compare(demos, replay(compile_env(MARBLE), demos)).text == "equal, bit for bit"
+    assert demos.env_id == MARBLE
+
+
+def test_an_environment_that_leaves_its_bounds_is_recorded_without_them():
+    Narrow = type("Narrow", (Walk,), {"observation_space": gym.spaces.Box(-1, 1, (2,), np.float32)})
+    demos = scopil.record(Narrow, lambda obs: 1, episodes=1)
+    assert np.isinf(demos.observation_space.high).all()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "leaves the bounds" in demos.about["assumed"][0]
+
+
+@pytest.mark.parametrize(
+    ("env", "expert", "error", "message"),
+    [
+        (Walk, lambda obs: 7, ConfigError, r"action at step 0 is 7; want one of Discrete\(2\)"),
+        (Walk, lambda obs: None, ConfigError, "action at step 0 is None; want one of"),
+        (Walk, lambda obs: 0.5, ConfigError, "action at step 0 is 0.5; want one of"),
+        (Walk, "act", ConfigError, "the expert is a str; want a function"),
+        (3, lambda obs: 0, EnvError, "int is not an environment to record in"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(env, expert, error, message):
+    with pytest.raises(error, match=message):
+        scopil.record(env, expert, episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x.npy", "holds one array without a name; save observations and actions together: np.savez"),
+        ("x.pkl", "a pickle runs code when it is opened and is never read"),
+        ("x.h5", "HDF5 has no layout of its own"),
+        ("x.json", "is not read; save its numbers as arrays"),
+    ],
+)
+def test_files_of_other_kinds_are_refused_by_name(name, message, tmp_path):
+    (tmp_path / name).write_bytes(b"anything")
+    with pytest.raises(DatasetError, match=message):
+        scopil.load_demos(tmp_path / name)
+
+
+# --- alignment ----------------------------------------------------------------------------------------------------
+
+
+def shifted(demos: Demonstrations, by: int) -> Demonstrations:
+    """Actions stored with the observation they led to (by = 1), or one step too early."""
+    rows, acts = (slice(1, None), slice(None, -1)) if by > 0 else (slice(None, -1), slice(1, None))
+    return replace(
+        demos,
+        episodes=tuple(
+            replace(e, observations=e.observations[rows], actions=e.actions[acts], rewards=None) for e in demos
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "expert"),
+    [
+        ("CartPole-v1", lambda obs: int(obs[2] + 0.5 * obs[3] > 0)),
+        ("Pendulum-v1", lambda obs: np.clip([-2 * obs[1] - 0.5 * obs[2] + np.sin(50 * obs[2])], -2, 2)),
+    ],
+)
+def test_a_shift_of_one_step_is_found_in_the_environment_and_nowhere_else(env, expert, tmp_path):
+    right = scopil.record(f"{env}(max_episode_steps=120)", expert, episodes=4)
+    for by, mark in ((0, "ok"), (1, "FAIL"), (-1, "FAIL")):
+        file = tmp_path / f"{by}.npz"
+        (right if by == 0 else shifted(right, by)).save(file)
+        found = {check.what: check for check in run_checks(str(file), env)}
+        assert found["alignment"].mark == mark, found["alignment"].text
+        assert found["environment"].ok
+    assert "want observations[1:] with actions[:-1]" in found["alignment"].text
+    alone = {check.what: check for check in run_checks(str(tmp_path / "0.npz"))}
+    assert alone["alignment"].mark == "ok"
+    assert main(["demos", "check", str(tmp_path / "1.npz"), "--env", env]) == 2
+
+
+def test_actions_that_never_change_say_nothing(tmp_path):
+    scopil.record("CartPole-v1", lambda obs: 1, episodes=5).save(tmp_path / "still.npz")
+    found = {check.what: check for check in run_checks(str(tmp_path / "still.npz"), "CartPole-v1")}
+    assert "not to be told" in found["alignment"].text

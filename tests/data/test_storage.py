@@ -1,0 +1,336 @@
+"""Files: the same set gives the same bytes, and no damage goes unseen."""
+
+import hashlib
+import io
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import samples
+from samples import episode, small_set
+from scopil import load_demos
+from scopil.data import storage
+from scopil.data.dataset import Demonstrations
+from scopil.errors import DatasetError
+
+
+def assert_same(a: Demonstrations, b: Demonstrations) -> None:
+    assert (a.name, a.env_id, a.about) == (b.name, b.env_id, b.about)
+    assert a.observation_space == b.observation_space
+    assert a.action_space == b.action_space
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        assert (x.terminated, x.truncated) == (y.terminated, y.truncated)
+        for field in ("observations", "actions", "rewards", "start"):
+            left, right = getattr(x, field), getattr(y, field)
+            assert (left is None) == (right is None), field
+            if left is not None:
+                assert left.dtype == right.dtype
+                assert left.shape == right.shape
+                assert left.tobytes() == right.tobytes()
+
+
+BIG = 2**62 + 1  # no float holds it
+SETS = {
+    "full": small_set(env_id="scopil/MarbleMaze-Simple-v0"),
+    "bare": small_set(episodes=(episode(2, rewards=None, start=None),), about={}),
+    "one sided box": small_set(observation_space=gym.spaces.Box(-1.0, np.inf, (4,), np.float32)),
+    "float64": Demonstrations.from_arrays(
+        [np.array([[0.1], [0.2]])], [[0]], observation_space=gym.spaces.Box(-0.3, 0.3, (1,), np.float64)
+    ),
+    "integers": Demonstrations.from_arrays(
+        [np.array([[BIG], [-BIG]])], [[0]], observation_space=gym.spaces.Box(-BIG, BIG, (1,), np.int64)
+    ),
+    "shifted": small_set(
+        action_space=gym.spaces.Discrete(3, start=-2), episodes=(episode(3, actions=np.array([-2, 0, -1])),)
+    ),
+    "odd words": small_set(name="Ünïcode [x]\n", about={"π": "≈ 3", "list": [1, None, True, {"deep": 0.1}]}),
+}
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_round_trip_is_bit_equal(which, tmp_path):
+    storage.write(SETS[which], tmp_path / "set.npz")
+    assert_same(storage.read(tmp_path / "set.npz"), SETS[which])
+    assert storage.to_bytes(storage.read(tmp_path / "set.npz")) == (tmp_path / "set.npz").read_bytes()
+
+
+def test_plain_pictures_are_stored_so_that_they_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("scopil.files.SMALL", 2**10)  # in place of 256 MB
+    pictures = np.zeros((4, 64, 64, 3), np.uint8)
+    space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    plain = small_set(episodes=(episode(3, observations=pictures, rewards=None, start=None),), observation_space=space)
+    for seen, stored in ((plain, True), (small_set(), False)):
+        storage.write(seen, tmp_path / "a.npz")
+        assert_same(storage.read(tmp_path / "a.npz"), seen)
+        with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+            kinds = {member.compress_type for member in archive.infolist()}
+        assert kinds == {zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED}
+    np.savez_compressed(tmp_path / "b.npz", observations=pictures, actions=np.zeros(3))
+    with pytest.raises(DatasetError, match="which no data of this kind does"):
+        storage.read(tmp_path / "b.npz")
+
+
+def test_infos_that_are_no_numbers_are_left_out_of_a_file(tmp_path):
+    info = {"cost": np.zeros(4), "word": np.array(["a"] * 4), "thing": np.array([None] * 4)}
+    storage.write(small_set(episodes=(episode(3, info=info),)), tmp_path / "a.npz")
+    assert storage.read(tmp_path / "a.npz").episodes[0].info.keys() == {"cost"}
+
+
+def test_any_numpy_reads_the_file(tmp_path):
+    demos = small_set((3, 1, 5))
+    storage.write(demos, tmp_path / "set.npz")
+    with np.load(tmp_path / "set.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["lengths"], [3, 1, 5])
+        np.testing.assert_array_equal(arrays["actions"], demos.actions)
+        assert arrays["observations"].shape == (9 + 3, 4)
+
+
+def test_same_set_same_bytes_and_another_set_others(monkeypatch):
+    first = storage.to_bytes(small_set())
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    assert storage.to_bytes(small_set()) == first
+    assert storage.to_bytes(small_set(about={"by": "tests", "seed": 0})) == first  # the order of keys says nothing
+    assert storage.to_bytes(small_set(name="other")) != first
+
+
+def test_every_flipped_byte_is_refused(tmp_path):
+    """One bit at each place of a file; all bits, and the bit of a letter's case, in the archive's end and its seal."""
+    whole = storage.to_bytes(small_set((1, 2)))
+    path = tmp_path / "set.npz"
+    for place in range(len(whole)):
+        for mask in (0x01, 0x20, 0xFF) if place >= len(whole) - 300 else (0x01,):
+            damaged = bytearray(whole)
+            damaged[place] ^= mask
+            path.write_bytes(damaged)
+            with pytest.raises(DatasetError, match=r"checksum|not a readable"):
+                storage.read(path)
+    path.write_bytes(whole)
+    storage.read(path)
+
+
+def test_every_truncation_and_extension_is_refused(tmp_path):
+    whole = storage.to_bytes(small_set((1, 2)))
+    path = tmp_path / "set.npz"
+    for length in [*range(0, len(whole) - 200, 7), *range(len(whole) - 200, len(whole))]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(DatasetError, match=r"truncated|checksum"):
+            storage.read(path)
+    for extra in (b"\0", b"x" * 100, whole[:-1]):
+        path.write_bytes(whole + extra)
+        with pytest.raises(DatasetError, match=r"truncated|checksum"):
+            storage.read(path)
+
+
+def resealed(arrays: dict[str, np.ndarray], path: Path) -> None:
+    """A file whose checksum is right and whose content is not."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = b"scopil sha256 " + b"0" * 64
+    body = buffer.getvalue()[:-78]
+    path.write_bytes(body + b"scopil sha256 " + hashlib.sha256(body).hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"observations": None}, "missing or malformed.*observations"),
+        ({"header": np.array("not json")}, "missing or malformed"),
+        ({"header": np.array("[]")}, "missing or malformed"),
+        ({"header": np.array('{"format": "scopil-demonstrations", "version": 99}')}, "version 99; this scopil reads"),
+        ({"actions": np.zeros(8, int)}, r"actions of shape \(8,\); want 9 rows"),
+        ({"observations": np.zeros((9, 4))}, r"observations of shape \(9, 4\); want 12 rows"),
+        ({"lengths": np.array([3, 1, 6])}, "want 13 rows for 3 episodes with 10 actions"),
+        ({"lengths": np.array([3.0, 1.0, 5.0])}, "lengths float64"),
+        ({"lengths": np.array([10, -6, 5])}, "lengths"),
+        ({"lengths": np.array(9)}, "lengths"),
+        ({"rewards": np.array(1.0)}, r"rewards of shape \(\)"),
+        ({"terminated": np.ones((3, 2), bool)}, r"terminated of shape \(3, 2\)"),
+        ({"info/x": np.zeros(9)}, r"info/x is float64\(9,\); want a number for each of 12 states"),
+        ({"info/x": np.full(12, "x")}, "info/x is <U1"),
+        ({"actions": np.full(9, 3)}, "3 at index .* is out of range"),
+        ({"observations": np.full((12, 4), np.nan)}, "episode 0: observations: nan"),
+    ],
+)
+def test_sound_bytes_with_unsound_content_are_refused(change, message, tmp_path):
+    path = tmp_path / "set.npz"
+    storage.write(small_set((3, 1, 5)), path)
+    with np.load(path) as archive:
+        arrays = dict(archive.items()) | change
+    resealed({k: v for k, v in arrays.items() if v is not None}, path)
+    if message is None:  # control: resealing alone does no harm
+        assert_same(storage.read(path), small_set((3, 1, 5)))
+        return
+    with pytest.raises(DatasetError, match=message):
+        storage.read(path)
+
+
+# --- plain arrays -----------------------------------------------------------------------------------------------------
+
+
+def test_plain_blocks_and_joined_arrays_are_read_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    obs, actions = rng.normal(size=(2, 4, 3)).astype(np.float32), np.array([[0, 1, 2], [2, 1, 0]])
+    rewards, starts = rng.random((2, 3)).astype(np.float32), rng.random((2, 2)).astype(np.float32)
+    ends = {"terminated": np.array([True, False]), "truncated": np.array([False, True]), "starts": starts}
+    np.savez(tmp_path / "block.npz", observations=obs, actions=actions, rewards=rewards, **ends)
+    np.savez(
+        tmp_path / "joined.npz",
+        observations=obs.reshape(8, 3),
+        actions=actions.ravel(),
+        rewards=rewards.ravel(),
+        lengths=np.array([3, 3]),
+        **ends,
+    )
+    block, joined = load_demos(tmp_path / "block.npz"), load_demos(tmp_path / "joined.npz")
+    assert block.name == "block"
+    assert block.action_space == gym.spaces.Discrete(3)
+    assert_same(replace(block, name="x", about={}), replace(joined, name="x", about={}))
+    for i, e in enumerate(block):
+        np.testing.assert_array_equal(e.observations, obs[i])
+        np.testing.assert_array_equal(e.rewards, rewards[i])
+        np.testing.assert_array_equal(e.start, starts[i])
+        assert (e.terminated, e.truncated) == ((True, False), (False, True))[i]
+
+
+def test_plain_arrays_of_unequal_episodes_and_without_rewards(tmp_path):
+    np.savez(
+        tmp_path / "p.npz", observations=np.arange(14.0).reshape(7, 2), actions=np.zeros((4, 1)), lengths=[3, 1, 0]
+    )
+    with pytest.raises(DatasetError, match="episode 2: no actions"):
+        load_demos(tmp_path / "p.npz")
+    np.savez(tmp_path / "p.npz", observations=np.arange(12.0).reshape(6, 2), actions=np.zeros((4, 1)), lengths=[3, 1])
+    demos = load_demos(tmp_path / "p.npz")
+    assert [len(e) for e in demos] == [3, 1]
+    np.testing.assert_array_equal(demos.episodes[1].observations, [[8, 9], [10, 11]])
+    assert demos.episodes[0].rewards is None
+
+
+def test_lists_of_episodes_are_not_called_damaged(tmp_path):
+    obs, actions = np.empty(2, object), np.empty(2, object)
+    obs[:], actions[:] = [np.zeros((4, 2)), np.zeros((3, 2))], [np.zeros(3, int), np.zeros(2, int)]
+    np.savez(tmp_path / "ragged.npz", observations=obs, actions=actions)
+    with pytest.raises(DatasetError, match=r"holds object arrays, which are never unpickled.*lengths=") as refused:
+        load_demos(tmp_path / "ragged.npz")
+    assert "damaged" not in str(refused.value)
+    lengths = [len(a) for a in actions]  # the way out
+    joined = {"observations": np.concatenate(obs), "actions": np.concatenate(actions), "lengths": lengths}
+    np.savez(tmp_path / "joined.npz", **joined)
+    assert [len(e) for e in load_demos(tmp_path / "joined.npz")] == lengths
+
+
+class Payload:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.mark),))
+
+
+def test_pickles_are_refused_unopened(tmp_path):
+    mark = tmp_path / "ran"
+    trap = np.array([Payload(mark)], dtype=object)
+    np.savez(tmp_path / "trap.npz", observations=trap, actions=trap)
+    np.save(tmp_path / "trap.npy", trap, allow_pickle=True)
+    for name in ("trap.pkl", "trap.x"):
+        (tmp_path / name).write_bytes(pickle.dumps(Payload(mark)))
+    for name, said in (
+        ("npz", "holds object arrays"),
+        ("npy", "one array"),
+        ("pkl", "never read"),
+        ("x", "not a readable"),
+    ):
+        name = f"trap.{name}"
+        with pytest.raises(DatasetError, match=said):
+            load_demos(tmp_path / name)
+        assert not mark.exists()
+    np.savez(tmp_path / "infos.npz", observations=np.zeros((2, 1)), actions=np.zeros(1, int), infos=trap)
+    assert load_demos(tmp_path / "infos.npz").about["assumed"][0] == "not used: infos"  # and not opened
+    assert not mark.exists()
+    np.load(tmp_path / "trap.npz", allow_pickle=True)["actions"]  # control: the trap works on who opens it
+    assert mark.exists()
+
+
+# --- finding and writing --------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_gets_the_names_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "LIBRARY", tmp_path)
+    storage.write(small_set(), tmp_path / "maze" / "one-v1.npz")
+    assert list(storage.library()) == ["maze/one-v1"]
+    assert_same(load_demos("maze/one-v1"), small_set())
+    with pytest.raises(DatasetError, match=r"'maze/two-v1'.*Shipped: maze/one-v1"):
+        load_demos("maze/two-v1")
+    assert load_demos(given := small_set()) is given
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(DatasetError, match=r"holds no .csv files"):
+        load_demos(tmp_path)
+    with pytest.raises(DatasetError, match=r"cannot write .*Nothing was changed"):
+        storage.write(small_set(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_rename_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "set.npz"
+    storage.write(small_set(), path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(DatasetError, match=r"cannot write .*set.npz: No space left on device"):
+        storage.write(small_set(name="new"), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["set.npz"]
+
+
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "set.npz"
+    storage.write(small_set(), path)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write(small_set(name="new"), path)
+    assert_same(storage.read(path), small_set())
+    assert [p.name for p in tmp_path.iterdir()] == ["set.npz"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
+    """The kernel stops the write half-way (a file size limit), as a full disk would."""
+    path = tmp_path / "set.npz"
+    storage.write(small_set(), path)
+    code = f"""
+import resource
+from samples import small_set
+from scopil.data import storage
+from scopil.errors import DatasetError
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    storage.write(small_set((50,) * 50, name="new"), {str(path)!r})
+except DatasetError as error:
+    print(error)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(samples.__file__).parent
+    )
+    assert "cannot write" in out.stdout
+    assert_same(storage.read(path), small_set())
+    assert [p.name for p in tmp_path.iterdir()] == ["set.npz"]

@@ -1,0 +1,203 @@
+"""Episodes on the host are those one would play by hand, and their costs what the environment reported."""
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from hosts import LIMIT, InPlace, Walk, registered
+from scopil.algos import sac
+from scopil.algos.base import spaces_of
+from scopil.data.dataset import Demonstrations
+from scopil.envs.gym_env import HostEnv, open_env
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.eval.episodes import player
+from scopil.eval.measures import average, measure, measure_all
+from scopil.eval.rules import with_rules
+from scopil.eval.starts import Seeds, starts_from, unseen_starts, watched_from, watched_starts
+from scopil.policy import Policy
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    spaces = spaces_of(Walk.observation_space, Walk.action_space)
+    return sac.policy(sac.init(jax.random.key(3), spaces, sac.Config(hidden=(8,))))
+
+
+@pytest.fixture(scope="module")
+def seeds() -> Seeds:
+    return Seeds(np.arange(100, 117))
+
+
+@pytest.fixture(scope="module")
+def sampled(policy, seeds):
+    """Sampled episodes of one environment."""
+    return player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(5))
+
+
+def by_hand(policy, seed: int):
+    net, walk = policy.network.in_numpy(), Walk()
+    obs, info = walk.reset(seed=seed)
+    seen, actions, rewards, costs, left = [obs], [], [], [info["cost"]], [info["cost_left"]]
+    while True:
+        actions.append(int(net(obs).argmax()))
+        obs, reward, terminated, truncated, info = walk.step(actions[-1])
+        for row, value in zip((seen, rewards, costs, left), (obs, reward, info["cost"], info["cost_left"])):
+            row.append(value)
+        if terminated or truncated:
+            return seen, actions, rewards, costs, left, terminated
+
+
+def makers():
+    yield pytest.param(lambda: HostEnv(Walk(), Walk), id="copies")
+    yield pytest.param(lambda: HostEnv(Walk()), id="one")
+    for mode in AutoresetMode:
+        yield pytest.param(lambda mode=mode: open_env(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)), id=mode.value)
+
+
+@pytest.mark.parametrize("make", list(makers()))
+def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
+    episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+    assert len(episodes) == len(seeds.seeds)
+    for seed, episode in zip(seeds.seeds, episodes):
+        seen, actions, rewards, costs, left, terminated = by_hand(policy, int(seed))
+        np.testing.assert_array_equal(episode.observations, seen)
+        np.testing.assert_array_equal(episode.actions, actions)
+        np.testing.assert_allclose(np.asarray(episode.rewards), rewards, rtol=1e-6)
+        assert (episode.terminated, episode.truncated) == (terminated, not terminated)
+        assert set(episode.info) == {"cost", "cost_left", "x"}  # all its numbers
+        np.testing.assert_array_equal(episode.info["cost"], costs)
+        np.testing.assert_array_equal(episode.info["cost_left"], left)
+
+
+def test_a_sampled_episode_depends_on_its_seed_and_number_alone(policy, seeds, sampled):
+    many = player(HostEnv(Walk(), Walk), "sampled")(policy, seeds, jax.random.key(5))
+    assert [e.actions.tolist() for e in many] == [e.actions.tolist() for e in sampled]
+    other = player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(6))
+    assert [e.actions.tolist() for e in many] != [e.actions.tolist() for e in other]
+
+
+def test_what_is_measured_of_them(sampled):
+    for episode in sampled:
+        found = measure(episode)
+        assert found["reward"] == pytest.approx(-np.abs(episode.observations[1:, 0]).sum(), rel=1e-5)
+        left = (episode.observations[:, 0] < -1).sum()
+        assert found["violations"] == found["violations/left"] == left  # named rules add up; `cost` is one of them
+        assert found["frequency"] == found["violations"] / len(episode)
+        assert {"length", "reached"}.isdisjoint(found)
+
+
+def test_an_environment_on_the_host_may_offer_measures_of_its_own(policy, seeds):
+    class Measured(Walk):
+        def measures(self, episode):
+            return {"furthest": float(np.abs(episode.observations[:, 0]).max())}
+
+    env = HostEnv(Measured(), Measured)
+    episodes = player(env, "greedy")(policy, seeds, jax.random.key(0))
+    for episode, found in zip(episodes, measure_all(episodes, env)):
+        assert found["furthest"] == pytest.approx(np.abs(episode.observations[:, 0]).max())
+
+
+def test_rules_of_ones_own(sampled):
+    judged = with_rules(sampled, lambda obs, action, next_obs: action == 1 and next_obs[0] < obs[0] + 0.5)
+    for episode, same in zip(sampled, judged):
+        step = np.diff(episode.observations[:, 0])
+        want = ((episode.actions == 1) & (step < np.float32(0.5))).sum()
+        assert set(same.info) == {"cost", "x"}
+        assert measure(same)["violations"] == pytest.approx(want, abs=1)  # the bound itself is a matter of rounding
+    assert average([measure(e) for e in judged])["violations"] > 0
+    with pytest.raises(ConfigError, match="failed at step 0: IndexError"):
+        with_rules(sampled, lambda obs, action, next_obs: obs[7])
+
+
+def test_several_named_rules(sampled):
+    rules = lambda obs, action, next_obs: {"high": next_obs[0] > 1, "right": action == 1}  # noqa: E731
+    for episode, found in zip(sampled, measure_all(sampled, rules=rules)):
+        assert found["violations/high"] == (episode.observations[1:, 0] > 1).sum()
+        assert found["violations/right"] == (episode.actions == 1).sum()
+        assert found["violations"] == found["violations/high"] + found["violations/right"]
+
+
+def test_a_cost_that_is_reported_only_where_it_is_incurred(policy, seeds):
+    class Quiet(Walk):
+        def info(self):
+            return {"cost": 1} if self.x > 2.5 else {}
+
+    episodes = player(HostEnv(Quiet()), "sampled")(policy, seeds, jax.random.key(5))
+    counted = [(e.observations[:, 0] > 2.5).sum() for e in episodes]
+    assert 0 in counted
+    assert average(measure_all(episodes))["violations"] == np.mean(counted) > 0
+
+
+def test_an_endless_episode_is_stopped(monkeypatch, policy):
+    class Endless(Walk):
+        def step(self, action):
+            return self.see(), 0.0, False, False, {}
+
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", 30)
+    env, key = HostEnv(Endless(), Endless), jax.random.key(0)
+    with pytest.warns(UserWarning, match="no time limit: an episode was not over after 30 steps") as caught:
+        (episode,) = player(env, "greedy")(policy, Seeds(np.array([1])), key)
+    assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
+    assert len(caught) == 1
+    player(env, "greedy")(policy, Seeds(np.arange(3)), key)  # one warning for each environment, not for each episode
+
+
+def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy):
+    class Still(Walk):  # until its clock stops it
+        def step(self, action):
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, False, truncated, info
+
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", LIMIT)
+    for seeds in (1, 12):  # the last two on ten environments
+        episodes = player(HostEnv(Still(), Still), "greedy")(policy, Seeds(np.arange(seeds)), jax.random.key(0))
+        assert {len(e) for e in episodes} == {LIMIT}
+
+
+def test_an_environment_that_returns_the_same_array_at_every_step(policy, seeds):
+    makers = [lambda: HostEnv(InPlace(), InPlace), lambda: open_env(SyncVectorEnv([InPlace] * 3, copy=False))]
+    for make in makers:
+        episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+        for seed, episode in zip(seeds.seeds, episodes):
+            np.testing.assert_array_equal(episode.observations, by_hand(policy, int(seed))[0])
+
+
+def seeds_of(starts) -> np.ndarray:
+    assert isinstance(starts, Seeds)
+    return starts.seeds
+
+
+def test_starts():
+    env = HostEnv(Walk())
+    unseen = seeds_of(starts_from("unseen", env, None, 8))
+    np.testing.assert_array_equal(seeds_of(unseen_starts(env, 5)), unseen[:5])
+    moved = seeds_of(starts_from("unseen", env, None, 8, seed=1))
+    assert not np.intersect1d(unseen, moved).size
+    assert not np.intersect1d(seeds_of(watched_starts(env, None)), np.concatenate([unseen, moved])).size
+    demos = Demonstrations.from_arrays([np.zeros((3, 2))], [np.array([0, 1])])
+    assert watched_from(env, demos) == "unseen"
+    with pytest.raises(DatasetError, match="cannot start at a demonstrated state"):
+        starts_from("demonstrated", env, demos)
+    with pytest.raises(EnvError, match=r"starts = .starts\.npy.: .* cannot start at states of a file"):
+        starts_from("starts.npy", env, None)
+
+
+def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
+    class Endless(Walk):
+        def step(self, action):
+            obs, reward, *_ = super().step(action)
+            return obs, reward, False, False, {}
+
+    with registered(Endless, max_episode_steps=7) as name:
+        episodes = player(open_env(gym.make(name)), "greedy")(policy, seeds, jax.random.key(0))
+    assert all((len(e), e.truncated) == (7, True) for e in episodes)
+    assert LIMIT != 7
+
+
+def test_the_seed_moves_the_starts_of_a_python_environment():
+    first, again, other = (unseen_starts(HostEnv(Walk()), 5, seed) for seed in (0, 0, 1))
+    assert isinstance(first, Seeds)
+    np.testing.assert_array_equal(first.seeds, again.seeds)  # type: ignore[union-attr]
+    assert not set(first.seeds) & set(other.seeds)  # type: ignore[union-attr]

@@ -1,0 +1,155 @@
+"""Measures counted by hand."""
+
+import numpy as np
+import pytest
+
+from scopil.cli.demo_checks import count_violations
+from scopil.data.dataset import Episode
+from scopil.envs.marble_maze.paths import measures as of_marble_maze
+from scopil.eval.measures import average, breaks_a_rule, broken_rules, label, mean_and_std, measure, warning
+from scopil.eval.rules import with_rules
+
+
+def episode(**changes) -> Episode:
+    """Four steps. Horizontal broken in the initial state and once more, circle twice, once together with it."""
+    fields = {
+        "observations": np.zeros((5, 8), np.float32),
+        "actions": np.zeros(4, np.int32),
+        "rewards": np.array([-0.5, -0.25, -0.25, 0.0], np.float32),
+        "terminated": True,
+        "truncated": False,
+        "info": {
+            "position": np.array([(0, 0), (3, 4), (3, 4), (3, 0), (0, 0)], np.float32),
+            "cost": np.array([1, 0, 1, 1, 0], np.float32),
+            "cost_horizontal": np.array([1, 0, 0, 1, 0], np.float32),
+            "cost_circle": np.array([0, 0, 1, 1, 0], np.float32),
+        },
+    }
+    return Episode(**(fields | changes))
+
+
+def test_an_episode_by_hand():
+    assert measure(episode(), of_marble_maze) == {
+        "reward": -1.0,
+        "steps": 4.0,
+        "length": 5.0 + 0.0 + 4.0 + 3.0,
+        "reached": 1.0,
+        "violations": 4.0,  # both rules in one state are two
+        "frequency": 1.0,
+        "avoidable": 3.0,  # not the one it started in
+        "violations/horizontal": 2.0,
+        "frequency/horizontal": 0.5,
+        "violations/circle": 2.0,
+        "frequency/circle": 0.5,
+    }
+
+
+def test_a_time_out_does_not_reach_the_hole():
+    assert measure(episode(terminated=False, truncated=True), of_marble_maze)["reached"] == 0.0
+
+
+def test_a_cost_without_named_rules_is_counted():
+    info = {"cost": np.array([0.0, 2.5, 0.0, 1.0, 0.0])}  # how large does not matter
+    assert measure(episode(info=info)) == {
+        "reward": -1.0,
+        "steps": 4.0,
+        "violations": 2.0,
+        "frequency": 0.5,
+        "avoidable": 2.0,
+    }
+
+
+def test_an_environment_without_costs_has_no_violations_to_count():
+    assert measure(episode(info={})) == {"reward": -1.0, "steps": 4.0}
+
+
+def test_long_episodes_are_summed_exactly():
+    rewards = np.full(100_000, 0.1, np.float32)
+    exact = float(np.float64(np.float32(0.1)) * 100_000)
+    assert measure(episode(rewards=rewards))["reward"] == pytest.approx(exact, rel=1e-12)
+
+
+def test_averages_are_over_episodes_then_over_seeds():
+    seeds = [[{"steps": 1.0}, {"steps": 3.0}], [{"steps": 6.0}]]
+    means = [average(episodes) for episodes in seeds]
+    assert means == [{"steps": 2.0}, {"steps": 6.0}]
+    assert mean_and_std(means) == {"steps": (4.0, 2.0)}
+
+
+def test_a_missing_count_is_zero_and_any_other_measure_is_not():
+    runs = [
+        {"reward": 4.0, "violations": 1.0, "violations/far": 1.0, "frequency/far": 0.5, "avoidable": 1.0},
+        {"reward": 8.0, "lap_time": 30.0},
+    ]
+    assert mean_and_std(runs) == {
+        "reward": (6.0, 2.0),
+        "violations": (0.5, 0.5),
+        "violations/far": (0.5, 0.5),
+        "frequency/far": (0.25, 0.25),
+        "avoidable": (0.5, 0.5),
+        "lap_time": (30.0, 0.0),
+    }
+
+
+def test_where_rules_are_named_cost_is_not_counted_beside_them():
+    info = {"cost": np.ones(5), "cost_far": np.array([0, 1, 0, 0, 0]), "cost_low": np.array([0, 1, 0, 2, 0])}
+    assert {k: v.tolist() for k, v in broken_rules(episode(info=info)).items()} == {
+        "far": [False, True, False, False, False],
+        "low": [False, True, False, True, False],
+    }
+    assert breaks_a_rule(episode(info=info)).tolist() == [False, True, False, True, False]
+    assert breaks_a_rule(episode(info={"cost": np.array([0, 0.5, 0, 0, 0])})).sum() == 1
+    assert breaks_a_rule(episode(info={})).tolist() == [False] * 5
+
+
+def test_demonstrations_are_counted_by_the_rules_of_all_episodes():
+    """They were those of the first."""
+    of_rule = [episode(info={f"cost_{name}": np.array([1, 0, 0, 1, 0])}) for name in ("far", "low", "low")]
+    assert count_violations(of_rule) == "far 2, low 4; 3 in initial states, 3 later; 15 states visited"
+    unnamed = episode(info={"cost": np.array([0, 0, 0, 1, 0])})
+    assert count_violations([unnamed]) == "cost 1; 0 in initial states, 1 later; 5 states visited"
+    assert count_violations([episode(info={})]) == "the environment reports no costs"
+
+
+def test_headings_are_full_names():
+    names = ("violations/circle", "frequency/horizontal", "reward", "violations", "hull_contact")
+    assert [label(n) for n in names] == [
+        "Violations (circle)",
+        "Violations per step (horizontal)",
+        "Reward",
+        "Violations",
+        "Hull contact",
+    ]
+
+
+def test_how_well_familiarity_warns():
+    """Four lawful states and two that break a rule; of the eight pairs one is in the wrong order and one is a tie."""
+    costs, familiar = np.array([0, 0, 0, 0, 1, 1]), np.array([0.9, 0.5, 0.3, 0.05, 0.05, 0.4])
+    info = {"cost": costs, "familiarity": familiar}
+    episode = Episode(observations=np.zeros((6, 1)), actions=np.zeros(5), info=info)
+    got = warning([episode])
+    # 0.05 is below three lawful ones and ties with one; 0.4 is below two
+    assert got["auc"] == pytest.approx((3.5 + 2) / 8)
+    assert (got["flagged, breaking a rule"], got["flagged, lawful"], got["precision"]) == (0.5, 0.25, 0.5)
+    assert measure(episode)["unfamiliar"] == pytest.approx(2 / 6)
+    assert warning([Episode(observations=np.zeros((6, 1)), actions=np.zeros(5), info={"cost": costs})]) == {}
+
+
+def test_familiarity_warns_of_rules_with_names():
+    """Only `info["cost"]` was looked at, which rules of the caller's own take away."""
+    familiar = np.array([0.9, 0.5, 0.05, 0.05])
+    info = {"cost": np.zeros(4), "familiarity": familiar}
+    played = Episode(observations=np.arange(4.0)[:, None], actions=np.zeros(3), info=info)
+    named = {"far": lambda obs, action, next_obs: next_obs[0] > 2, "off": lambda obs, action, next_obs: 0}
+    unnamed = with_rules([played], named["far"])
+    assert warning(with_rules([played], named)) == warning(unnamed) != {}
+    lawful = Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info={"familiarity": np.ones(2)})
+    assert warning([*unnamed, lawful])["flagged, lawful"] == 1 / 5  # it broke no rule, so none is reported
+    assert warning([lawful]) == {}
+
+
+def test_where_nothing_is_unfamiliar_there_is_no_precision():
+    """NaN is no JSON."""
+    info = {"cost": np.array([0, 1]), "familiarity": np.array([0.9, 0.8])}
+    found = warning([Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info=info)])
+    assert found == {"auc": 1.0, "flagged, breaking a rule": 0.0, "flagged, lawful": 0.0}

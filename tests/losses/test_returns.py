@@ -1,0 +1,46 @@
+"""Advantages against their definition, a closed form and known ends of episodes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from reference import ppo_numpy as ref
+from scopil.losses.returns import gae
+
+
+def rollout(seed: int, steps: int = 12, envs: int = 3):
+    rng = np.random.default_rng(seed)
+    terminated = rng.random((steps, envs)) < 0.2
+    truncated = (rng.random((steps, envs)) < 0.2) & ~terminated
+    assert terminated.any()
+    assert truncated.any()
+    reward, value, next_value = rng.normal(size=(3, steps, envs)).astype(np.float32)
+    return reward, value, next_value, terminated, truncated
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(0.99, 0.95), (0.9, 0.0), (0.9, 1.0), (1.0, 1.0)])
+def test_equal_to_the_definition(gamma, lam):
+    data = rollout(0)
+    reward, value, next_value, terminated, truncated = map(jnp.asarray, data)
+    got = gae(reward, value, next_value, terminated, truncated, gamma, lam)
+    np.testing.assert_allclose(got, ref.advantages(*data, gamma, lam), rtol=1e-5, atol=1e-5)
+
+
+def test_constant_reward_has_the_closed_form():
+    """Reward 1, values 0, no ending: A_t = Σ_{k<T−t} (γλ)^k = (1 − (γλ)^{T−t}) / (1 − γλ)."""
+    steps, gamma, lam = 20, 0.9, 0.8
+    zeros, no = jnp.zeros((steps, 1)), jnp.zeros((steps, 1), bool)
+    got = gae(jnp.ones((steps, 1)), zeros, zeros, no, no, gamma, lam)[:, 0]
+    left = np.arange(steps, 0, -1)
+    np.testing.assert_allclose(got, (1 - (gamma * lam) ** left) / (1 - gamma * lam), rtol=1e-5)
+
+
+def test_an_ending_cuts_the_future_and_a_timeout_keeps_its_value():
+    one, v_next = jnp.ones((2, 1)), jnp.full((2, 1), 10.0)
+    yes, no = jnp.array([[True], [False]]), jnp.zeros((2, 1), bool)
+    terminated = gae(one, 0 * one, v_next, yes, no, 0.9, 1.0)
+    truncated = gae(one, 0 * one, v_next, no, yes, 0.9, 1.0)
+    going_on = gae(one, 0 * one, v_next, no, no, 0.9, 1.0)
+    np.testing.assert_allclose(terminated[:, 0], [1.0, 10.0], rtol=1e-6)
+    np.testing.assert_allclose(truncated[:, 0], [10.0, 10.0], rtol=1e-6)
+    np.testing.assert_allclose(going_on[:, 0], [10.0 + 0.9 * 10.0, 10.0], rtol=1e-6)

@@ -1,0 +1,78 @@
+"""How familiar a state is, and the wrapper that watches for it."""
+
+from typing import Any
+
+import gymnasium as gym
+import jax.export
+import numpy as np
+import pytest
+
+import scopil
+from scopil.algos import cloning
+from scopil.errors import ConfigError
+from toys import REPLAY, registered_toy, toy, toy_demos
+
+
+@pytest.fixture(scope="module")
+def agent() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cloning, "STAGE_STEPS", 10)
+        settings: Any = REPLAY | {"demo_batch_size": 8, "contrast_batch_size": 8}
+        return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(500)
+
+
+def test_familiarity_of_one_state_and_of_many(agent):
+    obs = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)  # no ties with demonstrated states
+    many = agent.familiarity(obs)
+    assert many.shape == (5,)
+    assert ((many >= 0) & (many <= 1)).all()
+    assert float(agent.familiarity(obs[2])) == pytest.approx(float(many[2]))
+
+
+def test_who_cannot_tell_says_what_is_missing(agent):
+    env = toy(continuous=False)
+    with pytest.raises(ConfigError, match=r"SAC cannot tell .*; want an algorithm that learns it: scopil.SCOPILRho"):
+        scopil.SAC(env).familiarity(np.zeros(2))
+    with pytest.raises(ConfigError, match="SCOPIL-ρ cannot tell how familiar a state is; want its demonstrations"):
+        scopil.SCOPILRho(env).familiarity(np.zeros(2))
+
+
+def test_unfamiliar_states_are_flagged_and_handed_over(agent):
+    asked = []
+    with registered_toy(toy(continuous=False), "test/Watched-v0") as env_id:
+        for below, unfamiliar in ((0.0, False), (1.0, True)):
+            env = scopil.Watch(gym.make(env_id), agent, below, lambda obs: asked.append(obs) or 0)
+            _, info = env.reset(seed=0)
+            assert 0 <= info["familiarity"] <= 1
+            assert info["unfamiliar"] == (info["familiarity"] < below)
+            if info["unfamiliar"] != unfamiliar:  # as familiar as can be
+                continue
+            *_, info = env.step(1)
+            assert info["handed_over"] == unfamiliar
+    assert len(asked) <= 1
+
+
+def test_a_bad_share_is_refused(agent):
+    with pytest.raises(ConfigError, match="below = 2"), registered_toy(toy(False), "test/W-v0") as env_id:
+        scopil.Watch(gym.make(env_id), agent, 2.0)
+
+
+def test_evaluations_say_how_many_states_were_unfamiliar(agent):
+    played = agent.watched(agent.play(episodes=3))
+    shares = [(agent.familiarity(e.observations) < 0.1).mean() for e in played]
+    assert agent.evaluate(episodes=3)["unfamiliar"] == pytest.approx(np.mean(shares))
+    assert "unfamiliar" not in scopil.SAC(toy(continuous=False)).evaluate(episodes=1)
+
+
+def test_exported_with_the_policy(agent, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    obs = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
+    file = agent.policy.to_onnx(tmp_path / "policy.onnx", monitor=agent.monitor())
+    noise = np.zeros((1, agent.policy.head.num_actions), np.float32)
+    (got,) = ort.InferenceSession(file).run(["familiarity"], {"obs": obs, "noise": noise})
+    np.testing.assert_allclose(got, agent.familiarity(obs), atol=1e-6)
+    program = jax.export.deserialize(
+        bytearray(agent.policy.to_jax(tmp_path / "policy.jaxexport", monitor=agent.monitor()).read_bytes())
+    )
+    got = program.call(obs, np.zeros((7, noise.shape[1]), np.float32))["familiarity"]
+    np.testing.assert_allclose(got, agent.familiarity(obs), atol=1e-6)
