@@ -41,8 +41,8 @@ def contender(module: Any, settings: dict[str, Any], seeds: int, steps: int):
     def start(seed: Any) -> Any:
         return loop.warm_up(loop.init(jax.random.key(seed), cfg), cfg.batch_size)
 
-    def run(state: Any, blocks: Any) -> Any:
-        return loop.run(state, cfg, blocks)[0]
+    def run(state: Any, iterations: Any) -> Any:
+        return loop.run(state, cfg, iterations)[0]
 
     one = seeds == 1
     state = jax.jit(start if one else jax.vmap(start))(0 if one else jnp.arange(seeds))

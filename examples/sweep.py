@@ -35,8 +35,8 @@ def main(steps: int = 4_000) -> list[dict[str, float]]:
         state = loop.init(jax.random.key(seed), replace(base, slack=slack))
         return loop.warm_up(state, base.batch_size)
 
-    def run(state, slack, blocks):
-        return loop.run(state, replace(base, slack=slack), blocks)
+    def run(state, slack, iterations):
+        return loop.run(state, replace(base, slack=slack), iterations)
 
     grid = list(itertools.product(SEEDS, SLACKS))
     seeds, slacks = map(jnp.array, zip(*grid))

@@ -47,7 +47,7 @@ CLASSES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def ids():
-    """The ids of the two toys; short stretches; one loop for all agents that could share one."""
+    """The ids of the two toys; short chunks; one loop for all agents that could share one."""
     loops: dict[tuple[str, int], Loop] = {}
     envs = {kind: toy(continuous) for kind, continuous in KINDS.items()}
 
@@ -64,7 +64,7 @@ def ids():
         registered_toy(envs["numbered"], "test/numbered-v0") as numbered,
         registered_toy(envs["continuous"], "test/continuous-v0") as continuous,
     ):
-        patch.setattr(trainer, "STRETCH", 500)
+        patch.setattr(trainer, "CHUNK", 500)
         patch.setattr(agent_module, "make_loop", shared_loop)
         patch.setattr(run_module, "make_loop", shared_loop)
         yield {"numbered": numbered, "continuous": continuous}
@@ -255,7 +255,7 @@ def test_predictions_follow_learning(ids, observations):
 
     called: list[int] = []
     agent.learn(5000, callback=lambda status: called.append(status.env_steps) or len(called) == 2)
-    assert called == [1000, 1500]  # stretches end at round numbers; the second asked to stop
+    assert called == [1000, 1500]  # chunks end at round numbers; the second asked to stop
     assert agent.num_timesteps == 1500
 
 
@@ -578,7 +578,7 @@ def test_the_best_is_the_most_lawful_first():
 
     class Played(Agent):
         def __init__(self):
-            self._outside = None
+            self._loaded = None
 
         def evaluate(self, *args, **how):
             return next(found)

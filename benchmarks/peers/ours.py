@@ -23,9 +23,9 @@ def main() -> None:
     cfg = build(Config, {"as_printed": True} | sizes)
     state = loop.start(jax.random.key(0), cfg)
 
-    def run(blocks: int) -> None:
+    def run(iterations: int) -> None:
         nonlocal state
-        state, metrics = loop.run_blocks(state, cfg, blocks)
+        state, metrics = loop.run_iterations(state, cfg, iterations)
         jax.block_until_ready((state, metrics))
 
     run(1)  # ready means: the first gradient step is done

@@ -66,7 +66,9 @@ class Agent:
         trainable = self.demos is not None or not algorithm.needs_demos
         if trainable and not is_stand_in(algorithm):  # refuses what cannot be trained; compiles nothing
             make_loop(algorithm, self.env, self.demos).refuse_settings(self.config)
-        self._outside: Outside | None = None  # a learner that is not in the trainer: loaded, or saved from a failure
+        self._loaded: LoadedLearner | None = (
+            None  # a learner that is not in the trainer: loaded, or saved from a failure
+        )
         self._numpy: NumpyPolicy | None = None
         self._monitor: Monitor | None = None
         self._rng = np.random.default_rng(self.seed)
@@ -88,15 +90,15 @@ class Agent:
     @property
     def num_timesteps(self) -> int:
         """Environment steps made so far."""
-        if self._outside is not None:
-            return self._outside.steps
+        if self._loaded is not None:
+            return self._loaded.steps
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
 
     @property
     def state(self) -> Any:
         """A copy of the algorithm's state: networks, optimisers, multipliers."""
-        if self._outside is not None:
-            return self._outside.learner(self._new_learner)
+        if self._loaded is not None:
+            return self._loaded.learner(self._new_learner)
         if self.num_timesteps > 0:
             return jax.tree.map(jnp.copy, self._trainer.state.learner)  # training reuses the memory of its own
         return self._untrained
@@ -104,7 +106,7 @@ class Agent:
     @property
     def policy(self) -> Policy:
         """What acts."""
-        loaded = None if self._outside is None else self._outside.policy
+        loaded = None if self._loaded is None else self._loaded.policy
         return loaded if loaded is not None else self.algorithm.policy(self.state)
 
     def learn(
@@ -116,7 +118,7 @@ class Agent:
             total_timesteps: how many steps of the environment, a whole number (1e5 is one). Learning begins when the
                 replay holds one batch.
             progress_bar: whether to show progress, speed and a few metrics.
-            callback: one or several, called after every stretch of a few thousand steps with a `TrainStatus`
+            callback: one or several, called after every chunk of a few thousand steps with a `TrainStatus`
                 (env_steps, metrics, state); returning True stops training. One with a number `every` is called at its
                 multiples too, and one with a method `begin` gets this agent first: `scopil.EvalCallback` has both.
         """
@@ -132,12 +134,12 @@ class Agent:
         for one in callbacks:
             getattr(one, "begin", lambda agent: None)(self)
         trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
-        if self._outside is not None:
+        if self._loaded is not None:
             learner, steps = self.state, self.num_timesteps
             begun = trainer.state  # replay and environment begin anew, with random numbers of their own
             key = jax.random.fold_in(begun.key, np.uint32(2**32 - 1))
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
-        self._outside = None
+        self._loaded = None
 
         def observe(status: TrainStatus) -> bool | None:
             self._numpy = self._monitor = None  # of a policy that is out of date
@@ -149,7 +151,7 @@ class Agent:
         except BaseException:
             if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost; its learner is not
                 kept, steps = trainer.last_good
-                self._outside = Outside(lambda new: kept, steps)
+                self._loaded = LoadedLearner(lambda new: kept, steps)
             raise
         finally:
             self._numpy = self._monitor = None
@@ -306,7 +308,7 @@ def _brief(observation: Any) -> str:
     return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
 
 
-class Outside(NamedTuple):
+class LoadedLearner(NamedTuple):
     """A learner that is not in a trainer."""
 
     learner: Callable[[Callable[[], Any]], Any]  # (what makes a new one) → it

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scopil.agent import Agent, Outside
+from scopil.agent import Agent, LoadedLearner
 from scopil.algos.base import Algorithm, spaces_of, stand_in
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import AnyEnv
@@ -69,7 +69,9 @@ def load(
     agent.env_id = agent.env_id or note.get("env")
     agent.demos_name = agent.demos_name or note.get("demos")
     learner = branch(arrays, "learner")
-    agent._outside = Outside(lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy)
+    agent._loaded = LoadedLearner(
+        lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
+    )
     return agent
 
 

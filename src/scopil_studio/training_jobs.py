@@ -74,7 +74,7 @@ def resume(setting: Setting, name: str) -> dict[str, Any]:
 
 
 def stop(setting: Setting, name: str) -> dict[str, Any]:
-    """As Ctrl-C does: after the current stretch, saved."""
+    """As Ctrl-C does: after the current chunk, saved."""
     pid = running(setting.folder, inside(setting.folder, name))
     if pid is None:
         raise ConfigError(f"{name} is not trained by a process that this studio has started.")

@@ -141,7 +141,7 @@ def one_state(actions: tuple[int, ...], reward: float = 0.0) -> Demonstrations:
 def trained():
     def run(demos: Demonstrations) -> Any:
         loop = make_loop(bc.ALGORITHM, CompiledEnv(Untouchable()), demos)
-        return loop.run_blocks(loop.start(jax.random.key(0), CONFIG), CONFIG, 200)
+        return loop.run_iterations(loop.start(jax.random.key(0), CONFIG), CONFIG, 200)
 
     return run
 

@@ -290,7 +290,7 @@ def loop():
 
 
 def test_the_replay_keeps_the_cost_of_the_state_reached_and_the_oracle_avoids_it(loop):
-    state, metrics = loop.run_blocks(loop.start(jax.random.key(0), LOOP_CONFIG), LOOP_CONFIG, 2000)
+    state, metrics = loop.run_iterations(loop.start(jax.random.key(0), LOOP_CONFIG), LOOP_CONFIG, 2000)
     # obs, action, reward, next_obs, terminated, truncated, cost; an episode ends on its second step, at twice the cost
     rows = np.asarray(state.replay.rows)
     action, terminated, cost = rows[:, 1], rows[:, 4], rows[:, 6]
@@ -307,11 +307,11 @@ def test_a_saved_state_goes_on_to_the_same_bits(loop, tmp_path):
     def bits(state: Any) -> list[bytes]:
         return [np.asarray(x).tobytes() for x in jax.tree.leaves((state.learner, state.replay))]
 
-    state, _ = loop.run_blocks(loop.start(jax.random.key(1), LOOP_CONFIG), LOOP_CONFIG, 20)
+    state, _ = loop.run_iterations(loop.start(jax.random.key(1), LOOP_CONFIG), LOOP_CONFIG, 20)
     save_tree(tmp_path / "state", state, {})
     again, _ = load_tree(tmp_path / "state", jax.eval_shape(loop.init, jax.random.key(0), LOOP_CONFIG))
-    whole, _ = loop.run_blocks(state, LOOP_CONFIG, 20)
-    assert bits(loop.run_blocks(again, LOOP_CONFIG, 20)[0]) == bits(whole)
+    whole, _ = loop.run_iterations(state, LOOP_CONFIG, 20)
+    assert bits(loop.run_iterations(again, LOOP_CONFIG, 20)[0]) == bits(whole)
 
 
 def test_an_environment_without_costs_is_refused():

@@ -29,7 +29,7 @@ TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "128", "--eval-e
 def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(trainer, "STRETCH", 500)
+    monkeypatch.setattr(trainer, "CHUNK", 500)
     return tmp_path
 
 
@@ -174,7 +174,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
 
 
 class already_asked:
-    """Stands in for a signal that came before the first stretch ended."""
+    """Stands in for a signal that came before the first chunk ended."""
 
     def __init__(self, console):
         pass

@@ -53,7 +53,7 @@ def test_it_is_short_and_imports_public_names_only():
 def alone(own: ModuleType, tmp_path_factory) -> Iterator[scopil.Run]:
     """An undisturbed run; all runs here share its loop."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "STRETCH", 200)
+        patch.setattr(trainer, "CHUNK", 200)
         shared: list = []
         honest = run_module.make_loop
         patch.setattr(

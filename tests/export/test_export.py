@@ -18,7 +18,7 @@ from jax import export as jax_export
 
 import scopil
 from hosts import Walk
-from scopil.agent import Outside
+from scopil.agent import LoadedLearner
 from scopil.errors import ConfigError, ScopilError
 from scopil.nn.heads import Head
 from scopil.nn.nets import GaussianNet
@@ -64,7 +64,7 @@ def shaken(cls: Any, space: gym.Space, config: dict[str, Any]) -> scopil.Agent:
     if stats is not None:
         stats = RunningStats(jnp.float32([7.0, -300.0]), jnp.float32([1e-3, 4e4]), stats.samples)
     shaken = Policy(stats, jax.tree.map(shake, policy.network), policy.head)
-    agent._outside = Outside(lambda new: new(), 0, shaken)
+    agent._loaded = LoadedLearner(lambda new: new(), 0, shaken)
     return agent
 
 

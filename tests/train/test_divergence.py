@@ -68,7 +68,7 @@ def test_a_reward_that_is_not_finite(value, trainer):
 
 
 class Blinding(Endless):
-    """Once in a while, and never at the end of a stretch, an observation is not a number."""
+    """Once in a while, and never at the end of a chunk, an observation is not a number."""
 
     def observation(self, state, rng, params=None):
         return jnp.where(state.clock == 700, jnp.nan, jnp.ones(1))

@@ -32,7 +32,7 @@ from scopil.train.run import Run, RunSpec
 from toys import INVERSE, Throttle, toy_demos
 from toys import ROLLOUT as TOY_ROLLOUT
 
-STRETCH = 200
+CHUNK = 200
 CONFIG: Any = SMALL | {"replay_size": 1024}
 
 
@@ -63,7 +63,7 @@ def walk_id():
             return env if wanted == name else open_env(wanted)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("scopil.train.trainer.STRETCH", STRETCH)
+            patch.setattr("scopil.train.trainer.CHUNK", CHUNK)
             for module in (run_module, agent_module):
                 patch.setattr(module, "open_env", opened)
                 patch.setattr(module, "make_loop", shared)
@@ -84,7 +84,7 @@ def spec(env: str, **changes) -> RunSpec:
         "env": env,
         "steps": 600,
         "eval_every": 10**9,
-        "checkpoint_every": STRETCH,
+        "checkpoint_every": CHUNK,
     }
     fields |= {"config": dict(CONFIG)} | changes
     return RunSpec(**fields)
@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_run(walk_id, tmp_path):
 
 def test_a_run_goes_on_with_new_episodes_and_says_so(walk_id, tmp_path):
     run = Run.create(tmp_path / "run", spec(walk_id))
-    assert not run.train(lambda status: status.env_steps >= STRETCH)
+    assert not run.train(lambda status: status.env_steps >= CHUNK)
     again = Run.open(run.folder)
     with pytest.warns(UserWarning, match=r"cannot hold what is inside test/Walk-v0: its episodes begin anew"):
         assert again.train()
@@ -157,8 +157,8 @@ def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     assert Run.open(run.folder).finished
 
 
-def test_a_slow_environment_stops_in_the_middle_of_a_stretch(walk_id, tmp_path, monkeypatch):
-    monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)  # a look after every block
+def test_a_slow_environment_stops_in_the_middle_of_a_chunk(walk_id, tmp_path, monkeypatch):
+    monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)  # a look after every iteration
     run = Run.create(tmp_path / "run", spec(walk_id))
     seen = []
     assert not run.train(between=lambda steps: seen.append(steps) or steps >= 250)
@@ -170,7 +170,7 @@ def test_a_slow_environment_stops_in_the_middle_of_a_stretch(walk_id, tmp_path, 
     assert [row["env_steps"] for row in run.metrics.rows()] == [200, 400, 600]
 
 
-def test_pieces_together_are_the_stretch(walk_id, tmp_path, monkeypatch):
+def test_pieces_together_are_the_chunk(walk_id, tmp_path, monkeypatch):
     whole, pieces = (Run.create(tmp_path / name, spec(walk_id, seed=8)) for name in ("whole", "pieces"))
     monkeypatch.setattr("scopil.train.trainer.PIECE", 1e9)
     assert whole.train()
@@ -216,7 +216,7 @@ class Slow(gym.Env):
 
 
 @pytest.mark.slow
-def test_an_interrupt_is_answered_before_the_stretch_ends(tmp_path):
+def test_an_interrupt_is_answered_before_the_chunk_ends(tmp_path):
     """5 000 steps of this environment take two minutes."""
     (tmp_path / "slow.py").write_text(SLOW)
     argv = ["train", "sac", "--env", "slow.py:Slow", "--out", "run", "--hidden", "8", "--batch-size", "32"]

@@ -23,7 +23,7 @@ from scopil.train.run import Run
 TINY = {
     "scopil": "--as-printed --hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
     "ppo-dgd": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --demo-batch-size 16 --seed 5",
-    # a backward phase falls into every second stretch
+    # a backward phase falls into every second chunk
     "icrl": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --forward-steps 10000 --rollouts 4 "
     "--constraint-hidden 8 --seed 5",
 }
@@ -103,7 +103,7 @@ def assert_same_end(run: Run, undisturbed: Run) -> None:
 
 
 def moments(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
-    """Start-up, half a checkpoint on disk, a stretch's line written with its checkpoint still to come."""
+    """Start-up, half a checkpoint on disk, a chunk's line written with its checkpoint still to come."""
     folder = lab.folder / name
     yield lambda: (folder / ".lock").exists()
     yield lambda: any(folder.glob("checkpoints/.*.tmp")) or len(lab.checkpoints(name)) > 0
@@ -131,7 +131,7 @@ def test_killed_three_times_and_none_the_wiser(algorithm, lab, request):
 
 
 def test_signals_save_stop_and_say_how_to_go_on(lab, undisturbed):
-    lines = lab.folder / "asked" / "metrics.jsonl"  # a run writes it anew before its first stretch
+    lines = lab.folder / "asked" / "metrics.jsonl"  # a run writes it anew before its first chunk
     for number in (signal.SIGTERM, signal.SIGINT):
         before = lines.stat().st_ino if lines.exists() else None
         child = lab.start("asked")

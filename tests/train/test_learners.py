@@ -143,7 +143,7 @@ def test_a_cost_of_your_own(continuous, envs):
 
 # --- resuming ----------------------------------------------------------------------------------------------------
 
-STRETCH, STEPS = 64, 320  # the replay wraps
+CHUNK, STEPS = 64, 320  # the replay wraps
 KINDS_OF_LOOP = {
     "replay and demonstrations": scopil.SCOPIL,
     "replay, newest step and demonstrations": scopil.SCOPILRho,
@@ -160,9 +160,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("cls", KINDS_OF_LOOP.values(), ids=KINDS_OF_LOOP)
-def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkeypatch):
+def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypatch):
     """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
-    monkeypatch.setattr(trainer, "STRETCH", STRETCH)
+    monkeypatch.setattr(trainer, "CHUNK", CHUNK)
     monkeypatch.setattr(cloning, "STAGE_STEPS", 10)
     monkeypatch.setattr(scopil_algorithm, "CRITICS_FIRST", 100)  # so that both phases are seen
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
@@ -174,8 +174,8 @@ def test_stopping_after_each_stretch_changes_no_byte(cls, envs, tmp_path, monkey
             demos=str(tmp_path / "demos.npz") if algorithm.needs_demos else None,
             seed=3,
             steps=STEPS,
-            eval_every=2 * STRETCH,
-            checkpoint_every=STRETCH,
+            eval_every=2 * CHUNK,
+            checkpoint_every=CHUNK,
             config=(REWARD | IMITATORS | CAREFUL)[cls][0],
         )
         alone = Run.create(tmp_path / "alone", spec)

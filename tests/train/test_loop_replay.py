@@ -18,7 +18,7 @@ from scopil.train.loop import Loop, make_loop
 from toys import ARMS, toy
 
 CONFIG = printed(SCOPIL, demo_batch_size=4, **SMALL)
-BLOCKS = 30
+ITERATIONS = 30
 
 
 class Walk(Probe):
@@ -48,19 +48,19 @@ def bits(state: Any) -> list[bytes]:
 def run(loop: Loop, seed: int, cfg: Any, *lengths: int) -> Any:
     state = loop.start(jax.random.key(seed), cfg)
     for length in lengths:
-        state, _ = loop.run_blocks(state, cfg, length)
+        state, _ = loop.run_iterations(state, cfg, length)
     return state
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(loop):
-    first = run(loop, 0, CONFIG, BLOCKS)
-    assert bits(first) == bits(run(loop, 0, CONFIG, BLOCKS))
-    other = run(loop, 1, CONFIG, BLOCKS)
+    first = run(loop, 0, CONFIG, ITERATIONS)
+    assert bits(first) == bits(run(loop, 0, CONFIG, ITERATIONS))
+    other = run(loop, 1, CONFIG, ITERATIONS)
     assert not np.array_equal(first.learner.actor.params.weights[0], other.learner.actor.params.weights[0])
     assert not np.array_equal(first.replay.rows, other.replay.rows)
 
 
-def test_stretches_of_any_lengths_end_in_the_same_bits(loop):
+def test_chunks_of_any_lengths_end_in_the_same_bits(loop):
     whole = bits(run(loop, 0, CONFIG, 30))
     assert bits(run(loop, 0, CONFIG, 10, 20)) == whole
     assert bits(run(loop, 0, CONFIG, 1, 7, 22)) == whole
@@ -80,10 +80,10 @@ def test_several_environments_and_gradient_steps(loop):
     state = loop.start(jax.random.key(0), cfg)
     before = int(state.replay.added)
     assert before == cfg.batch_size
-    state, metrics = loop.run_blocks(state, cfg, BLOCKS)
-    added = BLOCKS * 4
+    state, metrics = loop.run_iterations(state, cfg, ITERATIONS)
+    added = ITERATIONS * 4
     assert int(state.replay.added) == int(state.env_steps) == before + added
-    assert int(state.learner.actor.opt.count) == int(state.learner.critics.opt.count) == BLOCKS * 2
+    assert int(state.learner.actor.opt.count) == int(state.learner.critics.opt.count) == ITERATIONS * 2
 
     rows = np.asarray(state.replay.rows)[before : before + added]
     obs, action, reward, _, terminated, truncated = rows.T
@@ -93,7 +93,7 @@ def test_several_environments_and_gradient_steps(loop):
     assert truncated.any()
     assert float(metrics["episode/count"]) == ended.sum()
     np.testing.assert_allclose(metrics["env/reward"], reward.mean(), rtol=1e-5)
-    lanes = obs.reshape(BLOCKS, 4).T  # environments differ from one another
+    lanes = obs.reshape(ITERATIONS, 4).T  # environments differ from one another
     assert len({lane.tobytes() for lane in lanes}) == 4
 
     # Whole episodes, replayed by hand: those that were under way before these rows are known from the warm-up.
@@ -101,10 +101,10 @@ def test_several_environments_and_gradient_steps(loop):
     returns, steps = [], []
     for lane in range(4):
         total, length = 0.0, 0
-        for block, row in enumerate(all_rows[:, lane]):
+        for iteration, row in enumerate(all_rows[:, lane]):
             total, length = total + row[2], length + 1
             if row[4] or row[5]:
-                if block >= before // 4:
+                if iteration >= before // 4:
                     returns.append(total)
                     steps.append(length)
                 total, length = 0.0, 0
@@ -114,27 +114,27 @@ def test_several_environments_and_gradient_steps(loop):
 
 def test_successors_are_true_ones_and_the_next_row_begins_anew(loop):
     """In the ring of one environment, `next_obs` of a row is `obs` of the next one unless an episode ended there."""
-    rows = np.asarray(run(loop, 3, CONFIG, BLOCKS).replay.rows)[: CONFIG.batch_size + BLOCKS]
+    rows = np.asarray(run(loop, 3, CONFIG, ITERATIONS).replay.rows)[: CONFIG.batch_size + ITERATIONS]
     ended = (rows[:-1, 4] + rows[:-1, 5]).astype(bool)
     np.testing.assert_array_equal(rows[:-1, 3][~ended], rows[1:, 0][~ended])
     assert not np.isclose(rows[:-1, 3][ended], rows[1:, 0][ended]).any()
 
 
 def test_vmap_over_seeds_and_config_numbers_equals_single_runs(loop):
-    """Rounding may differ between the programs, and grows; ten blocks keep the same actions and close numbers."""
+    """Rounding may differ between the programs, and grows; ten iterations keep the same actions and close numbers."""
     seeds, slacks, rates = [0, 1, 0, 0], [0.0, 0.0, 0.7, 0.0], [3e-4, 3e-4, 3e-4, 3e-3]
-    blocks, base = 10, replace(CONFIG, multiplier_lr=0.3)  # so that the slack is felt within ten blocks
+    iterations, base = 10, replace(CONFIG, multiplier_lr=0.3)  # so that the slack is felt within ten iterations
 
     def one(key, slack, rate):
         cfg = replace(base, slack=slack, learning_rate=rate)
-        return loop.run(loop.init(key, cfg), cfg, blocks)[0]
+        return loop.run(loop.init(key, cfg), cfg, iterations)[0]
 
     keys = jax.vmap(jax.random.key)(jnp.array(seeds))
     many = jax.jit(jax.vmap(one))(keys, jnp.array(slacks), jnp.array(rates))
     actors = []
     for i, (seed, slack, rate) in enumerate(zip(seeds, slacks, rates)):
         cfg = replace(base, slack=slack, learning_rate=rate)
-        single, _ = loop.run_blocks(loop._init(jax.random.key(seed), cfg), cfg, blocks)
+        single, _ = loop.run_iterations(loop._init(jax.random.key(seed), cfg), cfg, iterations)
         lane = jax.tree.map(lambda leaf, i=i: leaf[i], many)
         np.testing.assert_array_equal(lane.env_steps, single.env_steps)
         for a, b in zip(jax.tree.leaves(lane.learner), jax.tree.leaves(single.learner)):

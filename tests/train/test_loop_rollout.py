@@ -47,7 +47,7 @@ def bits(state: Any) -> list[bytes]:
 def run(loop: Loop, cfg: Any, *lengths: int, seed: int = 0) -> tuple[Any, Any]:
     state, metrics = loop.start(jax.random.key(seed), cfg), {}
     for length in lengths:
-        state, metrics = loop.run_blocks(state, cfg, length)
+        state, metrics = loop.run_iterations(state, cfg, length)
     return state, metrics
 
 
@@ -75,7 +75,7 @@ def test_observation_statistics_change_between_rollouts_and_not_within_one():
     loop = Loop(PPO, short)
 
     @jax.jit
-    def block(state):
+    def iteration(state):
         later, steps, _ = loop._rollout(state, CONFIG, jax.random.key(1))
         learner, _ = PPO.update(later.learner, Data(rollout=steps), CONFIG, jax.random.key(2))
         return ppo.see(state.learner, Data(rollout=steps)), steps, later._replace(learner=learner)
@@ -84,7 +84,7 @@ def test_observation_statistics_change_between_rollouts_and_not_within_one():
     state, met = loop.start(jax.random.key(0), CONFIG), np.zeros((0, 1))
     for _ in range(2):
         before = state.learner.obs_stats
-        seen, steps, state = block(state)
+        seen, steps, state = iteration(state)
         assert np.asarray(steps.truncated).any()
         if len(met):  # nothing is known at first
             np.testing.assert_allclose(seen.obs, normalise(before, steps.obs), rtol=1e-5)
@@ -155,7 +155,7 @@ def test_an_oracle_gets_the_true_cost_of_each_step():
 
 
 def test_phases(inverse):
-    """40 steps asked for, 24 per block: a backward phase after every second block."""
+    """40 steps asked for, 24 per iteration: a backward phase after every second iteration."""
     states = [run(inverse, INVERSE, n)[0] for n in (1, 2, 3, 4)]
     nets = [s.learner.constraint.params.weights[0] for s in states]
     fresh = inverse.start(jax.random.key(0), INVERSE).learner.constraint.params.weights[0]
@@ -177,7 +177,7 @@ def test_an_inverse_run_is_the_same_in_any_lengths(inverse):
     assert bits(whole) == bits(run(inverse, INVERSE, 1, 3, 1)[0])
     assert {
         k: metrics[k] for k in whole.learner.last
-    } == whole.learner.last  # the newest phase's, not a mean over blocks
+    } == whole.learner.last  # the newest phase's, not a mean over iterations
 
 
 def test_backward_steps_are_counted(inverse):
@@ -249,8 +249,8 @@ def test_configs_out_of_range_are_refused(changes, said):
         check(PPO.config(**TINY | changes))
 
 
-def test_the_trainer_takes_whole_blocks(on_laps):
+def test_the_trainer_takes_whole_iterations(on_laps):
     trainer = Trainer(on_laps, CONFIG, seed=0)
-    assert trainer.stretch % 24 == 0
+    assert trainer.chunk % 24 == 0
     trainer.advance(30)
     assert trainer.env_steps == 48

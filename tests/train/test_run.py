@@ -41,7 +41,7 @@ def demos() -> Demonstrations:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick(demos):
-    """Short stretches, and one loop for all runs here, so that they share its compiled program."""
+    """Short chunks, and one loop for all runs here, so that they share its compiled program."""
     shared = make_loop(SCOPIL, compile_env(ENV), demos)
 
     def loop(algorithm: Algorithm, env: BatchEnv, given: Demonstrations | None) -> Loop:
@@ -49,7 +49,7 @@ def quick(demos):
         return shared if algorithm is SCOPIL and fits else make_loop(algorithm, env, given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "STRETCH", 500)
+        patch.setattr(trainer, "CHUNK", 500)
         patch.setattr(run_module, "make_loop", loop)
         yield
 
@@ -133,7 +133,7 @@ def test_the_same_spec_gives_the_same_bytes(undisturbed, tmp_path):
     assert other.metrics.rows()[-1] != undisturbed.metrics.rows()[-1]  # the seed is not ignored
 
 
-def test_stopping_after_each_stretch_changes_nothing(undisturbed, tmp_path):
+def test_stopping_after_each_chunk_changes_nothing(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", undisturbed.spec)
     called = []
     while not Run.open(run.folder).train(lambda status: called.append(status.env_steps) or True):
@@ -291,7 +291,7 @@ def test_demonstrations_of_something_else_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("many", [0, 501])
-def test_rows_are_means_of_one_stretch_at_most(many):
+def test_rows_are_means_of_one_chunk_at_most(many):
     with pytest.raises(ConfigError, match=f"log_every = {many}; want 1 to 500"):
         spec("x", log_every=many)
 

@@ -180,7 +180,7 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
         print_measures({f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console)
     console.print(f"{run.command('evaluate')} and {run.command('report')} say more.", soft_wrap=True)
-    return INTERRUPTED if asked.is_set() else 0  # asked in the last stretch
+    return INTERRUPTED if asked.is_set() else 0  # asked in the last chunk
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def _warnings(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _signals(console: Console) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the current stretch; a second SIGINT stops at once."""
+    """SIGINT and SIGTERM ask for a stop after the current chunk; a second SIGINT stops at once."""
     asked = threading.Event()
 
     def stop(number: int) -> None:

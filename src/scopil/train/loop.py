@@ -28,7 +28,7 @@ from scopil.train.memory import refuse_too_large
 from scopil.types import PRNGKey, Transition
 
 # A program of some thousand steps is compiled for longer than it runs.
-COLD = {"xla_backend_optimization_level": 0}
+FAST_COMPILE = {"xla_backend_optimization_level": 0}
 
 
 class TrainState(NamedTuple):
@@ -37,25 +37,25 @@ class TrainState(NamedTuple):
     learner: Any
     env: EnvState | None  # None where no environment is stepped
     replay: Replay | None
-    key: PRNGKey  # never changes; each block folds its own number in
+    key: PRNGKey  # never changes; each iteration folds its own number in
     env_steps: Int[Array, ""]  # where no environment is stepped, gradient steps
     episode_return: Float[Array, " N"]  # of the episodes being played
 
 
 class Keys(NamedTuple):
-    """Of one block."""
+    """Of one iteration."""
 
     collect: PRNGKey
     update: PRNGKey
     restart: PRNGKey
 
 
-class Tally(NamedTuple):
-    """Sums over the blocks of a stretch, from which its metrics are made."""
+class Accumulator(NamedTuple):
+    """Sums over the iterations of a chunk, from which its metrics are made."""
 
     sums: Metrics  # of the updates' metrics; of long updates, the newest one's metrics
     episodes: Metrics  # over the episodes that ended
-    blocks: Int[Array, ""]
+    iterations: Int[Array, ""]
 
 
 class Costed(NamedTuple):
@@ -151,44 +151,46 @@ class Loop:
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
         return self.algorithm.init(key, spaces, cfg)
 
-    def warm_up(self, state: TrainState, blocks: Int[Array, ""] | int) -> TrainState:
+    def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:
         """Steps of all environments under the untrained policy, without learning."""
-        return jax.lax.fori_loop(0, blocks, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
+        return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
 
-    def run(self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
-        """`blocks` times: steps of every environment, then the updates. The number of blocks is data, not structure, so
+    def run(self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
+        """`iterations` times: steps of every environment, then the updates. The number of iterations is data, not structure, so
         that one compiled program serves every length."""
-        state, tally = self.run_on(state, cfg, blocks, self.no_tally(state, cfg))
-        return state, self.metrics_of(tally, cfg)
+        state, accumulator = self.run_on(state, cfg, iterations, self.new_accumulator(state, cfg))
+        return state, self.metrics_of(accumulator, cfg)
 
-    def no_tally(self, state: TrainState, cfg: Any) -> Tally:
-        """Of no blocks yet."""
-        shapes = jax.eval_shape(self._block, state, cfg)[1]
+    def new_accumulator(self, state: TrainState, cfg: Any) -> Accumulator:
+        """Of no iterations yet."""
+        shapes = jax.eval_shape(self._iteration, state, cfg)[1]
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return Tally(*zeros, blocks=jnp.int32(0))
+        return Accumulator(*zeros, iterations=jnp.int32(0))
 
     def run_on(
-        self, state: TrainState, cfg: Any, blocks: Int[Array, ""] | int, tally: Tally
-    ) -> tuple[TrainState, Tally]:
-        """`run` in pieces: the tally goes from one to the next, and the metrics of all are `metrics_of` the last."""
+        self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int, accumulator: Accumulator
+    ) -> tuple[TrainState, Accumulator]:
+        """`run` in pieces: the accumulator goes from one to the next, and the metrics of all are `metrics_of` the last."""
 
         def body(_, carry):
             state, (sums, episodes) = carry
-            state, (metrics, played) = self._block(state, cfg)
+            state, (metrics, played) = self._iteration(state, cfg)
             # Few long updates: the newest one's metrics. Many short ones: their mean.
             sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
             return state, (sums, jax.tree.map(jnp.add, episodes, played))
 
-        state, (sums, episodes) = jax.lax.fori_loop(0, blocks, body, (state, (tally.sums, tally.episodes)))
-        return state, Tally(sums, episodes, tally.blocks + blocks)
+        state, (sums, episodes) = jax.lax.fori_loop(
+            0, iterations, body, (state, (accumulator.sums, accumulator.episodes))
+        )
+        return state, Accumulator(sums, episodes, accumulator.iterations + iterations)
 
-    def metrics_of(self, tally: Tally, cfg: Any) -> Metrics:
-        count = 1 if self._wants("rollout") else tally.blocks
-        metrics = {name: value / count for name, value in tally.sums.items()}
-        return metrics | _summary(tally.episodes, tally.blocks * self.block_steps(cfg))
+    def metrics_of(self, accumulator: Accumulator, cfg: Any) -> Metrics:
+        count = 1 if self._wants("rollout") else accumulator.iterations
+        metrics = {name: value / count for name, value in accumulator.sums.items()}
+        return metrics | _summary(accumulator.episodes, accumulator.iterations * self.iteration_steps(cfg))
 
-    def block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
-        """One block: its update's metrics, and sums over the episodes that ended in it."""
+    def iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
+        """One iteration: its update's metrics, and sums over the episodes that ended in it."""
         keys = self._keys(state)
         began = None if state.env is None else state.env.steps == 0
         if not self.algorithm.steps_environment:
@@ -206,9 +208,9 @@ class Loop:
         return state, (metrics, episodes)
 
     @partial(jax.jit, static_argnums=0, inline=True)
-    def _block(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
-        """`block`, traced once for its shapes and for the loop; inline, so that the program is the same."""
-        return self.block(state, cfg)
+    def _iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
+        """`iteration`, traced once for its shapes and for the loop; inline, so that the program is the same."""
+        return self.iteration(state, cfg)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
@@ -230,7 +232,7 @@ class Loop:
         else:
             later, transition, after = self.env.step_batch(env, action, k_step)
             kept = transition
-        so_far, sums = _tally(transition, after, so_far)
+        so_far, sums = _episode_sums(transition, after, so_far)
         return later, so_far, kept, sums
 
     def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
@@ -259,7 +261,7 @@ class Loop:
         (env, so_far), (kept, sums) = jax.lax.scan(
             step, (state.env, state.episode_return), jax.random.split(key, cfg.rollout_steps)
         )
-        steps = state.env_steps + self.block_steps(cfg)
+        steps = state.env_steps + self.iteration_steps(cfg)
         state = state._replace(env=env, episode_return=so_far, env_steps=steps)
         return state, kept, jax.tree.map(jnp.sum, sums)
 
@@ -268,8 +270,8 @@ class Loop:
         if self.algorithm.restart_every is None:
             return state
         assert state.env is not None
-        every, block = self.algorithm.restart_every(cfg), self.block_steps(cfg)
-        due = state.env_steps // every > (state.env_steps - block) // every
+        every, iteration = self.algorithm.restart_every(cfg), self.iteration_steps(cfg)
+        due = state.env_steps // every > (state.env_steps - iteration) // every
 
         def anew(state: TrainState) -> TrainState:
             env = self.env.reset_batch(key, cfg.num_envs)
@@ -353,42 +355,46 @@ class Loop:
             state = self._warm_up(state, jnp.int32(-(-cfg.batch_size // cfg.num_envs)))
         return state
 
-    def block_steps(self, cfg: Any) -> int:
-        """Environment steps per block."""
+    def iteration_steps(self, cfg: Any) -> int:
+        """Environment steps per iteration."""
         if self._wants("rollout"):
             return cfg.num_envs * cfg.rollout_steps
         return cfg.num_envs if self.algorithm.steps_environment else 1
 
-    def run_blocks(self, state: TrainState, cfg: Any, blocks: int) -> tuple[TrainState, Metrics]:
-        return self._run(state, cfg, jnp.int32(blocks))
+    def run_iterations(self, state: TrainState, cfg: Any, iterations: int) -> tuple[TrainState, Metrics]:
+        return self._run(state, cfg, jnp.int32(iterations))
 
-    def run_piece(self, state: TrainState, cfg: Any, blocks: int, tally: Tally | None) -> tuple[TrainState, Tally]:
-        tally = self._no_tally(state, cfg) if tally is None else tally
-        return self._run_on(state, cfg, jnp.int32(blocks), tally)
+    def run_piece(
+        self, state: TrainState, cfg: Any, iterations: int, accumulator: Accumulator | None
+    ) -> tuple[TrainState, Accumulator]:
+        accumulator = self._new_accumulator(state, cfg) if accumulator is None else accumulator
+        return self._run_on(state, cfg, jnp.int32(iterations), accumulator)
 
     @partial(jax.jit, static_argnums=0)
-    def _no_tally(self, state: TrainState, cfg: Any) -> Tally:
-        return self.no_tally(state, cfg)
+    def _new_accumulator(self, state: TrainState, cfg: Any) -> Accumulator:
+        return self.new_accumulator(state, cfg)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _run_on(self, state: TrainState, cfg: Any, blocks: Any, tally: Tally) -> tuple[TrainState, Tally]:
-        return self.run_on(state, cfg, blocks, tally)
+    def _run_on(
+        self, state: TrainState, cfg: Any, iterations: Any, accumulator: Accumulator
+    ) -> tuple[TrainState, Accumulator]:
+        return self.run_on(state, cfg, iterations, accumulator)
 
     @partial(jax.jit, static_argnums=0)
-    def piece_metrics(self, tally: Tally, cfg: Any) -> Metrics:
-        return self.metrics_of(tally, cfg)
+    def piece_metrics(self, accumulator: Accumulator, cfg: Any) -> Metrics:
+        return self.metrics_of(accumulator, cfg)
 
     @partial(jax.jit, static_argnums=0)
     def _init(self, key: PRNGKey, cfg: Any) -> TrainState:
         return self.init(key, cfg)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=1, compiler_options=COLD)
-    def _warm_up(self, state: TrainState, blocks: Any) -> TrainState:
-        return self.warm_up(state, blocks)
+    @partial(jax.jit, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
+    def _warm_up(self, state: TrainState, iterations: Any) -> TrainState:
+        return self.warm_up(state, iterations)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _run(self, state: TrainState, cfg: Any, blocks: Any) -> tuple[TrainState, Metrics]:
-        return self.run(state, cfg, blocks)
+    def _run(self, state: TrainState, cfg: Any, iterations: Any) -> tuple[TrainState, Metrics]:
+        return self.run(state, cfg, iterations)
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
@@ -419,7 +425,9 @@ def _with_observations(kept: Any, dtype: Any) -> Any:
     return kept._replace(obs=kept.obs.astype(dtype), next_obs=kept.next_obs.astype(dtype))
 
 
-def _tally(transition: Transition, after: EnvState, so_far: Float[Array, " N"]) -> tuple[Float[Array, " N"], Metrics]:
+def _episode_sums(
+    transition: Transition, after: EnvState, so_far: Float[Array, " N"]
+) -> tuple[Float[Array, " N"], Metrics]:
     """The returns of the episodes being played, and sums over those that ended with this step."""
     ended = transition.terminated | transition.truncated
     total = so_far + transition.reward

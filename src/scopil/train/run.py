@@ -3,7 +3,7 @@
 run.json              algorithm, environment, demonstrations, rules, seed, budget, every config value
 versions.json         of the packages that began it
 demos.npz             the demonstrations, when there are any
-metrics.jsonl         one line per stretch, the same whether or not the run was interrupted
+metrics.jsonl         one line per chunk, the same whether or not the run was interrupted
 timing.jsonl          wall-clock times, which differ
 checkpoints/          the newest two training states, complete
 policy.safetensors    the policy at the end, and the learner's state beside it
@@ -84,9 +84,9 @@ class RunSpec:
             if not _whole(value) or value < 1:
                 wanted = "at least 1" if _whole(value) else "a whole number"
                 raise ConfigError(f"{name} = {value}; want {wanted}.", setting=name)
-        if self.log_every is not None and not (_whole(self.log_every) and 1 <= self.log_every <= training.STRETCH):
+        if self.log_every is not None and not (_whole(self.log_every) and 1 <= self.log_every <= training.CHUNK):
             raise ConfigError(
-                f"log_every = {self.log_every}; want 1 to {training.STRETCH:,}: a row is the mean over the steps "
+                f"log_every = {self.log_every}; want 1 to {training.CHUNK:,}: a row is the mean over the steps "
                 f"since the row before.",
                 setting="log_every",
             )
@@ -310,7 +310,7 @@ class Run:
         observe: Callable[[TrainStatus], bool | None],
         between: Between,
     ) -> Callable[[TrainStatus], bool | None]:
-        """Evaluates, logs and saves as the stretches go by. Lines are written before the checkpoint after them."""
+        """Evaluates, logs and saves as the chunks go by. Lines are written before the checkpoint after them."""
         evaluate = self._evaluator(trainer.loop.env, between)
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
@@ -318,7 +318,7 @@ class Run:
         last, best = at, self._best_score()
 
         def due(every: int, step: int) -> bool:
-            """The first stretch to end at or after a multiple of `every`, and the last one."""
+            """The first chunk to end at or after a multiple of `every`, and the last one."""
             return step // every > last // every or step >= self.spec.steps
 
         def observe_all(status: TrainStatus) -> bool | None:
@@ -346,11 +346,11 @@ class Run:
         return observe_all
 
     def _every(self) -> list[int]:
-        """Where stretches have to end, beside their usual length."""
-        short = self.spec.steps <= training.STRETCH
-        log_every = self.spec.log_every or (max(1, self.spec.steps // 10) if short else training.STRETCH)
+        """Where chunks have to end, beside their usual length."""
+        short = self.spec.steps <= training.CHUNK
+        log_every = self.spec.log_every or (max(1, self.spec.steps // 10) if short else training.CHUNK)
         wanted = log_every, self.spec.eval_every, self.spec.checkpoint_every
-        return [every for every in wanted if every % training.STRETCH]
+        return [every for every in wanted if every % training.CHUNK]
 
     def _save_checkpoint(self, step: int, state: Any) -> None:
         if step != self._saved_at:

@@ -1,6 +1,6 @@
-"""The host side of training: run the compiled loop a stretch at a time, check it, and call observers.
+"""The host side of training: run the compiled loop a chunk at a time, check it, and call observers.
 
-Stretches end at fixed step numbers, wherever a run was interrupted, so that a resumed run logs, evaluates and
+Chunks end at fixed step numbers, wherever a run was interrupted, so that a resumed run logs, evaluates and
 saves exactly where an undisturbed one does.
 """
 
@@ -19,13 +19,13 @@ from scopil.serialization import named_leaves
 from scopil.train.loop import Loop
 
 # Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
-STRETCH = 5_000
-PIECE = 1.0  # seconds of a host environment's stretch between two looks at whether to stop
+CHUNK = 5_000
+PIECE = 1.0  # seconds of a host environment's chunk between two looks at whether to stop
 Between = Callable[[int], bool | None]  # environment steps made → whether to stop now
 
 
 class TrainStatus(NamedTuple):
-    """What observers get after each stretch. `state` is valid until the observer returns: the next stretch reuses its
+    """What observers get after each chunk. `state` is valid until the observer returns: the next chunk reuses its
     memory."""
 
     env_steps: int
@@ -40,11 +40,11 @@ class Trainer:
         check(cfg)
         loop.refuse_settings(cfg)
         self.loop, self.cfg, self.seed = loop, cfg, seed
-        block = loop.block_steps(cfg)
-        self.stretch = -(-STRETCH // block) * block
+        iteration = loop.iteration_steps(cfg)
+        self.chunk = -(-CHUNK // iteration) * iteration
         self._state: Any = None
-        self._piece = 1  # blocks that a host environment steps in about a second
-        self.last_good: tuple[Any, int] | None = None  # the learner before the newest stretch, and its steps
+        self._piece = 1  # iterations that a host environment steps in about a second
+        self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its steps
 
     def shape(self) -> Any:
         """The form of the state, to load a checkpoint into."""
@@ -77,49 +77,49 @@ class Trainer:
         """Train until `until` environment steps have been made in all, or an observer returns True.
 
         Args:
-            observe: called after each stretch.
-            every: stretches end at the multiples of these numbers too, or at the first block after one.
-            between: called about once a second inside a stretch of a host environment, which may be slow; where it
+            observe: called after each chunk.
+            every: chunks end at the multiples of these numbers too, or at the first iteration after one.
+            between: called about once a second inside a chunk of a host environment, which may be slow; where it
                 returns True, training stops there and then, without a call of `observe`.
         """
-        done, block = int(self.state.env_steps), self.loop.block_steps(self.cfg)
+        done, iteration = int(self.state.env_steps), self.loop.iteration_steps(self.cfg)
         while done < until:
             self._catch_up()  # an observer may have played on the environments of training
-            target = min(until, *((done // n + 1) * n for n in (self.stretch, *every)))
-            metrics = self._stretch(-(-(target - done) // block), between)
+            target = min(until, *((done // n + 1) * n for n in (self.chunk, *every)))
+            metrics = self._chunk(-(-(target - done) // iteration), between)
             done = int(self._state.env_steps)
             if metrics is None or observe(TrainStatus(done, metrics, self._state)):
                 return
 
-    def _stretch(self, blocks: int, between: Between) -> dict[str, float] | None:
+    def _chunk(self, iterations: int, between: Between) -> dict[str, float] | None:
         """Its metrics; None where it was stopped on the way. The compiled program reuses the state's memory, so that
         after a failure there is no state any more."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
         if isinstance(self.loop.env, HostEnv):
-            state, metrics = self._in_pieces(state, blocks, between)
+            state, metrics = self._in_pieces(state, iterations, between)
         else:
-            state, metrics = self.loop.run_blocks(state, self.cfg, blocks)
+            state, metrics = self.loop.run_iterations(state, self.cfg, iterations)
         known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
         self.loop.env.refuse_faults()
         self._refuse_nonsense(state, known)
         self._state = state
         return None if metrics is None else known
 
-    def _in_pieces(self, state: Any, blocks: int, between: Between) -> tuple[Any, Any]:
-        """A stretch as programs of about a second each, which together compute what one would."""
-        tally, done = None, 0
-        while done < blocks:
-            piece = min(self._piece, blocks - done)
+    def _in_pieces(self, state: Any, iterations: int, between: Between) -> tuple[Any, Any]:
+        """A chunk as programs of about a second each, which together compute what one would."""
+        accumulator, done = None, 0
+        while done < iterations:
+            piece = min(self._piece, iterations - done)
             begun = time.monotonic()
-            state, tally = jax.block_until_ready(self.loop.run_piece(state, self.cfg, piece, tally))
+            state, accumulator = jax.block_until_ready(self.loop.run_piece(state, self.cfg, piece, accumulator))
             self.loop.env.refuse_faults()
             done += piece
             seconds = max(time.monotonic() - begun, 1e-6)
             self._piece = min(4 * piece, max(1, int(piece * PIECE / seconds)))
-            if between(int(state.env_steps)) and done < blocks:
+            if between(int(state.env_steps)) and done < iterations:
                 return state, None
-        return state, self.loop.piece_metrics(tally, self.cfg)
+        return state, self.loop.piece_metrics(accumulator, self.cfg)
 
     def _catch_up(self) -> None:
         """Where the environments are no longer where the state left them, begin new episodes."""
