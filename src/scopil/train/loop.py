@@ -156,8 +156,8 @@ class Loop:
         return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
 
     def run(self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
-        """`iterations` times: steps of every environment, then the updates. The number of iterations is data, not structure, so
-        that one compiled program serves every length."""
+        """Run iterations: steps of every environment, then the updates. The number of iterations is an argument of the
+        compiled program, so that one program serves every length."""
         state, accumulator = self.run_on(state, cfg, iterations, self.new_accumulator(state, cfg))
         return state, self.metrics_of(accumulator, cfg)
 
@@ -170,7 +170,7 @@ class Loop:
     def run_on(
         self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int, accumulator: Accumulator
     ) -> tuple[TrainState, Accumulator]:
-        """`run` in pieces: the accumulator goes from one to the next, and the metrics of all are `metrics_of` the last."""
+        """`run` in several calls: each continues the accumulator of the call before."""
 
         def body(_, carry):
             state, (sums, episodes) = carry
