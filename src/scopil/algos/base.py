@@ -63,6 +63,14 @@ class Data(NamedTuple):
     true_cost: TrueCost | None = None
 
 
+class Curve(NamedTuple):
+    """A metric that an algorithm wants shown: a panel of reports and of the studio, a figure of the progress line."""
+
+    metric: str  # a key of the metrics that `update` returns
+    title: str  # heading of the panel, with the unit
+    short: str = ""  # label in the progress line; empty: not shown there
+
+
 class Spaces(NamedTuple):
     """What an algorithm builds its networks for."""
 
@@ -84,6 +92,7 @@ class Algorithm:
     update: Callable[[Any, Data, Any, PRNGKey], tuple[Any, Metrics]]
     policy: Callable[[Any], Policy]
     wants: frozenset[Part]
+    curves: tuple[Curve, ...] = ()  # in the order of the panels
     budget: int = 1_000_000  # environment steps of a full run
     # (state, data, cfg, key) → state, once before the first step: what can be learned from `data.demos` and
     # `data.demo_starts` alone.

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from scopil.algos import sac
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces, new_obs_stats
 from scopil.algos.scopil import resolution_setting
 from scopil.config import config, setting
 from scopil.losses.soft import operator
@@ -84,4 +84,9 @@ ALGORITHM = Algorithm(
     update=update,
     policy=sac.policy,
     wants=frozenset({"demo_batch"}),
+    curves=(
+        Curve("demo/nll", "−log π of demonstrated actions (nats)", "nll"),
+        Curve("demo/entropy", "Entropy on demonstrated states (nats)", "H"),
+        Curve("demo/accuracy", "Share of demonstrated actions that the greedy policy takes"),
+    ),
 )

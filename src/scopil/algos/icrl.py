@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from scopil.algos import ppo, ppo_lagrangian
-from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, PaddedEpisodes, Spaces
 from scopil.config import config, setting
 from scopil.losses import constraint_net
 from scopil.nn import normalise
@@ -193,5 +193,11 @@ ALGORITHM = Algorithm(
     wants=frozenset({"rollout", "demo_episodes", "play"}),
     budget=40 * 204_800,
     restart_every=phase_steps,
+    curves=(
+        Curve("constraint/expert_cost", "Learned cost of demonstrated episodes"),
+        Curve("constraint/nominal_cost", "Learned cost of the policy's episodes"),
+        Curve("constraint/steps", "Steps of the newest backward phase"),
+        *ppo_lagrangian.CURVES,
+    ),
     learned_cost=cost,
 )

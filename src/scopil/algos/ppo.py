@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces, new_obs_stats
 from scopil.buffers.minibatches import passes
 from scopil.config import config, setting
 from scopil.losses import surrogate
@@ -241,6 +241,11 @@ def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> 
     return passes(carry, batch, step, key, epochs=cfg.epochs, batch_size=cfg.batch_size, max_kl=max_kl)
 
 
+CURVES = (
+    Curve("policy/entropy", "Entropy of the policy (nats)", "H"),
+    Curve("policy/kl", "KL to the policy of the rollout (nats)"),
+    Curve("critic/loss", "Loss of the critic"),
+)
 ALGORITHM = Algorithm(
     name="ppo",
     title="PPO",
@@ -250,4 +255,5 @@ ALGORITHM = Algorithm(
     update=update,
     policy=policy,
     wants=frozenset({"rollout"}),
+    curves=CURVES,
 )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from scopil.algos import cloning, ppo
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.algos.scopil import from_demos, resolution_setting, slack, slack_from_demos_setting, slack_setting
 from scopil.config import config, setting
 from scopil.losses import duals, imitation
@@ -115,5 +115,11 @@ ALGORITHM = Algorithm(
     update=update,
     policy=ppo.policy,
     wants=frozenset({"rollout", "demos"}),
+    curves=(
+        Curve("dual/lambda", "Multiplier λ", "λ"),
+        Curve("dual/constraint", "Constraint G (nats)", "G"),
+        Curve("demo/nll", "−log π of demonstrated actions (nats)"),
+        *ppo.CURVES,
+    ),
     prepare=prepare,
 )

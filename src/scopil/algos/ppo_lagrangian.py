@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from scopil.algos import ppo
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
 from scopil.losses import surrogate
 from scopil.nn import normalise
@@ -129,6 +129,9 @@ def loss(
     return value, metrics | {"policy/harm": harm, "critic/loss": value_loss, "cost_critic/loss": cost_value_loss}
 
 
+CURVES = (Curve("dual/lambda", "Multiplier ν", "ν"), Curve("cost/mean", "Cost per step"), *ppo.CURVES)
+
+
 def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-Lagrangian") -> Algorithm:
     """PPO-Lagrangian under a cost of observations and actions that you know."""
 
@@ -145,6 +148,7 @@ def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-La
         update=update,
         policy=ppo.policy,
         wants=frozenset({"rollout"}),
+        curves=CURVES,
         learned_cost=lambda state, obs, action: cost(obs, action),
     )
 
@@ -163,4 +167,5 @@ ORACLE = Algorithm(
     update=_oracle_update,
     policy=ppo.policy,
     wants=frozenset({"rollout", "true_cost"}),
+    curves=CURVES,
 )

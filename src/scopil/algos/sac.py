@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces, new_obs_stats
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces, new_obs_stats
 from scopil.config import config, setting
 from scopil.losses import soft
 from scopil.losses.soft import Noise, operator, soft_value
@@ -221,6 +221,11 @@ def target_entropy(cfg: Any, head: Head) -> Any:
     return -1.0 * head.num_actions if head.continuous else cfg.entropy_share * math.log(head.num_actions)
 
 
+CURVES = (
+    Curve("alpha/value", "Temperature α", "α"),
+    Curve("alpha/entropy", "Entropy of the policy (nats)", "H"),
+    Curve("critic/loss", "Loss of the critics"),
+)
 ALGORITHM = Algorithm(
     name="sac",
     title="SAC",
@@ -230,4 +235,5 @@ ALGORITHM = Algorithm(
     update=update,
     policy=policy,
     wants=frozenset({"replay"}),
+    curves=CURVES,
 )

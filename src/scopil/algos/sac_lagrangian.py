@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from scopil.algos import sac
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
 from scopil.losses import duals, soft
 from scopil.losses.soft import operator
@@ -109,4 +109,5 @@ ORACLE = Algorithm(
     update=update,
     policy=sac.policy,
     wants=frozenset({"replay", "true_cost"}),
+    curves=(Curve("dual/lambda", "Multiplier ν", "ν"), Curve("cost/mean", "True cost per step"), *sac.CURVES),
 )

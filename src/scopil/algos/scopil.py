@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import cloning, sac
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
 from scopil.losses import duals, imitation
 from scopil.nn.gradient import Trainable, gradient_step
@@ -252,6 +252,14 @@ def slack(cfg: Any, head: Head) -> Any:
     return 1.5 * head.num_actions if head.continuous else 0.0
 
 
+CURVES = (
+    Curve("dual/lambda", "Multiplier λ", "λ"),
+    Curve("dual/constraint", "Constraint G (nats)", "G"),
+    Curve("demo/nll", "−log π of demonstrated actions (nats)"),
+    *sac.CURVES,
+)
+
+
 def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
     return Algorithm(
         name=name,
@@ -263,6 +271,7 @@ def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
         policy=policy,
         behaviour=sac.policy,
         wants=frozenset({"replay", "demo_batch"}),
+        curves=CURVES,
         prepare=prepare,
         replay_demos=lambda cfg: cfg.from_cloning,
         skip_hesitation=lambda cfg: cfg.from_cloning,

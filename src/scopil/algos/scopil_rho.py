@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Float
 
 from scopil.algos import sac, scopil
-from scopil.algos.base import Algorithm, Data, Metrics, Spaces
+from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.buffers import matched_states
 from scopil.buffers.indices import uniform_indices
 from scopil.buffers.matched_states import Comparable
@@ -267,6 +267,12 @@ ALGORITHM = Algorithm(
     behaviour=behaviour,
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
     prepare=prepare,
+    curves=(
+        Curve("occupancy/mu", "Multiplier μ", "μ"),
+        Curve("occupancy/cost", "Novelty c of the policy's newest states", "c"),
+        Curve("occupancy/demo_cost", "Novelty c of held-out demonstrations"),
+        *scopil.CURVES,
+    ),
     replay_demos=lambda cfg: cfg.from_cloning,
     skip_hesitation=lambda cfg: cfg.from_cloning,
     learned_cost=learned_cost,
