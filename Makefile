@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit attack slow bench docs clean
+.PHONY: help demo test lint types unit attack attack-short slow bench docs clean
 
 help:  ## print this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(STAMP)  ## train SCOPIL-ρ, SCOPIL, SAC and a clone for two to three minutes, and compare them
 	$(BIN)/python examples/first_run.py
@@ -27,10 +27,13 @@ types: $(STAMP)  ## pyright over src, tests and examples; a warning counts as an
 unit: $(STAMP)  ## the fast tests alone; a few of them: make unit TESTS="tests/envs -k gym"
 	$(BIN)/pytest -q -n 2 $(TESTS)
 
-attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (half an hour; MUTATIONS=300 KILLS=20: minutes)
+attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (half an hour; or MUTATIONS=300 KILLS=20)
 	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations $(or $(MUTATIONS),10000) \
 		--kills $(or $(KILLS),1000) $(if $(OUT),--out $(OUT))
 	$(BIN)/pytest -q -m slow tests/attack
+
+attack-short: $(STAMP)  ## the same with 300 mutations and 70 kills (two minutes): what CI runs after the tests
+	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations 300 --kills 70
 
 slow: $(STAMP)  ## learning tests that take minutes
 	$(BIN)/pytest -q -m slow
