@@ -1,7 +1,7 @@
 """Does a familiarity of p mean what it says? Demonstrated games that an agent has not seen should be below p in a share
 p of their states.
 
-taskset -c 0 .venv/bin/python benchmarks/calibration.py [--sets simple simple-people] [--steps 300000]
+taskset -c 0 .venv/bin/python benchmarks/calibration.py [--sets simple simple-simulated] [--steps 300000]
 
 Each quarter of the forty games is held out of one run and asked by it. Draws docs/images/calibration.png.
 """
@@ -36,7 +36,7 @@ def asked(name: str, part: int, steps: int) -> list[float]:
     kept, held_out = (
         replace(demos, episodes=tuple(e for e, p in zip(demos, order) if (p == part) == out)) for out in (False, True)
     )
-    agent = scopil.SCOPILRho(IDS[name.removesuffix("-people")], kept, seed=part)
+    agent = scopil.SCOPILRho(IDS[name.removesuffix("-simulated")], kept, seed=part)
     agent.learn(steps, progress_bar=True)
     return agent.familiarity(np.concatenate([e.observations[1:] for e in held_out])).tolist()
 
@@ -74,6 +74,6 @@ def main(sets: list[str], steps: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["simple", "simple-people"])
+    parser.add_argument("--sets", nargs="+", default=["simple", "simple-simulated"])
     parser.add_argument("--steps", type=int, default=300_000)
     main(**vars(parser.parse_args()))

@@ -105,7 +105,7 @@ class Task:
 TASKS = {
     "half-random": Task({"SCOPIL-ρ": scopil.SCOPILRho, "BC": scopil.BC}, IDS["simple"], half_random, 300_000),
     "pendulum": Task({"SCOPIL-ρ": scopil.SCOPILRho, "BC": scopil.BC}, "Pendulum-v1", swing_up, 50_000),
-    "s-eic": Task({"S-EiC": scopil.SEiC}, IDS["simple"], lambda: "marble-maze/simple-people-v1", 300_000),
+    "s-eic": Task({"S-EiC": scopil.SEiC}, IDS["simple"], lambda: "marble-maze/simple-simulated-v1", 300_000),
 }
 
 

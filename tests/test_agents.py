@@ -540,7 +540,7 @@ def test_networks_that_no_machine_holds():
 
 
 def test_a_saved_agent_knows_whose_starts_it_was_shown(tmp_path):
-    shown = "marble-maze/simple-people-v1"
+    shown = "marble-maze/simple-simulated-v1"
     agent = scopil.BC("scopil/MarbleMaze-Simple-v0", shown, hidden=(4,))
     agent.save(tmp_path / "bc.safetensors")
     loaded = scopil.load(tmp_path / "bc.safetensors")

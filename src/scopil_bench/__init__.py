@@ -1,17 +1,17 @@
-"""Studies, their executor, statistics and report page. Built on `scopil`; nothing in `scopil` imports it at start."""
+"""Studies, their executor, statistics and report page. It imports `scopil`; `scopil` imports it only in commands."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scopil_bench.marble_maze.own_tray import demonstrate_tray as demonstrate_tray
+    from scopil_bench.marble_maze.generate import demonstrate_tray as demonstrate_tray
     from scopil_bench.runner import train_runs as train_runs
     from scopil_bench.studies.base import Study as Study
     from scopil_bench.studies.running import run_study as run_study
 
 _MODULE_OF = {
     "Study": "scopil_bench.studies.base",
-    "demonstrate_tray": "scopil_bench.marble_maze.own_tray",
+    "demonstrate_tray": "scopil_bench.marble_maze.generate",
     "run_study": "scopil_bench.studies.running",
     "train_runs": "scopil_bench.runner",
 }

@@ -72,7 +72,7 @@ def test_show_prints_statistics_and_draws_episodes(capsys, marble, here):
 
 def test_show_gives_the_range_of_every_habit(capsys, monkeypatch):
     monkeypatch.setattr(demo_checks, "replay_env", lambda *_: None)  # shown above; compiling takes seconds
-    assert main(["demos", "show", "marble-maze/multiple-people-v1"]) == 0
+    assert main(["demos", "show", "marble-maze/multiple-simulated-v1"]) == 0
     assert "players: 10: clearance 4." in printed(capsys)
 
 
@@ -116,7 +116,7 @@ def test_show_refuses(capsys, marble):
 
 @pytest.mark.parametrize(
     ("module", "function", "player"),
-    [(planner, "generate", []), (simulated_players, "play_set", ["--player", "people"])],
+    [(planner, "generate", []), (simulated_players, "play_set", ["--player", "simulated"])],
 )
 def test_generate_writes_what_was_played(module, function, player, capsys, marble, monkeypatch, here):
     asked = []

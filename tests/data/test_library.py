@@ -8,11 +8,11 @@ import pytest
 
 from reference import marble_numpy
 from reference.margins_numpy import margins
+from reference.table1 import TABLE_1
 from scopil.data import storage
 from scopil.envs.marble_maze import SETTINGS, Circle
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
-from scopil_bench.marble_maze.sides import passing_side
-from scopil_bench.marble_maze.table1 import TABLE_1
+from scopil_bench.marble_maze.planner import passing_side
 
 SETS = {"simple": 1, "multiple": 2, "two-modes": 1}  # episodes that start in violation of a rule
 SPREAD = (0.7, 1.3)  # standard deviations of a crowd's episodes, as shares of the paper's
@@ -23,9 +23,9 @@ def load(setting, name):
     return setting, demos, [e.observations[:, :2].astype(np.float64) * REACH for e in demos]
 
 
-@pytest.fixture(params=[f"{s}{who}-v1" for s in SETS for who in ("", "-people")])
+@pytest.fixture(params=[f"{s}{who}-v1" for s in SETS for who in ("", "-simulated")])
 def shipped(request):
-    return load(request.param.removesuffix("-v1").removesuffix("-people"), request.param)
+    return load(request.param.removesuffix("-v1").removesuffix("-simulated"), request.param)
 
 
 @pytest.fixture(params=SETS)
@@ -34,8 +34,8 @@ def planned(request):
 
 
 @pytest.fixture(params=SETS)
-def people(request):
-    return load(request.param, f"{request.param}-people-v1")
+def simulated(request):
+    return load(request.param, f"{request.param}-simulated-v1")
 
 
 def lengths(paths):
@@ -44,7 +44,7 @@ def lengths(paths):
 
 def test_figures_are_within_ten_per_cent_of_table_1(shipped):
     setting, demos, paths = shipped
-    paper = TABLE_1[f"marble-maze/{setting}-v1"]
+    paper = TABLE_1[setting]
     assert len(demos) == 40
     assert sum(len(p) - 1 for p in paths) == pytest.approx(paper.pairs, rel=0.1)
     assert np.mean([len(p) - 1 for p in paths]) == pytest.approx(paper.steps, rel=0.1)
@@ -80,7 +80,7 @@ def test_clearance_is_kept_by_episodes_that_start_clear(planned):
     assert min(m.min() for m in clear) >= clearance - 1e-3
 
 
-@pytest.mark.parametrize("name", ["two-modes-v1", "two-modes-people-v1"])
+@pytest.mark.parametrize("name", ["two-modes-v1", "two-modes-simulated-v1"])
 def test_paired_starts_have_both_sides(name):
     demos = storage.load_demos(f"marble-maze/{name}")
     params = SETTINGS["two-modes"]
@@ -101,9 +101,9 @@ def test_the_tray_is_moved_no_more_than_needed(planned):
     assert np.mean(tilt_changes) < 0.6  # of 2 that random actions would make
 
 
-def test_people_spread_like_the_papers_people(people):
-    setting, demos, paths = people
-    paper = TABLE_1[f"marble-maze/{setting}-v1"]
+def test_simulated_players_spread_like_the_papers_players(simulated):
+    setting, demos, paths = simulated
+    paper = TABLE_1[setting]
     low, high = SPREAD
     assert low <= np.std(lengths(paths)) / paper.length_std <= high
     assert low <= np.std([len(e) for e in demos]) / paper.steps_std <= high
@@ -111,9 +111,9 @@ def test_people_spread_like_the_papers_people(people):
         assert low <= np.std([e.rewards.sum() for e in demos]) / paper.reward_std <= high
 
 
-def test_people_differ(people):
+def test_simulated_players_differ(simulated):
     """Ten players, each with four episodes and habits of its own, which their episodes show."""
-    _, demos, _ = people
+    _, demos, _ = simulated
     habits, turns = demos.about["players"], np.array(demos.about["played_by"])
     assert np.bincount(turns).tolist() == [4] * 10
     for name in habits[0]:
@@ -125,8 +125,8 @@ def test_people_differ(people):
     assert max(by_player) > 1.3 * min(by_player)
 
 
-def test_people_are_late_hold_keys_slip_and_mend(people):
-    _, demos, _ = people
+def test_simulated_players_are_late_hold_keys_slip_and_mend(simulated):
+    _, demos, _ = simulated
     keys = demos.about["keys"]
     assert sum(keys.values()) == demos.pairs
     assert all(keys[kind] > 5 for kind in ("late", "held", "slip", "correction", "taken back"))
@@ -154,6 +154,6 @@ def test_the_card_names_the_file_it_lies_beside(shipped):
     path = storage.library()[demos.name]
     text = path.with_suffix(".md").read_text()
     assert re.findall(r"\b[0-9a-f]{64}\b", text) == [hashlib.sha256(path.read_bytes()).hexdigest()]
-    assert f"| {demos.pairs} | {TABLE_1[f'marble-maze/{setting}-v1'].pairs} |" in text
-    player = " --player people" if "players" in demos.about else ""
+    assert f"| {demos.pairs} | {TABLE_1[setting].pairs} |" in text
+    player = " --player simulated" if "players" in demos.about else ""
     assert f"scopil demos generate {setting}{player} --seed {demos.about['seed']}" in text

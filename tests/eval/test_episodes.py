@@ -202,7 +202,7 @@ def test_the_shipped_set_of_an_environment():
     shipped = demos_for(ENV_ID)
     assert shipped is not None
     assert shipped.env_id == ENV_ID
-    for setting, env_id in IDS.items():  # the planner's, not the people's
+    for setting, env_id in IDS.items():  # the planner's, not the simulated players'
         assert demos_for(env_id).name == f"marble-maze/{setting}-v1"  # type: ignore[union-attr]
 
 

@@ -140,7 +140,7 @@ def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
 def demos_for(env_id: str | None, name: str | None = None) -> Demonstrations | None:
     """The shipped set whose starts are the demonstrated ones where no other is at hand: of that name; without a name,
     for what was trained without demonstrations, that of an environment. Of several it is the one with the shortest
-    name: `simple-v1`, not `simple-people-v1`."""
+    name: `simple-v1`, not `simple-simulated-v1`."""
     if name is not None:
         return storage.read(shipped) if (shipped := storage.library().get(name)) else None
     if env_id is None:

@@ -1,4 +1,4 @@
-"""`scopil demos`: the commands of `scopil.cli.demos`, and those that need the bench: generate and enough."""
+"""`scopil demos`: the commands of `scopil.cli.demos`, and `generate` and `enough`, which need the bench."""
 
 from typing import Annotated, Literal
 
@@ -27,13 +27,13 @@ def generate(
         tyro.conf.Positional[str], tyro.conf.arg(help="simple, multiple or two-modes", metavar="SETTING")
     ],
     out: Out,
-    seed: Annotated[int, tyro.conf.arg(help="the same seed makes the same episodes", metavar="S")] = 0,
-    episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 40,
+    seed: Annotated[int, tyro.conf.arg(help="the same seed gives the same episodes", metavar="S")] = 0,
+    episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 40,
     player: Annotated[
-        Literal["planner", "people"], option(help="one careful planner, or a crowd with habits and slips")
+        Literal["planner", "simulated"], option(help="a careful planner, or ten simulated players who make mistakes")
     ] = "planner",
 ) -> None:
-    """Let the planner or a model of people play a Marble Maze set (a second or two per episode), into a file."""
+    """Write a Marble Maze set played by a planner or by simulated players (a second or two per episode)."""
     setting_id(setting)
     checked_seed(seed)
     if episodes < 1:
@@ -42,7 +42,7 @@ def generate(
     from scopil_bench.marble_maze import generate as planner
     from scopil_bench.marble_maze import simulated_players
 
-    make = simulated_players.play_set if player == "people" else planner.generate
+    make = simulated_players.play_set if player == "simulated" else planner.generate
     with progress(f"{setting} episodes", episodes) as shown:
         demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
     storage.write(demos, out)

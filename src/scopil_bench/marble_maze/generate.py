@@ -1,11 +1,7 @@
-"""The three Marble Maze sets: where episodes start, which way they go, and the files that are shipped.
-
-`python -m scopil_bench.marble_maze.generate` rewrites the shipped sets and their cards. That is needed when the
-geometry changes.
-"""
+"""Demonstrations of the planner: the three Marble Maze sets, and sets for other trays (`demonstrate_tray`)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.base import EnvState
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze
@@ -23,11 +19,17 @@ from scopil.envs.marble_maze.physics import MarbleState
 from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
-from scopil.files import write_atomically
-from scopil_bench.marble_maze.planner import Care, TrayPlanner, make_planner, plan
-from scopil_bench.marble_maze.route import look_up
-from scopil_bench.marble_maze.set_card import set_card
-from scopil_bench.marble_maze.sides import SIDES, Wedge, closed_to, passing_side
+from scopil_bench.marble_maze.planner import (
+    SIDES,
+    Care,
+    TrayPlanner,
+    Wedge,
+    closed_to,
+    look_up,
+    make_planner,
+    passing_side,
+    plan,
+)
 
 Progress = Callable[[int, int], None]  # episodes done, episodes wanted
 
@@ -35,23 +37,23 @@ RIM_DEPTH = 0.3  # px inside a circle for a violating start; one step from rest 
 
 
 class Pairing(NamedTuple):
-    """Which starts beyond the circle have an episode on either side of it."""
+    """Which starts beyond the circle have one episode on each side of it."""
 
-    nearby: float = 170.0  # px from the circle's centre at most: from further away its sides are no choice yet
-    detour: float = 1.4  # the longer way round is at most this many times the shorter one
+    nearby: float = 170.0  # px from the circle's centre at most
+    detour: float = 1.4  # length of the longer way round divided by the shorter one, at most
 
 
-PAIRING = Pairing()  # of the planner's set
+PAIRING = Pairing()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One shipped set. The speeds were set so that episodes take as long as those the paper's people played."""
+    """One shipped set. Speeds were chosen so that episodes are as long as those in the paper's Table 1."""
 
     care: Care
     seed: int  # of the shipped set
     violating: int  # episodes that start just inside a circle
-    paired: bool = False  # from each start one episode on either side of the first circle
+    paired: bool = False  # two episodes per start, one on each side of the first circle
 
 
 RECIPES = {
@@ -62,14 +64,14 @@ RECIPES = {
 
 
 class PlannedStart(NamedTuple):
-    """Where an episode starts, and on which side it passes the circle (None: on either)."""
+    """The start of an episode, and the side on which it passes the circle (None: any)."""
 
     start: np.ndarray
     side: str | None = None
 
 
 def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | None = None) -> Demonstrations:
-    """Careful episodes of a setting ("simple", "multiple" or "two-modes"), the same for the same seed."""
+    """Episodes of the planner on a tray ("simple", "multiple" or "two-modes"), the same for the same seed."""
     check_request(setting, episodes)
     made, starts = [], draw_starts(setting, seed, episodes)
     for planned in starts:
@@ -80,14 +82,57 @@ def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | N
     about = {
         "seed": seed,
         "demonstrator": "scopil_bench.marble_maze.planner, a beam search on the true simulator",
-        "planner": RECIPES[setting].care.about(),
+        "planner": asdict(RECIPES[setting].care),
     }
     return as_set(setting, f"marble-maze/{setting}-v1", starts, made, about)
 
 
+def demonstrate_tray(
+    tray: MarbleParams,
+    episodes: int = 20,
+    *,
+    clearance: float = 12.0,
+    speed: float = 2.5,
+    comfort: float = 20.0,
+    seed: int = 0,
+) -> Demonstrations:
+    """Demonstrations of the planner from random lawful starts on any tray.
+
+    Args:
+        tray: its hole and constraints.
+        episodes: their number; planning one takes about a second.
+        clearance: distance in px that the ball keeps to every forbidden region.
+        speed: px per update; faster is avoided.
+        comfort: distance in px below which a forbidden region is avoided.
+        seed: of the starts.
+    """
+    maze = MarbleMaze(tray)
+    planner = make_planner(tray, Care(clearance=clearance, speed=speed, comfort=comfort))
+    env, made = FunctionalEnv(CompiledEnv(maze)), []
+    for key in jax.random.split(jax.random.key(seed), episodes):
+        first = maze.initial(key)
+        start = np.asarray(first.position)
+        observations, rewards = [env.reset(options={"start": start})[0]], []
+        actions, terminated = plan(planner, first), False
+        for action in actions:
+            obs, reward, terminated, _, _ = env.step(int(action))
+            observations.append(obs)
+            rewards.append(reward)
+        assert terminated, "a plan ends in the hole"
+        made.append(
+            Episode(observations=np.stack(observations), actions=actions, rewards=np.array(rewards), start=start)
+        )
+    return Demonstrations(
+        episodes=tuple(made),
+        observation_space=maze.observation_space,  # pyright: ignore[reportArgumentType]
+        action_space=maze.action_space,  # pyright: ignore[reportArgumentType]
+        name="own-tray",
+    )
+
+
 def check_request(setting: str, episodes: int) -> None:
     if setting not in RECIPES:
-        raise ConfigError(f"no setting {setting!r} to generate; want one of {', '.join(RECIPES)}.")
+        raise ConfigError(f"no tray {setting!r}; want one of {', '.join(RECIPES)}.")
     if episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
 
@@ -100,7 +145,7 @@ def as_set(
     about: dict[str, Any],
     pairing: Pairing = PAIRING,
 ) -> Demonstrations:
-    """Episodes from planned starts as a set; `about` is told what follows from the starts."""
+    """Episodes from planned starts as a set. Violating and paired starts are added to `about`."""
     constraints = SETTINGS[setting].constraints
     about |= {
         "setting": setting,
@@ -120,7 +165,7 @@ def as_set(
 
 
 def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRING) -> list[PlannedStart]:
-    """The starts of a set: the environment's own, single or in pairs, then those that violate a rule."""
+    """The starts of a set: draws of the environment, single or in pairs, then those that violate a rule."""
     recipe, params = RECIPES[setting], SETTINGS[setting]
     violating = min(recipe.violating, episodes // 2)
     pairs, singles = divmod(episodes - violating, 2) if recipe.paired else (0, episodes - violating)
@@ -135,7 +180,7 @@ def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRI
 
 
 def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) -> bool:
-    """Whether the circle lies between start and hole, so that a person might pass it on either side."""
+    """Whether the circle lies between start and hole, so that both ways round it are reasonable."""
     params = SETTINGS[setting]
     centre = np.array([_circles(params)[0].x, _circles(params)[0].y])
     beyond = np.dot(start - centre, params.hole - centre) < 0
@@ -151,7 +196,7 @@ def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) 
 
 
 def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
-    """Play a plan through the environment."""
+    """Play a plan in the environment."""
     params, steps = SETTINGS[setting], len(actions)
     padded = np.zeros(RECIPES[setting].care.max_steps, np.int32)  # one length, one compilation
     padded[:steps] = actions
@@ -176,11 +221,11 @@ def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
 
 @cache
 def _play(params: MarbleParams):
-    """A whole episode through the compiled environment, in one piece."""
+    """A function that plays a whole episode in the compiled environment."""
     compiled = CompiledEnv(MarbleMaze(params))
 
     def play(inner: MarbleState, actions: Int[Array, " T"]):
-        k_begin, k_steps = jax.random.split(jax.random.key(0))  # the tray is deterministic and spends none
+        k_begin, k_steps = jax.random.split(jax.random.key(0))  # unused: the tray is deterministic
         state = compiled.begin(inner, k_begin)
 
         def move(state: EnvState, given: tuple[Array, Array]):
@@ -191,17 +236,6 @@ def _play(params: MarbleParams):
         return state.obs, *jax.lax.scan(move, state, (actions, jax.random.split(k_steps, len(actions))))[1]
 
     return jax.jit(play)
-
-
-def generate_library(progress: Callable[[str, int, int], None] | None = None) -> None:
-    """Rewrite every shipped set and its card."""
-    for setting, recipe in RECIPES.items():
-        report = None if progress is None else lambda done, wanted, s=setting: progress(s, done, wanted)
-        demos = generate(setting, recipe.seed, progress=report)
-        path = storage.LIBRARY / f"{demos.name}.npz"
-        data = storage.to_bytes(demos)
-        write_atomically(path, data)
-        write_atomically(path.with_suffix(".md"), set_card(demos, data).encode())
 
 
 def _env_starts(params: MarbleParams, seed: int) -> Iterator[np.ndarray]:
@@ -242,10 +276,6 @@ def _planner(setting: str, side: str | None) -> TrayPlanner:
 
 
 def closing(setting: str, side: str | None) -> tuple[Wedge, ...]:
-    """The planner's own constraint that leaves one side of the first circle open; none for None."""
+    """The planner's extra constraint that leaves one side of the first circle open; none for None."""
     params = SETTINGS[setting]
     return () if side is None else (closed_to(side, _circles(params)[0], params.hole),)
-
-
-if __name__ == "__main__":
-    generate_library(lambda setting, done, wanted: print(f"{setting}: {done} of {wanted} episodes", flush=True))

@@ -1,13 +1,15 @@
-"""The careful planner: a beam search over action sequences on the true simulator.
+"""A careful planner for Marble Maze: a beam search over action sequences on the true simulator.
 
-It pays for every step, for speed above a comfortable one, for coming near a constraint, and for moving the tray; it
-never comes nearer to a constraint than its clearance. All of this depends on the state alone, so that it acts alike in
-similar states. The search is deterministic.
+A plan's cost has a part for every step, for speed above a comfortable one, for being near a constraint, and for moving
+the tray. No plan comes nearer to a constraint than its clearance. All costs depend on the state alone, so that similar
+states give similar actions. The search is deterministic. It is guided by the distance to the hole around the
+constraints (`find_route`).
 """
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,38 +17,40 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.envs.marble_maze import physics
-from scopil.envs.marble_maze.constraints import Constraint
-from scopil.envs.marble_maze.physics import ACTIONS, MAX_TICKS, MarbleState
+from scopil.envs.marble_maze.constraints import Circle, Constraint
+from scopil.envs.marble_maze.physics import ACTIONS, HOLE_RADIUS, MAX_TICKS, REACH, MarbleState
 from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import ScopilError
-from scopil_bench.marble_maze.route import Route, find_route, look_up
 
-ACCELERATION = 0.06  # px per update², what a tilt that takes time to build up gives on average
-CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # states this close (px, px per update) at equal tilt count as one
-TABLE_BITS = 18  # of the table in which such states find each other
-PATIENCE = 1.0  # in steps: search on until the best open plan looks this much worse than the best finished
+ACCELERATION = 0.06  # px per update², the average of a tilt that takes time to build up
+CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # px, px per update: states this close at equal tilt count as one
+TABLE_BITS = 18  # size of the hash table of such states
+PATIENCE = 1.0  # steps by which the best open plan must look worse than the best finished one before the search ends
+SPACING = 4.0  # px between the grid points of a route
+SWEEPS = 2000  # at most; the loop ends when nothing changes
+SIDES = ("left", "right")
+HALF_ANGLE = np.pi / 9  # rad, of the wedge that closes one side; too wide to be jumped in one step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Care:
-    """How careful the planner is. Costs are in steps: 1 is the price of one more step."""
+    """Preferences of a planner. Costs are in steps: 1 is the cost of one more step."""
 
     clearance: float | Array  # px to every constraint at every step; an episode that starts nearer moves away first
-    speed: float | Array  # px per update it is comfortable with
-    comfort: float | Array  # px; nearer to a constraint than this costs
-    near_cost: float | Array = 2.0  # per step on a constraint's rim, falling as a square to 0 at `comfort`
-    speed_cost: float | Array = 8.0  # per step at twice the comfortable speed, growing as a square
-    tilt_cost: float | Array = 0.02  # per step and axis that stands tilted
-    turn_cost: float | Array = 0.2  # per axis that goes from level to full tilt or back
-    graze_cost: float | Array = 2.0  # for falling in over the very rim, growing as a square from 0 through the middle
+    speed: float | Array  # px per update that costs nothing
+    comfort: float | Array  # px to a constraint that cost nothing
+    near_cost: float | Array = 2.0  # per step on a constraint's rim, falling quadratically to 0 at `comfort`
+    speed_cost: float | Array = 8.0  # per step at twice `speed`, growing quadratically
+    tilt_cost: float | Array = 0.02  # per step and tilted axis
+    turn_cost: float | Array = 0.2  # per axis that moves from level to full tilt or back
+    graze_cost: float | Array = (
+        2.0  # for entering the hole over its rim, growing quadratically from 0 through its centre
+    )
     beam: int = 3000
     max_steps: int = 120
 
-    def about(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-# Numbers are data and sizes are structure: planners of different care share one compiled search.
+# Numbers are data, sizes are structure: planners with different preferences share one compiled search.
 jax.tree_util.register_dataclass(
     Care,
     data_fields=[f.name for f in fields(Care) if f.name not in ("beam", "max_steps")],
@@ -60,13 +64,13 @@ class TrayPlanner(NamedTuple):
     care: Care
     constraints: tuple[Constraint, ...]
     hole: Float[Array, "2"]
-    route: Route
+    route: "Route"
 
 
 class _Beam(NamedTuple):
     state: MarbleState  # (W, …)
     paid: Float[Array, " W"]  # ∞ where the slot is empty
-    guess: Float[Array, " W"]  # paid + expected cost to the hole
+    guess: Float[Array, " W"]  # paid + estimated cost to the hole
     level: Int[Array, ""]
     parent: Int[Array, "T W"]
     action: Int[Array, "T W"]
@@ -77,7 +81,7 @@ class _Beam(NamedTuple):
 
 
 def make_planner(params: MarbleParams, care: Care, extra: tuple[Constraint, ...] = ()) -> TrayPlanner:
-    """`extra` are constraints of the planner alone, to make it take one way and not another."""
+    """`extra`: constraints of the planner alone, to make it prefer one way."""
     constraints = (*params.constraints, *extra)
 
     def weight(position: Float[Array, "2"]) -> Float[Array, ""]:
@@ -121,7 +125,7 @@ def _search(planner: TrayPlanner, start: MarbleState) -> _Beam:
 
 
 def _deepen(planner: TrayPlanner, beam: _Beam) -> _Beam:
-    """Every plan in the beam, one action longer; keep the most promising that differ."""
+    """Extend every plan in the beam by one action; keep the most promising distinct ones."""
     width, actions = planner.care.beam, jnp.arange(len(ACTIONS))
     over_actions = jax.vmap(partial(_try, planner), in_axes=(None, None, 0))
     state, paid, guess, fallen = jax.vmap(over_actions, in_axes=(0, 0, None))(beam.state, beam.paid, actions)
@@ -166,7 +170,7 @@ def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -
     for part in parts:
         for axis in (0, 1):
             cell = cell * 199 + part[:, axis].astype(jnp.int32)  # a hash: it may overflow
-    # Cells share a table (a scatter is quicker than a sort); two that collide now and then do no harm.
+    # A scatter into a hash table is quicker than a sort; a rare collision loses one candidate.
     slot = cell.astype(jnp.uint32) * jnp.uint32(2654435769) >> (32 - TABLE_BITS)
     lowest = jnp.full(2**TABLE_BITS, jnp.inf).at[slot].min(guess)[slot]
     index = jnp.where(guess == lowest, jnp.arange(len(guess)), len(guess))
@@ -182,14 +186,14 @@ def _try(
     after = physics.step(state, action, planner.hole)
     away = margins(planner.constraints, after.position)
     allowed = jnp.all(away >= jnp.clip(margins(planner.constraints, state.position), 0.0, care.clearance))
-    # At full tilt, pressing on and letting go do the same. Press on: one name for one thing.
+    # At full tilt, holding and releasing the key do the same. Only holding is allowed, so that the choice is unique.
     turn = jnp.asarray(ACTIONS)[action]
     allowed &= ~jnp.any((jnp.abs(state.tilt) == MAX_TICKS) & (turn == 0))
 
     fallen = physics.in_hole(after.position, planner.hole)
     speed = jnp.sqrt(jnp.sum(after.velocity**2))
-    left = physics.hole_distance(state.position, planner.hole) - physics.HOLE_RADIUS
-    # The last step is paid for only until the ball falls, so that no plan hurries to save a whole step.
+    left = physics.hole_distance(state.position, planner.hole) - HOLE_RADIUS
+    # The last step costs only its share until the ball falls, so that no plan hurries to save a whole step.
     share = jnp.where(fallen, jnp.clip(left / (physics.UPDATES_PER_STEP * speed + 1e-6), 0.0, 1.0), 1.0)
     step_cost = 1.0 + _nearness(care, away) + care.speed_cost * jnp.maximum(speed / care.speed - 1.0, 0.0) ** 2
     tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
@@ -201,7 +205,7 @@ def _try(
 
 
 def _to_go(planner: TrayPlanner, state: MarbleState) -> Float[Array, ""]:
-    """Steps to the hole, (D + |v − u|² / 2a) / |u|: at cruising velocity u, and what is lost until u is reached."""
+    """Estimated steps to the hole, (D + |v − u|² / 2a) / |u|: at cruising velocity u, plus the loss before that."""
     distance = look_up(planner.route.distance, state.position)
     ahead = -look_up(planner.route.slope, state.position)
     cruise = planner.care.speed
@@ -210,10 +214,10 @@ def _to_go(planner: TrayPlanner, state: MarbleState) -> Float[Array, ""]:
 
 
 def _miss(state: MarbleState, hole: Float[Array, "2"]) -> Float[Array, ""]:
-    """How far from the hole's centre the ball's line of motion runs, as a share of the hole's radius."""
+    """Distance of the ball's line of motion from the hole's centre, as a share of the hole's radius."""
     to_hole, v = hole - state.position, state.velocity
     across = jnp.abs(to_hole[0] * v[1] - to_hole[1] * v[0])
-    return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / physics.HOLE_RADIUS
+    return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / HOLE_RADIUS
 
 
 def margins(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, " C"]:
@@ -223,3 +227,97 @@ def margins(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) ->
 
 def _nearness(care: Care, away: Float[Array, " C"]) -> Float[Array, ""]:
     return care.near_cost * jnp.sum(jnp.clip(1.0 - away / care.comfort, 0.0, 1.0) ** 2)
+
+
+# --- distance to the hole ---
+
+
+class Route(NamedTuple):
+    """Distance to the hole and its slope on a grid over the tray."""
+
+    distance: Float[Array, "n n"]  # weighted px, first index x
+    slope: Float[Array, "n n 2"]  # ∇D of length 1
+
+
+def find_route(weight: Callable[[Float[Array, "2"]], Float[Array, ""]], hole: tuple[float, float]) -> Route:
+    """Solve the eikonal equation |∇D| = w on a grid over the tray, by Jacobi sweeps of the upwind scheme. The weight w
+    is 1 on open tray and more near a constraint, so that the way avoids constraints early."""
+    axis = np.linspace(-REACH, REACH, int(np.ceil(2 * REACH / SPACING)) + 1)
+    x, y = np.meshgrid(axis, axis, indexing="ij")
+    points = jnp.asarray(np.stack([x, y], -1), jnp.float32)
+    w = np.asarray(jax.jit(jax.vmap(jax.vmap(weight)))(points), np.float64)
+    spacing = axis[1] - axis[0]
+    away = np.hypot(x - hole[0], y - hole[1])
+    near = away <= HOLE_RADIUS
+    distance = np.where(near, away, np.inf)
+    for _ in range(SWEEPS):
+        wide = np.pad(distance, 1, constant_values=np.inf)
+        a = np.minimum(wide[:-2, 1:-1], wide[2:, 1:-1])
+        b = np.minimum(wide[1:-1, :-2], wide[1:-1, 2:])
+        new = np.where(near, distance, np.minimum(distance, _upwind(a, b, w * spacing)))
+        if np.array_equal(new, distance):
+            break
+        distance = new
+    slope = np.stack([np.gradient(distance, spacing, axis=k) for k in (0, 1)], -1)
+    slope /= np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-6)
+    return Route(jnp.asarray(distance, jnp.float32), jnp.asarray(slope, jnp.float32))
+
+
+def _upwind(a: np.ndarray, b: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The D that satisfies (D−a)₊² + (D−b)₊² = step² for the smaller neighbours a (along x) and b (along y)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    gap = np.where(np.isfinite(high), high, 0.0) - np.where(np.isfinite(low), low, 0.0)
+    both = np.isfinite(high) & (gap < step)
+    root = np.sqrt(np.maximum(2 * step**2 - gap**2, 0.0))
+    return np.where(both, (np.where(both, low + high, 0.0) + root) / 2, low + step)
+
+
+def look_up(table: Float[Array, "n n *rest"], position: Float[Array, "2"]) -> Float[Array, "*rest"]:
+    """Bilinear interpolation of a grid table."""
+    last = table.shape[0] - 1
+    at = (position + REACH) * (last / (2 * REACH))
+    i, j = jnp.clip(at.astype(jnp.int32), 0, last - 1)
+    s, t = at - jnp.stack([i, j])
+    below = (1 - t) * table[i, j] + t * table[i, j + 1]
+    above = (1 - t) * table[i + 1, j] + t * table[i + 1, j + 1]
+    return (1 - s) * below + s * above
+
+
+# --- sides of a circle ---
+
+
+def passing_side(positions: np.ndarray, circle: Circle, hole: tuple[float, float]) -> str:
+    """The side of the circle on which an episode with positions (T+1, 2) in px passes it.
+
+    Let θ_t be the direction of the ball as seen from the circle's centre, followed without jumps from the start to
+    the hole. The episode passes left when it turns counter-clockwise about the centre (Σ Δθ > 0), right otherwise.
+    With the hole to the lower left of the circle these are the circle's upper-left and lower-right sides.
+    """
+    path = np.vstack([np.asarray(positions, np.float64), hole])
+    theta = np.arctan2(path[:, 1] - float(circle.y), path[:, 0] - float(circle.x))
+    turn = (np.diff(theta) + np.pi) % (2 * np.pi) - np.pi
+    return "left" if turn.sum() > 0 else "right"
+
+
+class Wedge(Constraint):
+    """Forbids an infinite wedge. It closes one side of a circle for the planner; no environment has one."""
+
+    rule: ClassVar[str] = "wedge"
+    x: float | Array  # apex
+    y: float | Array
+    direction: float | Array  # of its axis, rad
+    half_angle: float | Array = HALF_ANGLE  # rad, below π/2
+
+    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+        dx, dy = position[0] - self.x, position[1] - self.y
+        along = dx * jnp.cos(self.direction) + dy * jnp.sin(self.direction)
+        across = jnp.abs(dy * jnp.cos(self.direction) - dx * jnp.sin(self.direction))
+        flank = across * jnp.cos(self.half_angle) - along * jnp.sin(self.half_angle)
+        behind = along * jnp.cos(self.half_angle) + across * jnp.sin(self.half_angle) < 0
+        return jnp.where(behind, jnp.hypot(dx, dy), flank)
+
+
+def closed_to(side: str, circle: Circle, hole: tuple[float, float]) -> Wedge:
+    """A wedge that leaves only `side` open, at right angles to the line from the circle's centre to the hole."""
+    to_hole = np.arctan2(hole[1] - float(circle.y), hole[0] - float(circle.x))
+    return Wedge(circle.x, circle.y, float(to_hole + (np.pi / 2 if side == "left" else -np.pi / 2)))

@@ -26,19 +26,19 @@ YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the tru
 EVERY = ("scopil-rho", CLONE, "scopil", "sac", "bc", "ppo-dgd", "icrl", "s-dgd", "s-eic", "s-dgd-eic", *YARDSTICKS)
 _TITLES = {
     "simple": "Simple, planner",
-    "simple-people": "Simple, people",
+    "simple-simulated": "Simple, simulated players",
     "multiple": "Multiple, planner",
-    "multiple-people": "Multiple, people",
+    "multiple-simulated": "Multiple, simulated players",
     "two-modes": "Two-modes, planner",
-    "two-modes-people": "Two-modes, people",
+    "two-modes-simulated": "Two-modes, simulated players",
 }
 
 
 def _table(setting: str, title: str) -> Table:
     """SAC sees no demonstrations: with people as demonstrators it is the same policy, and stands there only where the
     paper has it."""
-    chosen = EVERY if setting == "simple-people" else METHODS
-    if setting in ("multiple-people", "two-modes-people"):
+    chosen = EVERY if setting == "simple-simulated" else METHODS
+    if setting in ("multiple-simulated", "two-modes-simulated"):
         chosen = tuple(m for m in METHODS if m != "sac")
     methods = tuple(m for m in chosen if m == CLONE or m in registered())
     return Table(title, setting, methods, methods)
@@ -48,7 +48,7 @@ def questions(results: Results) -> list[Answer]:
     lawful = most_lawful(results, "scopil-rho", YARDSTICKS)
     return [
         Answer("Is SCOPIL-ρ the most lawful from unseen starts?", *lawful),
-        *answers(results, simple="simple-people"),
+        *answers(results, simple="simple-simulated"),
     ]
 
 
@@ -59,7 +59,7 @@ STUDY = Study(
     about="A ball rolls on a tilting tray into a hole; lines and circles on the tray are forbidden, which only the "
     "demonstrations show. Policies are judged from starts that were not demonstrated, and from those that were.",
     settings={
-        name: Setting(title=title, env=IDS[name.removesuffix("-people")], demos=f"marble-maze/{name}-v1")
+        name: Setting(title=title, env=IDS[name.removesuffix("-simulated")], demos=f"marble-maze/{name}-v1")
         for name, title in _TITLES.items()
     },
     tables={name: _table(name, title) for name, title in _TITLES.items()},
@@ -82,7 +82,7 @@ STUDY = Study(
         "PPO+DGD: the same constraint on PPO. ICRL: learns a cost from the demonstrations, then avoids it.",
         "Oracles are given the true cost. They show what can be attained and are not competitors.",
     ),
-    published=Published("paper", PRINTED | {f"{name}-people": table for name, table in PRINTED.items()}, heading),
+    published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}, heading),
     expectations=partial(expected.verdicts, file=expected.UNSEEN),
     answers=questions,
     extra_tables=mode_tables,

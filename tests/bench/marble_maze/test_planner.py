@@ -1,4 +1,4 @@
-"""The planner: deterministic, clear of every constraint, and it passes on the side it is asked to."""
+"""The planner is deterministic, keeps its clearance, and passes on the requested side."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +10,16 @@ from scopil.envs.marble_maze import SETTINGS, Circle, HorizontalLine, MarbleMaze
 from scopil.envs.marble_maze.physics import ACTIONS, REACH
 from scopil.errors import ConfigError, ScopilError
 from scopil_bench.marble_maze.generate import RECIPES, draw_starts, generate, goes_both_ways
-from scopil_bench.marble_maze.planner import Care, make_planner, plan
-from scopil_bench.marble_maze.route import find_route, look_up
-from scopil_bench.marble_maze.sides import Wedge, closed_to, passing_side
-from scopil_bench.marble_maze.table1 import TABLE_1, measure
+from scopil_bench.marble_maze.planner import (
+    Care,
+    Wedge,
+    closed_to,
+    find_route,
+    look_up,
+    make_planner,
+    passing_side,
+    plan,
+)
 
 HOLE = (-144.0, -144.0)
 
@@ -28,7 +34,8 @@ def two_episodes(reported):
     return generate("multiple", seed=3, episodes=2, progress=lambda done, wanted: reported.append((done, wanted)))
 
 
-def test_the_same_seed_gives_the_same_bytes(two_episodes):
+def test_the_same_seed_gives_the_same_bytes(two_episodes, reported):
+    assert reported == [(1, 2), (2, 2)]
     assert storage.to_bytes(generate("multiple", seed=3, episodes=2)) == storage.to_bytes(two_episodes)
     assert not np.array_equal(draw_starts("multiple", 4, 2)[0].start, two_episodes.starts[0])
 
@@ -48,10 +55,6 @@ def test_at_full_tilt_the_key_stays_pressed(two_episodes):
     assert not ((np.abs(tilt) == 1) & (turn == 0)).any()
 
 
-def test_progress_is_reported_after_every_episode(two_episodes, reported):
-    assert reported == [(1, 2), (2, 2)]
-
-
 def test_two_modes_pairs_starts_and_leaves_two_single():
     episodes = draw_starts("two-modes", seed=0, episodes=40)
     assert [g.side for g in episodes] == ["left", "right"] * 19 + [None, None]
@@ -64,7 +67,7 @@ def test_two_modes_pairs_starts_and_leaves_two_single():
 def test_no_way_is_an_error_that_says_so():
     walled = MarbleParams((HorizontalLine(-100.0),))  # the hole lies beyond the line
     planner = make_planner(walled, Care(clearance=5.0, speed=3.0, comfort=10.0, beam=50, max_steps=30))
-    with pytest.raises(ScopilError, match=r"no way to the hole from \(0\.0, 0\.0\)"):
+    with pytest.raises(ScopilError, match="no way"):
         plan(planner, MarbleMaze(walled).initial_at((0.0, 0.0)))
 
 
@@ -117,10 +120,3 @@ def test_route_on_an_open_tray_is_the_straight_line():
         at = jnp.asarray(point)
         assert float(look_up(route.distance, at)) == pytest.approx(distance, rel=0.03)
         np.testing.assert_allclose(look_up(route.slope, at), (point - HOLE) / distance, atol=0.08)
-
-
-def test_measure_knows_the_length_of_an_episode(two_episodes):
-    positions = [e.observations[:, :2].astype(np.float64) * REACH for e in two_episodes]
-    by_hand = [sum(np.hypot(*(p[t] - p[t - 1])) for t in range(1, len(p))) for p in positions]
-    assert measure(two_episodes).length == pytest.approx(np.mean(by_hand))
-    assert set(TABLE_1) == {f"marble-maze/{s}-v1" for s in RECIPES}

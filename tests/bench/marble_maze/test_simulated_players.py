@@ -1,4 +1,4 @@
-"""Players like people: the same for the same seed, each with habits of its own, and never beyond repair."""
+"""Simulated players: the same for the same seed, with different habits, and always lawful."""
 
 from dataclasses import asdict, fields, replace
 
@@ -122,7 +122,7 @@ def test_a_late_change_keeps_the_old_keys_down(rng):
     assert [decide(late, hand, UP, state_at(), rng, always)[1] for _ in range(2)] == ["held", "held"]
 
 
-def test_a_held_key_is_let_go_before_it_does_harm(rng):
+def test_a_held_key_is_released_before_it_is_unlawful(rng):
     hand = Hand(intent=LEFT, held=5)
     assert decide(PERFECT, hand, UP, state_at(), rng, lambda action: False) == (UP, "wish")
     assert hand.held == 0
@@ -151,7 +151,7 @@ def test_a_slip_is_one_wrong_key_and_is_taken_back_with_the_next(wish, rng):
     assert hand.take_back is None
 
 
-def test_a_slip_that_nobody_notices_is_held_on(rng):
+def test_an_unnoticed_slip_is_held(rng):
     hand = Hand()
     wrong, _ = decide(replace(PERFECT, slip=0.999, mend=0.0), hand, LEFT, state_at(), rng, always)
     assert hand.take_back is None
@@ -170,19 +170,19 @@ def test_a_correction_is_a_tap_on_a_level_axis(rng):
     assert decide(taps, Hand(), UP_LEFT, state_at(), rng, always) == (UP_LEFT, "wish")  # both hands are busy
 
 
-def test_a_mistake_beyond_repair_is_not_made(rng):
+def test_an_unlawful_deviation_is_not_made(rng):
     clumsy = replace(PERFECT, slip=0.5, correction=0.49, late=0.999)
     for _ in range(20):
         assert decide(clumsy, Hand(intent=LEFT), UP, state_at(), rng, lambda action: False) == (UP, "wish")
 
 
-def test_at_its_stop_the_tray_stays_whether_or_not_the_key_is_let_go(rng):
+def test_releasing_a_key_at_full_tilt_does_not_move_the_tray(rng):
     lets_go, state = replace(PERFECT, let_go=1.0), state_at(tilt=(5, 5))
     assert press(PERFECT, Hand(), state, UP_LEFT, rng) == UP_LEFT
     hand = Hand()
     assert press(lets_go, hand, state, UP_LEFT, rng) == LEVEL
     assert press(lets_go, hand, state_at(tilt=(5, 0)), UP_LEFT, rng) == LEFT
-    assert hand.gone == [True, None]
+    assert hand.released == [True, None]
     np.testing.assert_array_equal(tilt_after(state, LEVEL), tilt_after(state, UP_LEFT))
 
 

@@ -66,8 +66,8 @@ def test_an_answer_does_not_list_many_misses():
     assert len(details) == 4
 
 
-def test_people_stand_for_the_papers_simple_in_the_study_of_unseen_starts():
-    shown = {"setting": "simple-people"}
+def test_simulated_players_replace_the_papers_simple_in_the_unseen_study():
+    shown = {"setting": "simple-simulated"}
     results = cell_of("scopil", [0.025] * 5, **shown) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2], **shown)
     assert questions(results)[1].verdict.startswith("Yes: on Simple")
     assert answers(results)[0].verdict.startswith("Not answered")

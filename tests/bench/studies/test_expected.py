@@ -64,6 +64,6 @@ def test_modes_are_looked_up():
 def test_shipped_expectations_are_of_things_that_exist(study, file, budget):
     for wanted in (e for each in load(budget, file) for e in each):
         assert wanted.cell in study.cells()
-        known = {*PRINTED[wanted.setting.removesuffix("-people")]["scopil"], "reached"}
+        known = {*PRINTED[wanted.setting.removesuffix("-simulated")]["scopil"], "reached"}
         assert wanted.measure in known or wanted.evaluation == "modes"
         assert wanted.low is not None or wanted.high is not None

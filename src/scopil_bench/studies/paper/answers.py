@@ -97,7 +97,7 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
     for where, runs in results.items():
         if where.method == "scopil":
             found = summarise(runs, KEY)
-            printed = PRINTED[where.setting.removesuffix("-people")]["scopil"]["violations"]
+            printed = PRINTED[where.setting.removesuffix("-simulated")]["scopil"]["violations"]
             lines.append(
                 f"{where.setting}, {in_words(KEY)}: {_figure(runs)} violations per episode (paper: {printed}; "
                 f"unavoidable, because an episode starts in one: {unavoidable(found):.3g}). With 95 % confidence at "
@@ -124,7 +124,7 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
         others = ", ".join(f"{_figure(runs, key=key)} ({title(a)})" for a, runs in rivals.items())
         lines.append(f"{simple}, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
     names = " and ".join(title(a) for a in judged)
-    where = simple.capitalize().replace("-people", " with people")
+    where = simple.capitalize().replace("-simulated", " with simulated players")
     claim = (
         f"on {where}, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from "
         f"the demonstrated starts"

@@ -21,7 +21,7 @@ from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import player
 from scopil.eval.measures import Measures, measure
 from scopil.eval.starts import states_at
-from scopil_bench.marble_maze.sides import SIDES, passing_side
+from scopil_bench.marble_maze.planner import SIDES, passing_side
 
 if TYPE_CHECKING:
     from scopil_bench.studies.base import FinishedRun
