@@ -41,9 +41,9 @@ slow: $(STAMP)  ## learning tests that take minutes
 bench: $(STAMP)  ## measure again what is under benchmarks/ (hours)
 	for name in environment speed host_speed cartpole pendulum lap_grid first_safe simple; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-docs: $(STAMP)  ## build docs/ into site/
+docs: $(STAMP)  ## build docs/ and the generated reference into build/site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -c constraints.txt
-	$(BIN)/zensical build
+	$(BIN)/python tools/build_docs.py
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -3,24 +3,30 @@
 import csv
 import json
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+import build_docs
+import scopil
+import scopil_bench
+from scopil.cli import VERBS
+from scopil.config import settings
+from scopil.registry import BUILT_IN, find, registered
+from scopil.train import run
+
 ROOT = Path(__file__).parents[1]
 PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()]
 BUDGET = re.compile(r"(learn\(|\bsteps=)[\d_]+")
 
-
-# Each page compiles a learner or two: every day those that newcomers read, the others with the slow tests.
-EVERY_DAY = ("README.md", "tutorial.md", "deploy.md")
+# Each page compiles a learner or two. The pages for newcomers run with the fast tests, the others with the slow ones.
+FAST_PAGES = ("README.md", "tutorial.md", "deploy.md")
 
 
 @pytest.mark.parametrize(
     "page",
-    [p if p.name in EVERY_DAY else pytest.param(p, marks=pytest.mark.slow) for p in PAGES],
+    [p if p.name in FAST_PAGES else pytest.param(p, marks=pytest.mark.slow) for p in PAGES],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_snippets_run(page, tmp_path, monkeypatch):
@@ -31,9 +37,10 @@ def test_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(BUDGET.sub(r"\g<1>500", dedent(snippet)), str(page), "exec"), namespace)
 
 
-def test_every_page_is_in_the_contents():
-    pages = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
-    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+def test_every_page_is_in_the_navigation(tmp_path):
+    build_docs.write_pages(tmp_path / "docs")
+    pages = {str(p.relative_to(tmp_path / "docs")) for p in (tmp_path / "docs").rglob("*.md")}
+    named = [line.rsplit(": ", 1)[1] for line in build_docs.navigation(tmp_path / "docs") if line.endswith(".md")]
     assert sorted(named) == sorted(pages)
 
 
@@ -55,7 +62,7 @@ def test_the_papers_tables_are_quoted_as_the_runs_left_them():
 
 
 def test_kept_results_name_the_same_runs():
-    """Run folders are not kept: the data, the sheet and the timings have to agree by themselves."""
+    """Run folders are not kept: data, sheet and timings must agree."""
     data = json.loads((ROOT / "results" / "results.json").read_text())
     with (ROOT / "results" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -66,7 +73,7 @@ def test_kept_results_name_the_same_runs():
 
 
 def test_formulas_are_typeset_without_a_network():
-    """What renders them lies under docs/assets, and every font its style sheet names is there."""
+    """The renderer and every font that its style sheet names lie under docs/assets."""
     settings = (ROOT / "mkdocs.yml").read_text()
     named = re.findall(r"assets/[\w./]+", settings)
     assert len(named) == 4
@@ -89,12 +96,41 @@ def test_formulas_are_closed_and_leave_table_cells_whole(page):
     assert not [row for row in rows if any("|" in formula for formula in re.findall(r"\$([^$]*)\$", row))]
 
 
-def test_tables_of_settings_are_those_of_the_code():
-    spec = spec_from_file_location("settings_tables", ROOT / "docs" / "settings_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tables = module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    assert len(tables.pages()) >= 8  # one per algorithm
-    old = [page.name for page in tables.pages() if tables.filled(page.read_text()) != page.read_text()]
-    assert not old, f"{', '.join(old)}: run `.venv/bin/python docs/settings_tables.py` and commit the result"
+def test_reference_has_every_public_name():
+    for package in (scopil, scopil_bench):
+        page = build_docs.names_page(package)
+        headings = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+        assert sorted(headings) == sorted(package.__all__)
+
+
+def test_reference_has_every_algorithm_with_its_settings():
+    page = build_docs.algorithms_page()
+    for name, (class_name, _) in BUILT_IN.items():
+        assert f"| `{name}` | `scopil.{class_name}` |" in page
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        assert not [s.name for s in settings(find(name).config) if f"| `{s.name}` |" not in section]
+    assert set(build_docs.page_of()) == set(BUILT_IN)  # each has a page
+
+
+def test_reference_has_every_command_and_option():
+    page = build_docs.commands_page()
+    assert sorted(re.findall(r"^## scopil (\w+)$", page, re.MULTILINE)) == sorted(VERBS)
+    for line in ("### scopil demos check", "| `--trust-env` |", "| `--eval-every INT` |", "| `STUDY` |"):
+        assert line in page
+
+
+def test_every_metric_has_a_meaning():
+    """Names of metrics are the strings `family/name` in the sources of the algorithms and of the training loop."""
+    sources = [*(ROOT / "src/scopil/algos").glob("*.py"), ROOT / "src/scopil/train/loop.py"]
+    logged = {name for path in sources for name in re.findall(r'"([a-z_]+/[a-z_]+)"', path.read_text())}
+    shown = {curve.metric for algorithm in registered().values() for curve in algorithm.curves}
+    known = build_docs.metric_meanings()
+    assert len(logged) > 20
+    assert not (logged | shown) - known.keys()
+
+
+def test_file_formats_name_the_files_of_a_run():
+    page = (ROOT / "docs" / "file_formats.md").read_text()
+    files = re.findall(r"^([\w./]+) {2,}", run.__doc__ or "", re.MULTILINE)
+    assert len(files) >= 8
+    assert not [name for name in files if f"`{name}`" not in page]

@@ -1,11 +1,11 @@
 """Builds the documentation site: copies docs/, generates the reference, writes the navigation, calls zensical.
 
-    python tools/build_docs.py            # build/docs, build/mkdocs.yml, and the site in site/
+    python tools/build_docs.py            # build/docs, build/mkdocs.yml, and the site in build/site
     python tools/build_docs.py --pages    # the pages only, without zensical
 
 A page under docs/algorithms/ needs no entry anywhere. It marks the place of a settings table with
-`<!-- settings: NAME -->`, NAME being a registered algorithm; that also links the algorithm to the page. Rows of the
-tables under its heading "Metrics" (`name` | meaning) become part of the metrics page.
+`<!-- settings: NAME … -->`, the names of registered algorithms: the table is that of the first, and the page is the
+page of all of them. Rows of tables with a metric in their first cell (`family/name`) explain it on the metrics page.
 """
 
 import ast
@@ -25,8 +25,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import equinox as eqx
-
 import scopil
 import scopil_bench
 from scopil.cli import VERBS
@@ -37,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BUILD = ROOT / "build"
 REPOSITORY = "https://github.com/scopil/scopil/blob/main"
-SETTINGS = re.compile(r"<!-- settings: (\S+) -->")
+SETTINGS = re.compile(r"<!-- settings: (\S+)(.*) -->")
 METRIC_ROW = re.compile(r"^\| ((?:`[a-z_]+/[\w…]+`(?:, )?)+) \| (.+) \|$", re.MULTILINE)
 
 # The navigation. A pattern stands for every page that it matches, in alphabetical order.
@@ -142,7 +140,8 @@ def settings_table(name: str) -> str:
 def page_of() -> dict[str, Path]:
     """The page of every algorithm that a page names by its settings marker."""
     pages = sorted((DOCS / "algorithms").glob("*.md"))
-    return {name: page.relative_to(DOCS) for page in pages for name in SETTINGS.findall(page.read_text())}
+    marked = [(page, match) for page in pages for match in SETTINGS.finditer(page.read_text())]
+    return {name: page.relative_to(DOCS) for page, match in marked for name in (match[1], *match[2].split())}
 
 
 def algorithms_page() -> str:
@@ -167,8 +166,8 @@ def algorithms_page() -> str:
         [
             "# Algorithms and settings",
             "",
-            "Every algorithm takes discrete and continuous actions. Settings are keyword arguments in Python and options on "
-            "the command line (`learning_rate=1e-3`, `--learning-rate 1e-3`).",
+            "Every algorithm takes discrete and continuous actions. Settings are keyword arguments in Python and "
+            "options on the command line (`learning_rate=1e-3`, `--learning-rate 1e-3`).",
             "",
             *rows,
             "",
@@ -244,14 +243,15 @@ def _command(words: list[str]) -> Iterator[str]:
 def help_text(words: list[str]) -> str:
     """What `scopil WORDS --help` prints, on lines without end."""
     os.environ |= {"COLUMNS": "1000", "NO_COLOR": "1"}
-    said = io.StringIO()
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # in another encoding the boxes are drawn otherwise
     with redirect_stdout(said):
         try:
             import_module(VERBS[words[0]][0]).main([*words[1:], "--help"])
         except SystemExit as stop:
             if stop.code:
                 raise
-    return said.getvalue()
+    said.seek(0)
+    return said.read()
 
 
 def _entries(box: str) -> Iterator[tuple[str, str]]:
@@ -299,24 +299,59 @@ def _described(name: str, thing: Any) -> Iterator[str]:
         if method.startswith("_") or not getattr(called, "__doc__", None):
             continue
         if isinstance(value, property):
-            yield from [f"**`{thing.__name__}.{method}`**: {' '.join(inspect.cleandoc(value.__doc__ or '').split())}", ""]
+            yield from [
+                f"**`{thing.__name__}.{method}`**: {' '.join(inspect.cleandoc(value.__doc__ or '').split())}",
+                "",
+            ]
         elif callable(called):
-            yield from [f"**`{thing.__name__}.{method}`**", "", *_signature(f".{method}", called), markdown(called.__doc__), ""]
+            yield from [
+                f"**`{thing.__name__}.{method}`**",
+                "",
+                *_signature(f".{method}", called),
+                markdown(called.__doc__),
+                "",
+            ]
 
 
 def _signature(name: str, thing: Any) -> Iterator[str]:
-    if is_dataclass(thing) or (inspect.isclass(thing) and issubclass(thing, tuple | eqx.Module)):
+    if inspect.isclass(thing) and (
+        is_dataclass(thing) or issubclass(thing, tuple | BaseException) or thing.__init__ is object.__init__
+    ):
         return  # their fields are listed
-    try:
-        signature = inspect.signature(thing)
-    except (TypeError, ValueError):
-        return
-    shown = f"{name}{signature}".replace("'", '"')
-    shown = re.sub(r"\b(?:typing|collections\.abc|pathlib|scopil(?:\.\w+)+|jaxtyping|numpy|jax)\.(?=[A-Z])", "", shown)
+    arguments, returns = _arguments(thing)
+    shown = f"{name}({', '.join(arguments)}){returns}"
     if len(shown) > 100:
-        parts = ",\n    ".join(str(p).replace("'", '"') for p in signature.parameters.values())
-        shown = f"{name}(\n    {parts},\n)"
+        shown = f"{name}(\n" + "".join(f"    {one},\n" for one in arguments) + f"){returns}"
     yield from ["```python", shown, "```", ""]
+
+
+def _arguments(thing: Any) -> tuple[list[str], str]:
+    """Arguments and return type as the source has them: it names types by their aliases. The constructors of the
+    algorithms have no source, and their settings no annotations."""
+    function = inspect.unwrap(thing.__init__ if inspect.isclass(thing) else thing)
+    if "__signature__" in vars(thing):
+        return list(map(str, inspect.signature(thing).parameters.values())), ""
+    node = ast.parse(dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    given = node.args
+    listed = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(listed) - len(given.defaults)) + [f" = {ast.unparse(d)}" for d in given.defaults]
+    out = [
+        ast.unparse(one) + (default or "") for one, default in zip(listed, defaults) if one.arg not in ("self", "cls")
+    ]
+    if given.vararg or given.kwonlyargs:
+        out.append(f"*{ast.unparse(given.vararg)}" if given.vararg else "*")
+    for one, default in zip(given.kwonlyargs, given.kw_defaults):
+        out.append(ast.unparse(one) + (f" = {ast.unparse(default)}" if default else ""))
+    if given.kwarg:
+        out.append(f"**{ast.unparse(given.kwarg)}")
+    if node.returns is None or inspect.isclass(thing):
+        returns = ""
+    elif isinstance(node.returns, ast.Constant):  # a type that is written as a string
+        returns = f" -> {node.returns.value}"
+    else:
+        returns = f" -> {ast.unparse(node.returns)}"
+    return [one.replace("'", '"') for one in out], returns.replace("'", '"')
 
 
 def _fields(cls: type) -> list[str]:
