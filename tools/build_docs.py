@@ -308,7 +308,7 @@ def _described(name: str, thing: Any) -> Iterator[str]:
                 f"**`{thing.__name__}.{method}`**",
                 "",
                 *_signature(f".{method}", called),
-                markdown(called.__doc__),
+                markdown(called.__doc__ or ""),
                 "",
             ]
 
