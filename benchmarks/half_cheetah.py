@@ -3,7 +3,7 @@
 python benchmarks/half_cheetah.py --data hc_with_pos_expert.npz [--steps 100000] [--seeds 3] [--workers 2]
 
 The data file holds observations and actions [episodes, steps, ·], float32; it is not ours to ship
-(`scopil_bench.studies.external.half_cheetah_study` describes it). Stop it at any time; called again it continues.
+(`scopil_bench.studies.external.half_cheetah` describes it). Stop it at any time; called again it continues.
 Results go to results/half_cheetah.json.
 """
 
@@ -11,7 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from scopil_bench.studies.external.half_cheetah_study import study
+from scopil_bench.studies.external.half_cheetah import study
 from scopil_bench.studies.running import run_study
 
 RESULTS = Path(__file__).parent / "results" / "half_cheetah.json"

@@ -22,7 +22,7 @@ import gymnasium as gym
 
 import scopil
 from scopil.files import write_atomically
-from scopil_bench.studies.external.half_cheetah_study import ENV, demonstrations
+from scopil_bench.studies.external.half_cheetah import ENV, demonstrations
 
 RESULTS = Path(__file__).parent / "results" / "half_cheetah_icrl.json"
 EVERY, EPISODES, FINAL_EPISODES, SECONDS = 409_600, 10, 20, 2400

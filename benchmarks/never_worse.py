@@ -1,8 +1,8 @@
-"""Is SCOPIL anywhere worse than cloning? The three tasks of `scopil_bench.studies.external.small_tasks`.
+"""Is SCOPIL worse than cloning? CartPole, CliffWalking and Acrobot of the study "external".
 
 taskset -c 0 .venv/bin/python benchmarks/never_worse.py [--seeds 0 1 2 3 4] [--only cartpole …]
 
-Nobody is told the rules. A result is written after every run and what is there already is not run again.
+No learner is given the rules. A result is written after every run; results that exist are not computed again.
 """
 
 import os
@@ -21,7 +21,7 @@ import scopil
 from scopil.envs.gym_env import open_env
 from scopil.eval.measures import measure_all
 from scopil.files import write_atomically
-from scopil_bench.studies.external.small_tasks import TASKS, demonstrate
+from scopil_bench.studies.external.study import STUDY
 
 RESULT = Path(__file__).parent / "results" / "never_worse.json"
 STEPS = (10_000, 20_000, 50_000)
@@ -32,6 +32,7 @@ METHODS = {
     "SCOPIL as printed": partial(scopil.SCOPIL, as_printed=True),
 }
 EPISODES = 100
+TASKS = {name: STUDY.tasks[name] for name in ("acrobot", "cartpole", "cliffwalking")}
 
 
 def scores(episodes: Any, rule: Any, env: Any) -> dict[str, float]:
@@ -48,9 +49,10 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
     for name in tasks:
         task = TASKS[name]
         env = open_env(task.env)
-        demos = demonstrate(task, env)
+        assert callable(task.demos)
+        demos = task.demos()
         rows = body.setdefault(name, {})
-        rows["demonstrator"] = scores(demos, task.rule, env)
+        rows["demonstrator"] = scores(demos, task.rules, env)
         print(name, "demonstrator", rows["demonstrator"], flush=True)
         for title, method in METHODS.items():
             for seed in seeds:
@@ -62,7 +64,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
                 for steps in STEPS:
                     agent.learn(steps - agent.num_timesteps)
                     at[str(steps)] = {
-                        mode: scores(agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rule, env)
+                        mode: scores(agent.play("unseen", EPISODES, deterministic=mode == "greedy"), task.rules, env)
                         for mode in ("greedy", "sampled")
                     }
                 rows[key] = at
@@ -93,7 +95,7 @@ def table(body: dict[str, Any], mode: str = "greedy") -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--only", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
+    parser.add_argument("--only", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--result", type=Path, default=RESULT)
     args = parser.parse_args()
     main(args.only, args.seeds, args.result)

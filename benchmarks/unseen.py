@@ -87,7 +87,7 @@ def table(runs: dict[str, Any]) -> list[str]:
     ]
     lines += ["|---" * (len(heads) + 2) + "|"]
     for setting, rows in runs.items():
-        lines += [f"| **{STUDY.settings[setting].title}** |" + " |" * (len(heads) + 1)]
+        lines += [f"| **{STUDY.tasks[setting].title}** |" + " |" * (len(heads) + 1)]
         for method in dict.fromkeys(name.rpartition("-")[0] for name in rows):
             mine = [row for name, row in rows.items() if name.rpartition("-")[0] == method]
 

@@ -96,7 +96,7 @@ def still_planned(study: Study, out: Path, budget: str, steps: int | None, befor
 def write_demos(study: Study, out: Path, settings: Collection[str]) -> None:
     """The demonstrations that the study makes itself, once."""
     for setting in settings:
-        demos = study.settings[setting].demos
+        demos = study.tasks[setting].demos
         if callable(demos) and not (file := _demos_file(out, setting)).exists():
             with _others_remain(study, setting, settings):
                 storage.write(demos(), file)
@@ -116,7 +116,7 @@ def _others_remain(study: Study, setting: str, wanted: Collection[str]) -> Itera
 
 
 def demos_name(study: Study, out: Path, setting: str) -> str | None:
-    demos = study.settings[setting].demos
+    demos = study.tasks[setting].demos
     return str(_demos_file(out, setting)) if callable(demos) else demos
 
 
@@ -149,12 +149,12 @@ def is_study_folder(out: Path) -> bool:
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
     """Every run in the folder, whichever call created it: cells in the study's order, then others."""
     runs: dict[Cell, list[Run]] = {cell: [] for cell in study.cells()}
-    for setting in study.settings:
+    for setting in study.tasks:
         for file in sorted((out / "runs" / setting).glob("*-*/run.json")):
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit() and _known(study, method):
                 run = Run.open(file.parent)
-                named = study.settings[setting].env, name_of_rules(study.settings[setting].rules)
+                named = study.tasks[setting].env, name_of_rules(study.tasks[setting].rules)
                 run.trust_env = (run.spec.env, run.spec.rules) == named
                 runs.setdefault(Cell(setting, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

@@ -55,7 +55,7 @@ class Evaluator:
         """What violations are counted by: the caller's rules, the study's, the run's, or the environment's."""
         if self._rules is not None:
             return self._rules
-        given = None if self._study is None or setting is None else self._study.settings[setting].rules
+        given = None if self._study is None or setting is None else self._study.tasks[setting].rules
         return Rules.of(given) if given is not None else run.rules() or own_rules(self.env(run))
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ def evaluate_study(
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
     """Means of the demonstrations, and of the demonstrator from the starts of the policies, by the setting's rules."""
-    kept, rows = study.settings[setting], {}
+    kept, rows = study.tasks[setting], {}
     env = open_env(kept.env)
     try:
         if kept.demos is not None:

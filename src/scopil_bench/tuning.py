@@ -125,7 +125,7 @@ def tune(
     optuna, console, engine = _optuna(), console or Console(), engine or Local()  # one for all trials
     folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
     _refuse_other_search(found, wanted, trials, folder)
-    write_demos(study, out, study.settings)
+    write_demos(study, out, study.tasks)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
     sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # called again, it draws others
     evaluator = Evaluator(study)
@@ -176,7 +176,7 @@ def _described(study: Study, search: Search) -> dict[str, Any]:
     found: dict[str, Any] = {"tune.method": search.method, "tune.seeds": search.seeds}
     found["tune.objective"] = dict(search.objective)
     found |= {f"tune.settings.{name}": given for name, given in search.settings.items()}
-    for name, setting in study.settings.items():
+    for name, setting in study.tasks.items():
         spec = study.spec(next(iter(study.budgets)), Cell(name, search.method), FIRST_SEED, None)
         kept = {
             "algorithm": spec.algorithm.name,
@@ -241,7 +241,7 @@ def _train_and_judge(
 
 def _settings(study: Study, search: Search) -> list[str]:
     """The setting of each run of a trial."""
-    return [setting for setting in study.settings for _ in range(search.seeds)]
+    return [setting for setting in study.tasks for _ in range(search.seeds)]
 
 
 def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) -> list[Run]:

@@ -14,7 +14,7 @@ from samples import ACTIONS, episode, small_set, with_episode
 from scopil import load_demos
 from scopil.data.dataset import NO_FLAGS, Demonstrations, DemoTransitions, guess_space, hesitation
 from scopil.errors import DatasetError
-from scopil_bench.studies.external.lap_grid_world import forward_laps
+from scopil_bench.studies.external.lap_grid import forward_laps
 
 
 def observations(steps=4, **at):

@@ -74,9 +74,8 @@ def test_the_table_of_lunar_lander(tmp_path, capsys, monkeypatch):
 
     from scopil_bench.studies.external import lunar_lander
 
-    kept = lunar_lander.STUDY.settings["controller"]
-    settings = {"controller": replace(kept, demos=partial(lunar_lander.demonstrate, 3))}
-    small = replace(lunar_lander.STUDY, settings=settings, episodes=2)
+    tasks = {"controller": replace(lunar_lander.STUDY.tasks["controller"], demos=partial(lunar_lander.demonstrate, 3))}
+    small = replace(lunar_lander.STUDY, tasks=tasks, episodes=2)
     monkeypatch.setattr(lunar_lander, "STUDY", small)
     example = script("examples/lunar_lander.py")
     for _ in range(2):  # the second time there is nothing left to train
@@ -99,7 +98,7 @@ def cheetah_data(tmp_path):
 
 
 def test_an_observation_is_paired_with_the_next_action(cheetah_data):
-    from scopil_bench.studies.external.half_cheetah_study import demonstrations
+    from scopil_bench.studies.external.half_cheetah import demonstrations
 
     demos = demonstrations(cheetah_data)
     assert [len(e) for e in demos] == [3, 3]

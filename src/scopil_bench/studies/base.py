@@ -1,7 +1,7 @@
-"""What a study is: everything about one task, so that any study runs through the same executor, statistics and report.
+"""A study as a value: tasks, methods, budgets and tables. Every study has the same executor, statistics and report.
 
-A study is a value. `scopil.studies.find(name)` looks one up among ours and those that other packages register in the
-entry-point group `scopil.studies`.
+`scopil_bench.studies.find(name)` returns a built-in study, or one that another package registers in the entry-point
+group `scopil.studies`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,17 @@ from scopil_bench.summaries import EVALUATIONS, Cell, Results, Table, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A task: an environment, demonstrations of it, and rules to count violations by."""
+class Task:
+    """An environment, demonstrations, and rules that define violations."""
 
     title: str
     env: str  # a Gymnasium id; "module:id" imports a module that registers it
-    demos: str | Callable[[], Demonstrations] | None = None  # anything that `load_demos` takes, or what makes a set
-    demonstrator: Callable[[Any], Any] | None = (
-        None  # who made them, where he is a program that `scopil.record` plays: he is judged from the policies' starts
-    )
+    demos: str | Callable[[], Demonstrations] | None = None  # what `load_demos` takes, or a function that makes a set
+    # Scripted expert (observation → action), if there is one: it is evaluated from the policies' unseen starts.
+    demonstrator: Callable[[Any], Any] | None = None
     rules: Any = None  # what `scopil.Rules.of` takes; None: the costs that the environment reports
-    steps: int | None = None  # environment steps of a run, where the budget names none
-    episodes: int | None = None  # per evaluation, where they are not the study's
+    steps: int | None = None  # environment steps per run, if the budget has none
+    episodes: int | None = None  # per evaluation; None: the study's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +46,18 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long, how often, and with which settings."""
+    """Number and length of runs, and settings."""
 
     seeds: int
-    steps: int | None = None  # None: the setting's, or else what each algorithm has as its budget
-    whole: tuple[str, ...] = ()  # methods whose steps are cheap: they have their algorithms' budgets all the same
+    steps: int | None = None  # per run; None: the task's, or else the algorithm's budget
+    whole: tuple[str, ...] = ()  # methods that use their algorithm's budget in spite of `steps`
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
-    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, over the method's own
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method; overrides the method's own
 
 
 class FinishedRun(NamedTuple):
-    """What a study's extra measures are made from."""
+    """The arguments of a study's extra measures."""
 
     run: Run
     env: BatchEnv
@@ -67,45 +66,40 @@ class FinishedRun(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Printed figures to compare with: setting → method → measure → as printed."""
+    """Published figures: task → method → measure → as printed."""
 
-    source: str  # what the rows are called: "paper"
+    source: str  # label of the rows, such as "paper"
     printed: Mapping[str, Mapping[str, Mapping[str, str]]]
     heading: Callable[[str, Sequence[str]], str] | None = None  # the source's own column headings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Settings, methods and tables, with whatever a study wants shown besides.
-
-    Only the first five fields are needed; the others are for what no other study has.
-    """
+    """Tasks, methods, budgets and tables. Only the first five fields are required."""
 
     name: str  # as on the command line
     title: str
-    settings: Mapping[str, Setting]
-    tables: Mapping[str, Table]  # by the name that `--only` takes
+    tasks: Mapping[str, Task]
+    tables: Mapping[str, Table]  # by name, for `--only`
     budgets: Mapping[str, Budget]  # the first is the default
-    question: str = ""  # that the report answers, in one sentence; empty: a usual one
-    about: str = ""  # a paragraph for readers who know nothing of it
+    question: str = ""  # that the report answers, one sentence; empty: a general one
+    about: str = ""  # one paragraph of introduction
     source: str | None = None  # the file it was read from
-    methods: Mapping[str, Method] = field(default_factory=dict)  # those not listed are algorithms with their defaults
+    methods: Mapping[str, Method] = field(default_factory=dict)  # names not listed are algorithms with their defaults
     evaluations: tuple[str, ...] = EVALUATIONS
     episodes: int | None = None  # per evaluation; None: one per demonstrated start, 40 unseen ones
     extra: Callable[[FinishedRun], dict[str, Measures]] | None = None
     glossary: Sequence[str] = ()  # how to read its tables
     method_notes: Sequence[str] = ()
     published: Published | None = None
-    expectations: Callable[[str, Results], tuple[list[Verdict], list[Verdict]]] | None = (
-        None  # budget → ranges, targets
-    )
+    # (budget, results) → ranges, targets
+    expectations: Callable[[str, Results], tuple[list[Verdict], list[Verdict]]] | None = None
     answers: Callable[[Results], list[Any]] | None = None  # `scopil_bench.report.study_page.Answer`s
-    extra_tables: Callable[[str, Results], list[Any]] | None = (
-        None  # blocks of `scopil_bench.report.page`, after a setting's tables
-    )
+    # (task, results) → blocks of `scopil_bench.report.page`, shown after the task's tables
+    extra_tables: Callable[[str, Results], list[Any]] | None = None
 
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
-        """The cells to train for some tables, or for all."""
+        """The cells to train for the tables `only`, or for all."""
         if unknown := [name for name in only if name not in self.tables]:
             raise ConfigError(f"no table {', '.join(unknown)} in {self.name}; there are {', '.join(self.tables)}.")
         wanted = [table for name, table in self.tables.items() if name in only or not only]
@@ -118,19 +112,19 @@ class Study:
         found = self.method(method)
         return found.title or found.algorithm.title
 
-    def episodes_of(self, setting: str) -> int | None:
-        """Per evaluation."""
-        return self.settings[setting].episodes or self.episodes
+    def episodes_of(self, task: str) -> int | None:
+        """Episodes per evaluation of a task."""
+        return self.tasks[task].episodes or self.episodes
 
     def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
-        """One run. Methods that want no demonstrations get them too: their evaluation starts where these do."""
-        chosen, method, setting = self.budgets[budget], self.method(cell.method), self.settings[cell.setting]
-        steps = None if cell.method in chosen.whole else chosen.steps or setting.steps
+        """One run. Methods without demonstrations get them too: evaluations use their starts."""
+        chosen, method, task = self.budgets[budget], self.method(cell.method), self.tasks[cell.setting]
+        steps = None if cell.method in chosen.whole else chosen.steps or task.steps
         return RunSpec(
             algorithm=method.algorithm,
-            env=setting.env,
+            env=task.env,
             demos=demos,
-            rules=name_of_rules(setting.rules),
+            rules=name_of_rules(task.rules),
             seed=seed,
             steps=steps or method.algorithm.budget,
             eval_every=chosen.eval_every,

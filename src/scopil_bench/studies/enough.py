@@ -20,7 +20,7 @@ from scopil.eval.pictures import new_figure, save_figure
 from scopil.eval.rules import Rules
 from scopil.files import parse_json, write_atomically
 from scopil_bench.planning import is_study_folder
-from scopil_bench.studies.base import Budget, Setting, Study
+from scopil_bench.studies.base import Budget, Study, Task
 from scopil_bench.summaries import Results, Table
 
 METHODS = ("scopil-rho", "bc")
@@ -55,25 +55,23 @@ def study(
     rules: Rules | None = None,
     episodes: int = 200,
 ) -> Study:
-    """One setting for each number of demonstrations. Smaller sets are parts of the larger ones."""
+    """A study with one task per number of demonstrations. Smaller sets are parts of larger ones."""
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value < 1:
             raise ConfigError(f"{what} = {value}; want at least 1.", setting=what)
     if odd := [n for n in sizes if not 2 <= n <= len(demos)]:
         raise ConfigError(f"{odd[0]} demonstrations; want 2 to {len(demos)}, the number in {demos.name}.")
     order = np.random.default_rng(0).permutation(len(demos)).tolist()
-    settings = {
-        str(n): Setting(
-            title=f"{n} demonstrations", env=env, demos=partial(_some, demos, tuple(order[:n])), rules=rules
-        )
+    tasks = {
+        str(n): Task(title=f"{n} demonstrations", env=env, demos=partial(_some, demos, tuple(order[:n])), rules=rules)
         for n in sorted(set(sizes))
     }
     budget = Budget(seeds=seeds, steps=steps, eval_every=steps, checkpoint_every=max(steps // 4, 1))
     return Study(
         name="enough",
         title=f"How many demonstrations are enough? {demos.name}",
-        settings=settings,
-        tables={n: Table(kept.title, n, METHODS, METHODS) for n, kept in settings.items()},
+        tasks=tasks,
+        tables={n: Table(task.title, n, METHODS, METHODS) for n, task in tasks.items()},
         budgets={"full": budget},
         episodes=episodes,
         evaluations=(UNSEEN, "sampled/unseen"),

@@ -129,7 +129,7 @@ def report_results(out: Path) -> StudyReport:
 
 def _setting_of(study: Study, stem: str) -> str:
     """The setting that a picture's name holds; empty where it holds none."""
-    named = [setting for setting in study.settings if f"-{setting}-" in f"{stem}-"]
+    named = [setting for setting in study.tasks if f"-{setting}-" in f"{stem}-"]
     return max(named, key=len, default="")
 
 
@@ -310,7 +310,7 @@ class _Scenes:
 
     def __init__(self, study: Study, finished: Mapping[Cell, Sequence[Run]]) -> None:
         self._study = study
-        self._envs = {s: open_env(study.settings[s].env) for s in dict.fromkeys(c.setting for c in finished)}
+        self._envs = {s: open_env(study.tasks[s].env) for s in dict.fromkeys(c.setting for c in finished)}
         found = {setting: drawing(env) for setting, env in self._envs.items()}
         self.draws: dict[str, Drawing] = {setting: draw for setting, draw in found.items() if draw is not None}
         self.demonstrated = {s: run for s in self.draws if (run := self._with_demos(s, finished)) is not None}
@@ -345,7 +345,7 @@ class _Scenes:
         return views.trays(finished, self.draws, self._judged, demonstrated)
 
     def _judged(self, setting: str, episodes: Sequence[Any]) -> Sequence[Any]:
-        given = self._study.settings[setting].rules
+        given = self._study.tasks[setting].rules
         rules = own_rules(self._envs[setting]) if given is None else Rules.of(given)
         return episodes if rules is None else with_rules(episodes, rules, self._envs[setting])
 

@@ -26,7 +26,7 @@ from scopil.errors import ConfigError
 from scopil.eval.rules import Rules
 from scopil.registry import find
 from scopil.user_code import load_module
-from scopil_bench.studies.base import Budget, Method, Setting, Study
+from scopil_bench.studies.base import Budget, Method, Study, Task
 from scopil_bench.summaries import EVALUATIONS, Table
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of folders
@@ -102,7 +102,7 @@ def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | No
         name=name,
         title=plan.get("title", name),
         about=plan.get("about", ""),
-        settings=chosen,
+        tasks=chosen,
         tables={key: Table(s.title, key, tuple(methods), tuple(methods)) for key, s in chosen.items()},
         budgets={"full": Budget(seeds=plan.get("seeds", 3), **budget)},
         methods=methods,
@@ -113,13 +113,13 @@ def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | No
     )
 
 
-def _legend(chosen: Mapping[str, Setting]) -> list[str]:
+def _legend(chosen: Mapping[str, Task]) -> list[str]:
     """What the rules say of themselves. A file of rules that cannot be read is refused here, before any training."""
     files = dict.fromkeys(setting.rules for setting in chosen.values() if setting.rules is not None)
     return [f"{rule}: {text}." for file in files for rule, text in Rules.of(file).about.items()]
 
 
-def _settings(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Setting]:
+def _settings(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Task]:
     given = plan.get("settings")
     if given is None:
         given = {only: {key: plan[key] for key in _SETTING if key in plan}}
@@ -131,7 +131,7 @@ def _settings(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Setti
         _check(one, _SETTING, at)
         if "env" not in one:
             raise ConfigError(f'{at}: no env; want env = "CartPole-v1" or env = "my_env.py:MyEnv".')
-        made[name] = Setting(**({"title": plan.get("title", name)} | dict(one)))
+        made[name] = Task(**({"title": plan.get("title", name)} | dict(one)))
     return made
 
 

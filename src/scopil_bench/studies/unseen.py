@@ -11,7 +11,7 @@ from scopil.algos import scopil
 from scopil.envs.registration import IDS
 from scopil.registry import registered
 from scopil_bench.report.study_page import Answer
-from scopil_bench.studies.base import Budget, Method, Published, Setting, Study
+from scopil_bench.studies.base import Budget, Method, Published, Study, Task
 from scopil_bench.studies.paper import expected
 from scopil_bench.studies.paper.answers import TITLES, answers, mode_tables, most_lawful
 from scopil_bench.studies.paper.modes import modes_of
@@ -58,8 +58,8 @@ STUDY = Study(
     question="Which method breaks rules that nobody has stated least often, from starts that nobody has shown it?",
     about="A ball rolls on a tilting tray into a hole; lines and circles on the tray are forbidden, which only the "
     "demonstrations show. Policies are judged from starts that were not demonstrated, and from those that were.",
-    settings={
-        name: Setting(title=title, env=IDS[name.removesuffix("-simulated")], demos=f"marble-maze/{name}-v1")
+    tasks={
+        name: Task(title=title, env=IDS[name.removesuffix("-simulated")], demos=f"marble-maze/{name}-v1")
         for name, title in _TITLES.items()
     },
     tables={name: _table(name, title) for name, title in _TITLES.items()},

@@ -28,7 +28,7 @@ def test_half_as_many_again_and_again():
 def test_smaller_sets_are_parts_of_larger_ones():
     demos = load_demos("marble-maze/simple-v1")
     made = enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 10], 1_000, 1)
-    few, more = (kept.demos() for kept in made.settings.values())  # pyright: ignore[reportCallIssue, reportOptionalCall]
+    few, more = (kept.demos() for kept in made.tasks.values())  # pyright: ignore[reportCallIssue, reportOptionalCall]
     assert (len(few), len(more)) == (5, 10)
     kept = {e.observations.tobytes() for e in more}
     assert {e.observations.tobytes() for e in few} < kept

@@ -1,4 +1,4 @@
-"""highway-env in the external study: what the driver sees, what he does, and the rule he keeps."""
+"""highway-env in the external study: observations, the driver's actions and its rule."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_the_rule_is_a_second_and_a_half():
 
 
 def test_lanes_are_seen_as_the_road_has_them():
-    """By the simulator's own search for neighbours, which shares nothing with ours."""
+    """Compared with the simulator's own search for neighbours."""
     pytest.importorskip("highway_env")
     env = highway.Highway()
     env.reset(seed=5)
@@ -60,6 +60,6 @@ def test_lanes_are_seen_as_the_road_has_them():
 def test_the_study_counts_both_rules():
     pytest.importorskip("highway_env")
     shown = record(highway.ENV, drive, 1)
-    rules = load_rules(STUDY.settings["highway"].rules)
+    rules = load_rules(STUDY.tasks["highway"].rules)
     found = average(measure_all(with_rules(shown.episodes, rules, shown)))
     assert (found["violations/collision"], found["violations/headway"]) == (0, 0)

@@ -76,7 +76,7 @@ def test_the_papers_budget():
 
 
 def test_studies_are_found_by_name():
-    found = studies.registered()
+    found = {name: studies.find(name) for name in studies.names()}
     assert [found[name].name for name in found] == list(found) == studies.names()
     assert set(found) >= {"paper", "half-cheetah-wall", "lunar-lander", "lap-grid-world"}
     with pytest.raises(ConfigError, match="no study 'papre'; there are paper, "):
@@ -87,12 +87,12 @@ def test_studies_are_found_by_name():
 def test_other_studies_are_whole(name):
     study = studies.find(name)
     for table in study.tables.values():
-        assert table.setting in study.settings
+        assert table.setting in study.tasks
         assert set(table.trained) <= set(table.shown)
         assert all(study.title_of(method) for method in table.shown)
     for budget in study.budgets:
         for _, spec in plan(study, Path("out"), budget, study.cells(), 1):
-            assert spec.env == next(iter(study.settings.values())).env
+            assert spec.env == next(iter(study.tasks.values())).env
             assert spec.steps > 0
 
 

@@ -102,7 +102,7 @@ def test_the_ending_chooses_the_format(env, tmp_path):
 
 
 def test_an_environment_that_cannot_draw_is_refused(tmp_path):
-    from scopil_bench.studies.external.lap_grid_world import LapGridWorld
+    from scopil_bench.studies.external.lap_grid import LapGridWorld
 
     with pytest.raises(ScopilError, match="has no method draw_episodes"):
         save_episodes(tmp_path / "a.png", CompiledEnv(LapGridWorld()), {})

@@ -1,8 +1,8 @@
-"""A road of highway-env (`highway-fast-v0`), seen lane by lane, and a cautious driver on it. Needs
+"""highway-env (`highway-fast-v0`) with one observation per lane, and a scripted driver. Needs
 `pip install "scopil[highway]"`.
 
-Three lanes, twenty other cars, a decision a second, thirty seconds. The reward is speed and the right lane, minus a
-crash. The driver keeps his distance, which the reward does not ask for.
+Three lanes, twenty other cars, one decision per second, thirty seconds. The reward is for speed and the right lane,
+minus a crash. The driver keeps a distance, which the reward does not ask for.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from scopil.data.record import record
 
 ENV = "scopil/Highway-v0"
 DEMONSTRATIONS = 60
-SIGHT = 100.0  # metres; also the distance to a car that is not there
+SIGHT = 100.0  # m; also the distance where there is no car
 LANES, WIDTH = 3.0, 4.0
 CARS = {"type": "Kinematics", "vehicles_count": 10, "see_behind": True, "normalize": False}
 LEFT, STAY, RIGHT, FASTER, SLOWER = range(5)
@@ -26,27 +26,25 @@ def _box(low: float, high: float, size: int) -> gym.spaces.Box:
 
 
 class Highway(gym.ObservationWrapper):
-    """The next car ahead and behind, in the lane to the left, one's own, and to the right; metres and seconds.
-
-    highway-env lists the nearest cars, and leaves it to the learner to find out which of them is ahead.
-    """
+    """The next car ahead and behind in the left, the own and the right lane, in metres and seconds. highway-env itself
+    lists the nearest cars without their lanes."""
 
     def __init__(self, render_mode: str | None = None):
-        import highway_env  # noqa: F401  # pyright: ignore[reportMissingImports]  it registers highway-fast-v0
+        import highway_env  # noqa: F401  # pyright: ignore[reportMissingImports]  registers highway-fast-v0
 
         super().__init__(gym.make("highway-fast-v0", render_mode=render_mode, config={"observation": CARS}))
         self.observation_space = gym.spaces.Dict(
-            lane=_box(-1.0, LANES, 1),  # 0 is the left one; between two while changing
+            lane=_box(-1.0, LANES, 1),  # 0 is the left one; fractional during a lane change
             speed=_box(-40.0, 40.0, 2),  # along the road and across
-            ahead=_box(0.0, SIGHT, 3),  # distance to the next car; 0 where no lane is
-            closing=_box(-40.0, 40.0, 3),  # how much slower than us it is
-            behind=_box(0.0, SIGHT, 3),  # distance to the car that follows there
-            gaining=_box(-40.0, 40.0, 3),  # how much faster than us it is
+            ahead=_box(0.0, SIGHT, 3),  # distance to the next car; 0 if there is no such lane
+            closing=_box(-40.0, 40.0, 3),  # own speed minus its speed
+            behind=_box(0.0, SIGHT, 3),  # distance to the next car behind
+            gaining=_box(-40.0, 40.0, 3),  # its speed minus the own speed
         )
 
     def observation(self, observation: np.ndarray) -> dict[str, np.ndarray]:
         (_, _, y, vx, vy), others = observation[0], observation[1:]
-        others = others[others[:, 0] > 0]  # presence; x, y and speeds are relative to ours
+        others = others[others[:, 0] > 0]  # presence; x, y and speeds are relative to the own car
         lane = np.round(y / WIDTH)
         sides = np.round((y + others[:, 2]) / WIDTH) - lane
         ahead, closing, behind, gaining = np.zeros((4, 3), np.float32)
@@ -60,44 +58,39 @@ class Highway(gym.ObservationWrapper):
 
 
 def _nearest(distance: np.ndarray, speed: np.ndarray) -> tuple[float, float]:
-    """Of the cars at a positive distance the nearest one's distance and speed."""
+    """Distance and speed of the nearest car at a positive distance."""
     seen = np.where((distance >= 0) & (distance < SIGHT), distance, SIGHT)
     i = int(seen.argmin()) if len(seen) else 0
     return (SIGHT, 0.0) if not len(seen) or seen[i] == SIGHT else (float(seen[i]), float(speed[i]))
 
 
-# --- the driver: well behind the car ahead, past it where the next lane is free, never faster than 25 m/s ------------
-
-
 def drive(obs: dict[str, np.ndarray]) -> int:
+    """The driver: keeps well behind the car ahead, changes to a free lane, and is never faster than 25 m/s."""
     speed, lane = obs["speed"][0], obs["lane"][0]
-    if _room(obs, 1) < 3:  # seconds
+    if _gap(obs, 1) < 3:  # seconds
         settled = abs(lane - round(lane)) < 0.1
         if settled and (side := _free_side(obs)) is not None:
             return side
         return SLOWER if speed > 20.5 else STAY
-    return FASTER if speed < 24 and _room(obs, 1) > 4 else STAY
+    return FASTER if speed < 24 and _gap(obs, 1) > 4 else STAY
 
 
-def _room(obs: dict[str, np.ndarray], side: int) -> float:
-    """Seconds to the car ahead, as it will be in two seconds."""
+def _gap(obs: dict[str, np.ndarray], side: int) -> float:
+    """Time gap to the car ahead in seconds, predicted for two seconds later."""
     return float((obs["ahead"][side] - 2 * max(obs["closing"][side], 0)) / obs["speed"][0])
 
 
 def _free_side(obs: dict[str, np.ndarray]) -> int | None:
-    """The way to a lane with more room ahead, and some behind."""
+    """The action towards a lane with a longer gap ahead and a gap behind, None if there is none."""
     for side, action in ((2, RIGHT), (0, LEFT)):
         behind = obs["behind"][side] - 2 * max(obs["gaining"][side], 0)
-        if _room(obs, side) > max(1.5, _room(obs, 1) + 0.5) and behind > 15:
+        if _gap(obs, side) > max(1.5, _gap(obs, 1) + 0.5) and behind > 15:
             return action
     return None
 
 
 def demonstrations() -> Demonstrations:
     return record(ENV, drive, DEMONSTRATIONS, name="highway/driver")
-
-
-# --- what he keeps and nobody wrote down ------------------------------------------------------------------------------
 
 
 def headway(obs: Any, action: Any, next_obs: dict[str, np.ndarray]) -> bool:

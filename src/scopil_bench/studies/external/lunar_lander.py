@@ -1,8 +1,7 @@
-"""LunarLander with unwritten rules: SCOPIL and SAC beside Gymnasium's own controller.
-
-The controller that comes with the environment has habits that no reward asks for: it rests the engines once a leg is
-on the ground, and it hardly tilts. SCOPIL is shown its landings, SAC is not, and neither is given the rules. Needs
+"""LunarLander with two unwritten rules, demonstrated by Gymnasium's own controller. Needs
 `pip install "scopil[box2d]"`.
+
+The controller stops the engines once a leg is on the ground, and tilts little; the reward asks for neither.
 """
 
 from types import SimpleNamespace
@@ -15,36 +14,36 @@ from scopil.algos import bc, sac, scopil, scopil_rho
 from scopil.data.dataset import Demonstrations
 from scopil.data.record import record
 from scopil.envs.jax_env import make_env
-from scopil_bench.studies.base import Budget, Method, Setting, Study
+from scopil_bench.studies.base import Budget, Method, Study, Task
 from scopil_bench.summaries import Table
 
 ENV = "LunarLander-v3"
 TILT = 0.4  # radians, 23 degrees
-LANDED = 200.0  # the return from which the task counts as solved; only such landings are demonstrated
+LANDED = 200.0  # return of a solved episode; only such episodes are demonstrations
 DEMONSTRATIONS, EPISODES = 1000, 100
-# A lander that acts at random tips over: less entropy than the default, which is the paper's for its tray.
+# Less entropy than the default, the paper's for Marble Maze: a lander with random actions tips over.
 CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
-# An episode earns hundreds here, on the tray some −14: the multiplier starts higher and moves faster by as much.
+# Returns are in the hundreds, in Marble Maze about −14: the multiplier starts higher and moves faster in proportion.
 SCOPIL_CONFIG = CONFIG | {"as_printed": True, "multiplier_init": 10.0, "multiplier_lr": 3e-3}
 
 
 def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
-    """What nobody wrote down. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 rests the
-    engines."""
+    """The two rules. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 stops the engines."""
     return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}
 
 
-_DISCRETE = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))  # all that the controller asks of it
+_DISCRETE = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))  # the only attribute that the controller reads
 
 
 def land(obs: np.ndarray) -> int:
+    """The action of Gymnasium's controller."""
     from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
 
     return int(heuristic(_DISCRETE, obs))
 
 
 def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
-    """The controller's first landings."""
+    """The controller's first solved episodes, from seed 0 on."""
     env, landed, seed = make_env(ENV), [], 0
     while len(landed) < episodes:
         (episode,) = record(env, land, 1, seed=seed)
@@ -54,7 +53,9 @@ def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
     env.close()
     return Demonstrations(
         episodes=tuple(landed),
-        observation_space=gym.spaces.Box(-np.inf, np.inf, (8,), np.float32),  # the environment leaves its own bounds
+        observation_space=gym.spaces.Box(
+            -np.inf, np.inf, (8,), np.float32
+        ),  # observations exceed the environment's bounds
         action_space=gym.spaces.Discrete(4),
         name="lunar-lander/controller",
         env_id=ENV,
@@ -68,11 +69,11 @@ STUDY = Study(
     name="lunar-lander",
     title="LunarLander with two unwritten rules",
     about=(
-        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, rests its engines once a "
+        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, stops its engines once a "
         f"leg is on the ground and stays within {TILT:g} rad of upright; the reward asks for neither, and no learner "
         "is given these rules."
     ),
-    settings={"controller": Setting(title="LunarLander", env=ENV, demos=demonstrate, demonstrator=land, rules=rules)},
+    tasks={"controller": Task(title="LunarLander", env=ENV, demos=demonstrate, demonstrator=land, rules=rules)},
     tables={"lander": Table("LunarLander", "controller", METHODS, METHODS)},
     budgets={
         "full": Budget(seeds=3, steps=300_000),

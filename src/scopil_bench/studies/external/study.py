@@ -1,47 +1,119 @@
-"""Tasks that others wrote, every method as the library has it: nothing is set for a task.
+"""The study "external": six tasks by other authors, every method with its default settings.
 
-CartPole, CliffWalking and Acrobot with scripted experts (small_tasks.py), the half-cheetah of the ICRL
-authors with their expert, LunarLander with Gymnasium's own controller, and highway-env with a scripted driver. Needs
-`pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` leaves tasks out.
+CartPole, CliffWalking and Acrobot with scripted experts, the half-cheetah of the ICRL authors with their expert,
+LunarLander with Gymnasium's own controller, and highway-env with a scripted driver. Needs
+`pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` selects tasks.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from scopil_bench.studies.base import Budget, Setting, Study
-from scopil_bench.studies.external import half_cheetah, half_cheetah_study, highway, lunar_lander, small_tasks
+import jax
+import numpy as np
+
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.envs.base import BatchEnv
+from scopil.envs.gym_env import open_env
+from scopil_bench.studies.base import Budget, Study, Task
+from scopil_bench.studies.external import half_cheetah, highway, lunar_lander
 from scopil_bench.summaries import Table
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
 EPISODES = 100
-_SMALL = {
-    "cartpole": "CartPole that keeps to the middle",
-    "cliffwalking": "CliffWalking a row away from the cliff",
-    "acrobot": "Acrobot below a speed",
-}
 
 
-def _small(name: str, title: str) -> Setting:
-    task = small_tasks.TASKS[name]
-    return Setting(
-        title=title,
-        env=task.env,
-        demos=partial(small_tasks.demonstrations, name),
-        demonstrator=task.expert if name == "acrobot" else None,  # of the others no start is harder
-        rules=task.rule,
-        steps=50_000,
+def balance(obs: np.ndarray) -> int:
+    """CartPole's expert. Observations are x, its speed, the angle and its speed."""
+    return int(obs @ np.array([0.5, 1.0, 8.0, 2.0]) > 0)
+
+
+def off_the_middle(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
+    return float(abs(next_obs[0]) >= 0.5)
+
+
+def around(obs: np.ndarray) -> int:
+    """CliffWalking's expert: up to the second of 4 rows of 12 cells, along it, and down. Actions: 0 up, 1 right,
+    2 down, 3 left. The observation is the number of the cell."""
+    row, column = divmod(int(np.squeeze(obs)), 12)
+    if column == 11:
+        return 2
+    return 1 if row <= 1 else 0
+
+
+def beside_the_cliff(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
+    row, column = divmod(int(np.squeeze(next_obs)), 12)
+    return float(row >= 2 and 0 < column < 11)
+
+
+def pump(obs: np.ndarray) -> int:
+    """Acrobot's expert: torque in the direction of the first joint's motion adds energy. Observations are cosine and
+    sine of two angles, and two speeds."""
+    return 0 if obs[4] > 0 else 2
+
+
+def too_fast(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
+    return float(abs(next_obs[5]) > 12.5)
+
+
+def demonstrations(env_id: str, expert: Callable[[np.ndarray], int], count: int) -> Demonstrations:
+    """Episodes of an expert, from starts that no evaluation uses."""
+    env = open_env(env_id)
+    advance = jax.jit(env.advance_batch)
+    try:
+        episodes = tuple(_episode(env, advance, expert, 10_000 + number) for number in range(count))
+    finally:
+        env.close()
+    return Demonstrations(
+        episodes=episodes,
+        observation_space=env.observation_space,  # pyright: ignore[reportArgumentType]
+        action_space=env.action_space,  # pyright: ignore[reportArgumentType]
+        name=f"{env_id}, {expert.__name__}",
+        env_id=env_id,
     )
 
 
-SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
-    "half-cheetah": Setting(  # before the lander, whose demonstrations take a minute: its data may be missing
+def _episode(env: BatchEnv, advance: Callable[..., Any], expert: Callable[[np.ndarray], int], seed: int) -> Episode:
+    state, rows = env.reset_batch(jax.random.key(seed), 1), []
+    while not rows or not (rows[-1].terminated[0] or rows[-1].truncated[0]):
+        action = np.array([expert(env.as_given(np.asarray(state.obs[0])))], np.int32)
+        state, transition = advance(state, action, jax.random.key(len(rows)))
+        rows.append(jax.tree.map(np.asarray, transition))
+    return Episode(
+        observations=np.concatenate([rows[0].obs, *(r.next_obs for r in rows)]),
+        actions=np.concatenate([r.action for r in rows]),
+        rewards=np.concatenate([r.reward for r in rows]),
+        terminated=bool(rows[-1].terminated[0]),
+        truncated=bool(rows[-1].truncated[0]),
+    )
+
+
+def _small(title: str, env: str, expert: Callable[[np.ndarray], int], rule: Any, count: int, **options: Any) -> Task:
+    return Task(
+        title=title, env=env, demos=partial(demonstrations, env, expert, count), rules=rule, steps=50_000, **options
+    )
+
+
+TASKS = {
+    "cartpole": _small("CartPole that keeps to the middle", "phys2d/CartPole-v1", balance, off_the_middle, 10),
+    "cliffwalking": _small(
+        "CliffWalking a row away from the cliff",
+        "tabular/CliffWalking-v0(max_episode_steps=200)",  # it has no time limit of its own
+        around,
+        beside_the_cliff,
+        10,
+    ),
+    "acrobot": _small("Acrobot below a speed", "Acrobot-v1", pump, too_fast, 40, demonstrator=pump),
+    # Before the lander, whose demonstrations take a minute: the half-cheetah's data may be missing.
+    "half-cheetah": Task(
         title="Half-cheetah with a wall",
-        env=half_cheetah_study.ENV,
-        demos=half_cheetah_study.demonstrations_named,
+        env=half_cheetah.ENV,
+        demos=half_cheetah.demonstrations_named,
         rules=half_cheetah.behind_the_wall,
         steps=100_000,
-        episodes=half_cheetah_study.EPISODES,
+        episodes=half_cheetah.EPISODES,
     ),
-    "lunar-lander": Setting(
+    "lunar-lander": Task(
         title="LunarLander with the controller's habits",
         env=lunar_lander.ENV,
         demos=lunar_lander.demonstrate,
@@ -49,7 +121,8 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
         rules=lunar_lander.rules,
         steps=300_000,
     ),
-    "highway": Setting(  # few steps and episodes: a step takes 25 ms
+    # Few steps and episodes: a step takes 25 ms.
+    "highway": Task(
         title="Highway with a cautious driver",
         env=highway.ENV,
         demos=highway.demonstrations,
@@ -63,14 +136,14 @@ SETTINGS = {name: _small(name, title) for name, title in _SMALL.items()} | {
 
 STUDY = Study(
     name="external",
-    title="Tasks that others wrote",
-    question="Which method keeps rules that nobody has stated, on tasks that others wrote and without any tuning?",
+    title="Tasks by other authors",
+    question="Which method keeps unstated rules, on tasks by other authors and without tuning?",
     about=(
-        "Six tasks of other authors. Each has a demonstrator with a habit that the reward does not ask for; no "
-        "learner is told the rule. Every method has the library's defaults on every task."
+        "Six tasks by other authors. Each has a demonstrator with a habit that the reward does not ask for; no "
+        "learner is given the rule. Every method has its default settings on every task."
     ),
-    settings=SETTINGS,
-    tables={name: Table(setting.title, name, METHODS, METHODS) for name, setting in SETTINGS.items()},
+    tasks=TASKS,
+    tables={name: Table(task.title, name, METHODS, METHODS) for name, task in TASKS.items()},
     budgets={"full": Budget(seeds=5), "short": Budget(seeds=1, steps=2_000, eval_every=1_000, checkpoint_every=1_000)},
     evaluations=("greedy/unseen", "sampled/unseen"),
     episodes=EPISODES,
@@ -83,7 +156,7 @@ STUDY = Study(
         "The rewards of the half-cheetah's demonstrator were not recorded.",
     ),
     method_notes=(
-        "SCOPIL-ρ: SCOPIL with a second constraint, to stay where the demonstrator is found.",
+        "SCOPIL-ρ: SCOPIL with a second constraint, to stay in the states that the demonstrator visits.",
         "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, from a clone.",
         "SAC: the reward alone. BC: cloning the demonstrations, no reward; its steps are gradient steps.",
     ),

@@ -3,7 +3,7 @@
 from scopil.algos import ablations, scopil
 from scopil.envs.registration import IDS
 from scopil.registry import registered
-from scopil_bench.studies.base import Budget, Method, Published, Setting, Study
+from scopil_bench.studies.base import Budget, Method, Published, Study, Task
 from scopil_bench.studies.paper.answers import answers, mode_tables
 from scopil_bench.studies.paper.expected import verdicts
 from scopil_bench.studies.paper.modes import modes_of
@@ -72,8 +72,8 @@ STUDY = Study(
     title="SCOPIL: the paper's experiments, run again",
     question="Does SCOPIL keep rules that nobody has stated, and that only demonstrations show, as the paper says?",
     about=ABOUT,
-    settings={
-        setting: Setting(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")
+    tasks={
+        setting: Task(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")
         for setting, title in (("simple", "Simple"), ("multiple", "Multiple"), ("two-modes", "Two-modes"))
     },
     tables={
