@@ -1,12 +1,11 @@
-"""`scopil studio`: record, watch and compare in the browser.
+"""`scopil studio`: record demonstrations, watch runs and compare policies in the browser.
 
 server.py      routes and sockets; runs no environment and reads no run
-guard.py       who may talk to it: token, cookie, Host, Origin, sizes
-places.py      names that the page sends, as paths inside the folder
-channel.py     messages between the server and its worker processes
-workers.py     those processes, seen from the server
-worker.py      those processes, seen from inside: a table of answers
-recording.py   a person playing        comparing.py   policies side by side
-watching.py    runs and their curves   training_jobs.py   runs started, stopped, resumed
-page/          what the browser gets: plain ES modules and CSS
+guard.py       access control: token, cookie, Host, Origin
+workers.py     worker processes as the server sees them: messages, time limits
+worker.py      the worker process itself: configuration, checked calls
+paths.py       names sent by the page, as paths inside the studio's folder
+recording.py   episodes played by a person   comparing.py       policies side by side
+watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed
+page/          files for the browser: plain ES modules and CSS
 """

@@ -1,5 +1,5 @@
-"""A person playing in the browser: keys and pointer in, states out. The recorder and the meaning of keys are those of
-`scopil play`."""
+"""Episodes played by a person in the browser: keys and pointer in, states out. The recorder and the meaning of keys are
+those of `scopil play`."""
 
 import io
 import time
@@ -17,15 +17,14 @@ from scopil.envs.marble_maze.keys import marble_maze_keys
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio import trays
-from scopil_studio.channel import Channel
-from scopil_studio.places import inside
-from scopil_studio.worker import Setting, checked_call
+from scopil_studio.paths import inside
+from scopil_studio.worker import Channel, StudioConfig, checked_call
 
-POINT = 0  # the "action" of a pointer: wherever it is
+POINTER_ACTION = 0  # stands for the action that the pointer shows
 LONGEST_KEY = 20
 
 
-def record(channel: Channel, setting: Setting) -> None:
+def record(channel: Channel, config: StudioConfig) -> None:
     """Serve one page until it is gone."""
     playing: Playing | None = None
     while True:
@@ -35,34 +34,34 @@ def record(channel: Channel, setting: Setting) -> None:
                 assert playing is not None
                 playing.tick()
             elif message[0].get("do") == "begin":
-                playing = None  # also when the next one is refused
-                begun: Playing = checked_call(Playing, message[0].get("args"), setting)
+                playing = None  # also if the new one is refused
+                begun: Playing = checked_call(Playing, message[0].get("args"), config)
                 channel.send({"kind": "begun"} | begun.about, begun.picture)
                 playing = begun
             elif message[0].get("do") == "ping":
                 channel.send({"kind": "pong"})
             elif playing is not None:
-                playing.hear(message[0])
+                playing.input(message[0])
             if playing is not None and (news := playing.news()) is not None:
                 channel.send(*news)
         except (ScopilError, OSError) as error:
             channel.send({"kind": "refused", "message": str(error)})
-        except Exception as error:  # of the environment
+        except Exception as error:  # raised by the environment
             traceback.print_exc()
             playing = None
-            said = f"the environment failed: {type(error).__name__}: {error}"[:500]
-            channel.send({"kind": "ended", "message": said})
+            text = f"the environment failed: {type(error).__name__}: {error}"[:500]
+            channel.send({"kind": "ended", "message": text})
 
 
-class Pointed(Recorder):
-    """Continuous actions: a step plays what the pointer or the gamepad shows."""
+class PointerRecorder(Recorder):
+    """Continuous actions from a pointer or a gamepad."""
 
     axes = np.zeros(2)  # each in [−1, 1], right and up positive
 
     def step(self, action: Any) -> None:
-        super().step(self._shown() if isinstance(action, int) else action)
+        super().step(self._pointed() if isinstance(action, int) else action)
 
-    def _shown(self) -> np.ndarray:
+    def _pointed(self) -> np.ndarray:
         """The first two components follow the axes; others stay in the middle of their range."""
         space = self.env.action_space
         assert isinstance(space, gym.spaces.Box)
@@ -73,13 +72,14 @@ class Pointed(Recorder):
 
 
 class Playing:
-    """One environment, one file, one person."""
+    """One environment and the file its episodes go to, which is continued if it exists. `keys` gives the action of each
+    key as `a=0,d=1`; it may be empty for Marble Maze and for continuous actions."""
 
-    def __init__(self, setting: Setting, env: str, file: str, keys: str = "", live: bool = False, seed: int = 0):
+    def __init__(self, config: StudioConfig, env: str, file: str, keys: str = "", live: bool = False, seed: int = 0):
         if not file.endswith(".npz"):
             raise ConfigError(f"{file!r}; want a name that ends in .npz.")
-        setting.refuse_env(env)
-        out = inside(setting.folder, file)
+        config.refuse_env(env)
+        out = inside(config.folder, file)
         if not 0 <= seed < 2**31:
             raise ConfigError(f"seed = {seed}; want 0 … {2**31 - 1}.", setting="seed")
         made = make_env(env)
@@ -89,41 +89,34 @@ class Playing:
             made = make_env(env, render_mode="rgb_array")
         self.keys = _keys(keys, made.action_space, marble=self.tray is not None)
         continuous = isinstance(made.action_space, gym.spaces.Box)
-        kind = Pointed if continuous else Recorder
-        self.recorder = kind(
-            made, out, seed=seed, name=out.stem, env_id=env, drawn=self.tray is None, cost=setting.judge
-        )
-        if self.tray is not None:  # compiled now: the first key finds everything ready
+        kind = PointerRecorder if continuous else Recorder
+        drawn = self.tray is None
+        self.recorder = kind(made, out, seed=seed, name=out.stem, env_id=env, drawn=drawn, cost=config.step_cost)
+        if self.tray is not None:  # compiles before the first key
             self.recorder.step(0)
             self.recorder.restart()
-        # Undo is exact and quick on a tray, so a step there need not wait for a second key.
+        # Undo is exact and fast on a tray, so a step there does not wait for a possible second key.
         self.session = Session(self.recorder, self.keys, live, at_once=self.tray is not None)
         self.period = 1 / (made.metadata.get("render_fps") or 12)
-        self._next, self._heard, self._shown = 0.0, 0, ()
+        self._next, self._last_input, self._sent = 0.0, 0, ()
         sizes, self.picture = ({}, b"") if self.tray is None else trays.described(self.tray)
-        self.about = {
-            "env": env,
-            "file": file,
-            "live": live,
-            "tray": sizes or None,
-            "pointer": continuous,
-            "period": self.period,
-            "keys": [{"keys": sorted(chord), "action": action} for chord, action in self.keys.actions.items()],
-        }
+        keys_shown = [{"keys": sorted(chord), "action": action} for chord, action in self.keys.actions.items()]
+        self.about = {"env": env, "file": file, "live": live, "tray": sizes or None, "pointer": continuous}
+        self.about |= {"period": self.period, "keys": keys_shown}
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """A key going down or up, or the axes of a pointer."""
-        self._heard = message["n"] if isinstance(message.get("n"), int) else self._heard
+    def input(self, message: dict[str, Any]) -> None:
+        """A key that goes down or up, or the axes of a pointer."""
+        self._last_input = message["n"] if isinstance(message.get("n"), int) else self._last_input
         name, axes = message.get("key"), message.get("axes")
         if isinstance(name, str) and len(name) <= LONGEST_KEY and isinstance(message.get("down"), bool):
             self.session.key(Key(name, message["down"]), time.monotonic())
-        elif isinstance(self.recorder, Pointed) and _are_axes(axes):
+        elif isinstance(self.recorder, PointerRecorder) and _are_axes(axes):
             self.recorder.axes = np.clip(np.array(axes, float), -1, 1)
         else:
-            raise ConfigError(f"not understood: {str(message)[:80]}")
+            raise ConfigError(f"unknown input {str(message)[:80]}; want a key or axes.")
 
     def wait(self) -> float | None:
-        """Seconds until something happens by itself."""
+        """Seconds until `tick` is due; None: only input changes anything."""
         session, now = self.session, time.monotonic()
         if session.live:
             return max(0.0, self._next - now) if session.running and not self.recorder.over else None
@@ -132,31 +125,20 @@ class Playing:
     def tick(self) -> None:
         now = time.monotonic()
         if self.session.live:
-            self._next = max(self._next + self.period, now)  # what was missed is not made up for
+            self._next = max(self._next + self.period, now)  # missed frames are skipped
         self.session.tick(now)
 
     def news(self) -> tuple[dict[str, Any], bytes] | None:
-        """What the page shows, when it has changed."""
+        """The state for the page; None if it has not changed."""
         r, session = self.recorder, self.session
-        seen = (r.kept, r.steps, self._heard, session.message, session.running, id(r.observation))
-        if seen == self._shown:
+        current = (r.kept, r.steps, self._last_input, session.message, session.running, id(r.observation))
+        if current == self._sent:
             return None
-        drawn = seen[:2] + seen[-1:] != self._shown[:2] + self._shown[-1:]
-        self._shown = seen
-        state: dict[str, Any] = {
-            "kind": "state",
-            "n": self._heard,
-            "step": r.steps,
-            "over": r.over,
-            "terminated": r.terminated,
-            "running": session.running,
-            "violations": r.violations,
-            "broken": r.broken,
-            "kept": r.kept,
-            "kept_steps": r.kept_steps,
-            "kept_violations": r.kept_violations,
-            "message": session.message,
-        }
+        drawn = current[:2] + current[-1:] != self._sent[:2] + self._sent[-1:]
+        self._sent = current
+        names = ("over", "terminated", "violations", "broken", "kept", "kept_steps", "kept_violations")
+        state: dict[str, Any] = {"kind": "state", "n": self._last_input, "step": r.steps, "running": session.running}
+        state |= {"message": session.message} | {name: getattr(r, name) for name in names}
         if self.tray is None:
             return state, jpeg(r.image) if drawn else b""
         state["position"] = trays.positions(r.observation).tolist()
@@ -174,17 +156,15 @@ def jpeg(image: np.ndarray) -> bytes:
 
 def _keys(text: str, space: gym.Space, marble: bool) -> KeyMap:
     if isinstance(space, gym.spaces.Box):
-        return KeyMap({frozenset(["space"]): POINT}, POINT, "Pointer or gamepad: action    Space: step")
+        keys = {frozenset(["space"]): POINTER_ACTION}
+        return KeyMap(keys, POINTER_ACTION, "Pointer or gamepad: action    Space: step")
     if marble and not text:
         return marble_maze_keys()
     if not isinstance(space, gym.spaces.Discrete):
-        raise EnvError(f"actions {space}; recording wants Discrete or Box ones.")
-    number = int(space.n)
+        raise EnvError(f"actions {space}; recording needs Discrete or Box actions.")
     if not text:
-        raise ConfigError(
-            f"which key plays which of the actions 0 … {number - 1}? Write them as a=0,d=1.", setting="keys"
-        )
-    return parse_keys(text, number)
+        raise ConfigError(f"no keys for the actions 0 … {int(space.n) - 1}; want them as a=0,d=1.", setting="keys")
+    return parse_keys(text, int(space.n))
 
 
 def _are_axes(axes: Any) -> bool:

@@ -17,35 +17,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from scopil.errors import ConfigError, ScopilError
 from scopil_studio.guard import LOOPBACK, Guard
-from scopil_studio.workers import Desk, Worker, WorkerGone
+from scopil_studio.workers import REQUESTS, RequestQueue, Worker, WorkerGone
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+LARGEST_BODY = 64 * 1024  # bytes of a request
 LARGEST_MESSAGE = 16 * 1024  # bytes on a socket
-SOCKETS = 16  # people playing at once
-MALFORMED = 100  # messages that a socket may send before it is closed
-
-# question → (who answers, seconds it may take). Reading has a process of its own: it never waits for a policy.
-READING, PLAYING = "reading", "playing"
-QUESTIONS: dict[str, tuple[str, float]] = {
-    "overview": (READING, 60.0),
-    "run": (READING, 30.0),
-    "episodes": (READING, 30.0),
-    "note": (READING, 30.0),
-    "drop": (READING, 30.0),
-    "start": (READING, 30.0),
-    "stop": (READING, 30.0),
-    "resume": (READING, 30.0),
-    "settings": (READING, 30.0),
-    "tray": (PLAYING, 60.0),
-    "replay": (PLAYING, 120.0),
-    "roll": (PLAYING, 180.0),
-    "frames": (PLAYING, 300.0),
-    "starts_map": (PLAYING, 180.0),
-    "cost_map": (PLAYING, 180.0),
-    "download": (PLAYING, 600.0),
-}
-# A report carries its style and pictures inside. It runs nothing and is nobody's origin.
+SOCKETS = 16  # pages that may record at once
+MALFORMED = 100  # messages after which a socket is closed
+# A report contains its style and pictures. It runs no script and has no origin.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
 
@@ -58,26 +38,25 @@ def make_app(
     rules: str | None = None,
     port: int = 0,
 ) -> Starlette:
-    """The application. `names` are hosts beside this machine's own that browsers may use; `envs` and `rules` come from
-    the caller, who may name code."""
+    """The application. `names` are accepted host names besides those of the loopback address, `port` is part of the
+    cookie's name. `envs` and `rules` may name code, since the caller chooses them."""
     studio = _Studio({"folder": str(folder.resolve()), "envs": list(envs), "rules": rules})
 
     @asynccontextmanager
-    async def alive(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await studio.end()
 
-    page = {f"/{file.name}": file for file in PAGE.iterdir() if file.suffix in KINDS}
-    routes = [Route(path, _file(file)) for path, file in page.items()]
-    routes += [
-        Route("/", _file(PAGE / "index.html")),
-        Route("/ask/{verb}", studio.answer, methods=["POST"]),
+    page = {f"/{file.name}": file for file in PAGE.iterdir() if file.suffix in KINDS} | {"/": PAGE / "index.html"}
+    routes = [
+        *(Route(path, _file(file)) for path, file in page.items()),
+        Route("/ask/{request}", studio.answer, methods=["POST"]),
         Route("/report", studio.report),
         WebSocketRoute("/play", studio.play),
     ]
-    # Cookies know no ports: two studios on one machine need two names.
+    # Browsers share cookies between ports: two studios on one machine need two names.
     guard = Middleware(Guard, token=token, names=(*LOOPBACK, *names), cookie=f"scopil-studio-{port}")
-    return Starlette(routes=routes, middleware=[guard], lifespan=alive)
+    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 
 def _file(file: Path) -> Any:
@@ -88,62 +67,62 @@ def _file(file: Path) -> Any:
 
 
 class _Studio:
-    def __init__(self, setting: dict[str, Any]):
-        self._setting = setting
-        self._desks = {role: Desk("answer", setting) for role in (READING, PLAYING)}
+    def __init__(self, config: dict[str, Any]):
+        self._config = config
+        self._queues = {role: RequestQueue(role, config) for role, _ in REQUESTS.values()}
         self._sockets = 0
 
     async def end(self) -> None:
-        for desk in self._desks.values():
-            await desk.end()
+        for waiting in self._queues.values():
+            await waiting.end()
 
     async def answer(self, request: Request) -> Response:
-        """A question with its arguments as JSON; the answer is JSON, or a file."""
-        verb = request.path_params["verb"]
-        if verb not in QUESTIONS:
-            return JSONResponse({"refused": "no such question"}, 404)
+        """A request with its arguments as JSON; the answer is JSON, or a file."""
+        name = request.path_params["request"]
+        if name not in REQUESTS or name == "report":
+            return JSONResponse({"refused": "no such request"}, 404)
+        body = await _body(request)
+        if body is None:
+            message = f"a body above {LARGEST_BODY} bytes"
+            return JSONResponse({"refused": message}, 413, headers={"connection": "close"})
         try:
-            args = _parsed(await request.body())
-            fields, data = await self._ask(verb, args)
-        except WorkerGone as error:
-            return JSONResponse({"refused": str(error)}, 503)
+            fields, data = await self._ask(name, _parsed(body))
         except ScopilError as error:
-            return JSONResponse({"refused": str(error)}, 400)
+            return JSONResponse({"refused": str(error)}, 503 if isinstance(error, WorkerGone) else 400)
         if not data:
             return JSONResponse(fields)
         return Response(data, media_type=fields.pop("type"), headers={"x-fields": json.dumps(fields)})
 
-    async def _ask(self, verb: str, args: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        who, seconds = QUESTIONS[verb]
-        fields, data = await self._desks[who].ask(verb, args, seconds)
+    async def _ask(self, name: str, args: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        role, seconds = REQUESTS[name]
+        fields, data = await self._queues[role].ask(name, args, seconds)
         if "refused" in fields:
             raise ConfigError(fields["refused"])
         return fields["answer"], data
 
     async def report(self, request: Request) -> Response:
-        """A report as its own document, for a frame in the page."""
+        """A report as a document of its own, for a frame in the page."""
         try:
-            who, seconds = READING, 30.0
-            fields, data = await self._desks[who].ask("report", {"name": request.query_params.get("name", "")}, seconds)
+            _, data = await self._ask("report", {"name": request.query_params.get("name", "")})
         except ScopilError as error:
-            return Response(str(error), 503, media_type="text/plain")
-        if "refused" in fields:
-            return Response(fields["refused"], 404, media_type="text/plain")
+            return Response(str(error), 404 if isinstance(error, ConfigError) else 503, media_type="text/plain")
         return Response(data, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     async def play(self, socket: WebSocket) -> None:
-        """A page that records: its messages go to a process of its own, what that says comes back."""
+        """A recording page: relays messages between it and a worker of its own."""
         if self._sockets >= SOCKETS:
             return await socket.close(1013, f"{SOCKETS} pages are recording already")
         self._sockets += 1
         worker = None
         try:
             await socket.accept()
-            worker = await Worker.start("record", self._setting)
-            if (gone := await _relay(socket, worker)) is not None:
-                await socket.send_json({"kind": "ended", "message": str(gone)})
+            worker = await Worker.start("recording", self._config)
+            try:
+                await _relay(socket, worker)
+            except* WorkerGone as gone:
+                await socket.send_json({"kind": "ended", "message": str(gone.exceptions[0])})
                 await socket.close(1011)
-        except (WebSocketDisconnect, RuntimeError):  # gone while something was sent to it
+        except* (WebSocketDisconnect, RuntimeError):  # the page is gone
             pass
         finally:
             self._sockets -= 1
@@ -152,27 +131,19 @@ class _Studio:
                     await worker.end()
 
 
-async def _relay(socket: WebSocket, worker: Worker) -> WorkerGone | None:
-    """Messages both ways, until one side is gone. Returns the error where it was the worker."""
-    gone: WorkerGone | None = None
-
-    async def until_the_end(call: Awaitable[None]) -> None:
-        nonlocal gone
-        try:
-            await call
-        except WorkerGone as error:
-            gone = error
-        except (WebSocketDisconnect, RuntimeError):
-            pass
-        both.cancel_scope.cancel()
-
+async def _relay(socket: WebSocket, worker: Worker) -> None:
+    """Messages in both directions until one side is gone. Raises a group with WorkerGone if that is the worker."""
     async with anyio.create_task_group() as both:
-        both.start_soon(until_the_end, _inwards(socket, worker))
-        both.start_soon(until_the_end, _outwards(worker, socket))
-    return gone
+
+        async def run(call: Awaitable[None]) -> None:
+            await call
+            both.cancel_scope.cancel()
+
+        both.start_soon(run, _to_worker(socket, worker))
+        both.start_soon(run, _to_page(worker, socket))
 
 
-async def _inwards(socket: WebSocket, worker: Worker) -> None:
+async def _to_worker(socket: WebSocket, worker: Worker) -> None:
     malformed = 0
     while True:
         message = await socket.receive()
@@ -181,18 +152,18 @@ async def _inwards(socket: WebSocket, worker: Worker) -> None:
         try:
             text = message.get("text") or ""
             if len(text) > LARGEST_MESSAGE:
-                raise ConfigError(f"a message of {len(text)} characters")
-            await worker.send(_parsed(text.encode()))
-        except WorkerGone:
-            raise
-        except ScopilError as error:
+                raise ConfigError(f"a message of {len(text)} characters; want at most {LARGEST_MESSAGE}")
+            fields = _parsed(text.encode())
+        except ConfigError as error:
             malformed += 1
             if malformed > MALFORMED:
                 return await socket.close(1008, f"{MALFORMED} malformed messages")
             await socket.send_json({"kind": "refused", "message": str(error)})
+        else:
+            await worker.send(fields)
 
 
-async def _outwards(worker: Worker, socket: WebSocket) -> None:
+async def _to_page(worker: Worker, socket: WebSocket) -> None:
     while True:
         fields, data = await worker.receive()
         await socket.send_text(json.dumps(fields))
@@ -200,10 +171,22 @@ async def _outwards(worker: Worker, socket: WebSocket) -> None:
             await socket.send_bytes(data)
 
 
+async def _body(request: Request) -> bytes | None:
+    """The body of a request; None if it is too large. A body that declares its size is refused unread."""
+    length, body = request.headers.get("content-length", "0"), b""
+    if not length.isdecimal() or int(length) > LARGEST_BODY:
+        return None
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            return None
+    return body
+
+
 def _parsed(body: bytes) -> dict[str, Any]:
     """A JSON object of finite numbers."""
     try:
-        found = json.loads(body or b"{}", parse_constant=_refuse, parse_float=_finite)
+        found = json.loads(body or b"{}", parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"not JSON: {str(error)[:80]}") from error
     if not isinstance(found, dict):
@@ -211,10 +194,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is no number")
-
-
 def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number

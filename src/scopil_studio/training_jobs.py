@@ -1,4 +1,4 @@
-"""Runs started, stopped and resumed as `scopil train` does it: in processes that outlive the page and the server."""
+"""Training runs started, stopped and resumed by `scopil train`, in processes that outlive the page and the server."""
 
 import json
 import os
@@ -15,18 +15,18 @@ from scopil.files import write_atomically
 from scopil.registry import find
 from scopil.train.run import Run
 from scopil.user_code import python
-from scopil_studio.places import inside, name_of, refuse_outside
-from scopil_studio.worker import Setting
+from scopil_studio.paths import inside, name_of, refuse_outside
+from scopil_studio.worker import StudioConfig
 
-DESK = ".studio"  # in the studio's folder: which process trains what, and what it printed
+JOBS = ".studio"  # in the studio's folder: process and printed output of each run
 MOST_STEPS = 1_000_000_000
-LOG_TAIL = 4000  # bytes shown of what a training has printed
+LOG_TAIL = 4000  # bytes of the printed output that are shown
 
-_children: list[subprocess.Popen] = []  # polled, so that ended ones do not linger
+_children: list[subprocess.Popen] = []  # polled, so that no zombie remains
 
 
 def start(
-    setting: Setting,
+    config: StudioConfig,
     name: str,
     algorithm: str,
     env: str,
@@ -35,9 +35,9 @@ def start(
     seed: int = 0,
     options: dict[str, str] = {},  # noqa: B006 (never changed)
 ) -> dict[str, Any]:
-    """`scopil train ALGORITHM …` into the new run folder `name`."""
-    setting.refuse_env(env)
-    folder = inside(setting.folder, name)
+    """`scopil train ALGORITHM …` into the new run folder `name`; `options` are settings of the algorithm."""
+    config.refuse_env(env)
+    folder = inside(config.folder, name)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{name} exists already; choose another name.")
     if not 1 <= steps <= MOST_STEPS or not 0 <= seed < 2**31:
@@ -48,10 +48,10 @@ def start(
         raise ConfigError(f"{found.title} has no setting {odd[0]!r}; it has {', '.join(sorted(known))}.")
     words = [f"--env={env}", f"--steps={steps}", f"--seed={seed}", f"--out={folder}"]
     if demos:
-        words.append(f"--demos={demos if demos in storage.library() else inside(setting.folder, demos)}")
-    words += [f"--rules={setting.rules}"] if setting.rules else []
+        words.append(f"--demos={demos if demos in storage.library() else inside(config.folder, demos)}")
+    words += [f"--rules={config.rules}"] if config.rules else []
     words += [_option(k.replace("_", "-"), v) for k, v in options.items()]
-    _begin(setting.folder, folder, [algorithm, *words])
+    _begin(config.folder, folder, [algorithm, *words])
     return {"started": name}
 
 
@@ -60,44 +60,42 @@ def _option(name: str, value: str) -> str:
     return {"true": f"--{name}", "false": f"--no-{name}"}.get(str(value).lower(), f"--{name}={value}")
 
 
-def resume(setting: Setting, name: str) -> dict[str, Any]:
+def resume(config: StudioConfig, name: str) -> dict[str, Any]:
     """`scopil train --resume RUN`."""
-    folder = inside(setting.folder, name)
+    folder = inside(config.folder, name)
     run = Run.open(folder)
     if run.finished:
         raise ConfigError(f"{name} is finished.")
-    # Code that the run names is the caller's when the caller named it to the studio.
-    ours = run.spec.env in setting.envs or not names_code(run.spec.env)
-    ours = ours and run.spec.rules in (None, setting.rules)
-    _begin(setting.folder, folder, ["--resume", str(folder), *(["--trust-env"] if ours else [])])
+    # Code named by the run folder is trusted if the caller named the same code to the studio.
+    trusted = run.spec.env in config.envs or not names_code(run.spec.env)
+    trusted = trusted and run.spec.rules in (None, config.rules)
+    _begin(config.folder, folder, ["--resume", str(folder), *(["--trust-env"] if trusted else [])])
     return {"started": name}
 
 
-def stop(setting: Setting, name: str) -> dict[str, Any]:
-    """As Ctrl-C does: after the current chunk, saved."""
-    pid = running(setting.folder, inside(setting.folder, name))
+def stop(config: StudioConfig, name: str) -> dict[str, Any]:
+    """Like Ctrl-C: the run stops after the current chunk of training and is saved."""
+    pid = running(config.folder, inside(config.folder, name))
     if pid is None:
-        raise ConfigError(f"{name} is not trained by a process that this studio has started.")
+        raise ConfigError(f"{name} is not trained by a process of this studio.")
     os.kill(pid, signal.SIGTERM)
     return {"stopping": name}
 
 
 def running(home: Path, folder: Path) -> int | None:
-    """The process that trains this run, when a studio of this folder has started it and it still does."""
-    for child in _children[:]:
-        if child.poll() is not None:
-            _children.remove(child)
+    """The id of the process that trains this run now, if a studio of `home` has started it."""
+    _children[:] = [child for child in _children if child.poll() is None]
     try:
         pid = int(json.loads(_note(home, folder).read_text())["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if os.path.exists("/proc") else _words(pid)
     except (OSError, ValueError, KeyError, TypeError, ConfigError):
         return None
-    # A number may have passed on to a process of somebody else.
+    # The operating system may have given the id to another process.
     return pid if b"train" in words and any(word.endswith(str(folder).encode()) for word in words) else None
 
 
 def log(home: Path, folder: Path) -> str:
-    """The end of what the training has printed."""
+    """The end of the printed output."""
     try:
         data = _note(home, folder).with_suffix(".log").read_bytes()
     except OSError:
@@ -106,9 +104,9 @@ def log(home: Path, folder: Path) -> str:
 
 
 def starting(home: Path) -> list[dict[str, Any]]:
-    """Trainings that have no run folder yet, or never got one."""
+    """Training processes without a run folder: started just now, or failed before they made one."""
     jobs = []
-    for file in sorted((home / DESK).glob("*.json")):
+    for file in sorted((home / JOBS).glob("*.json")):
         try:
             name = json.loads(file.read_text())["name"]
             folder = inside(home, name)
@@ -124,23 +122,22 @@ def _begin(home: Path, folder: Path, words: list[str]) -> None:
         raise ConfigError(f"{folder.name} is being trained already.")
     note = _note(home, folder)
     note.parent.mkdir(exist_ok=True)
-    around = os.environ | {"TERM": "dumb", "COLUMNS": "100"}
     with note.with_suffix(".log").open("wb") as file:
         child = subprocess.Popen(
             [*python(), "-m", "scopil", "train", *words],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the studio's terminal is not for it
-            env=around,
+            start_new_session=True,  # Ctrl-C in the studio's terminal does not reach it
+            env=os.environ | {"TERM": "dumb", "COLUMNS": "100"},
         )
     _children.append(child)
     write_atomically(note, json.dumps({"pid": child.pid, "name": name_of(home, folder)}).encode())
 
 
 def _note(home: Path, folder: Path) -> Path:
-    """A folder from elsewhere may hold links here: they are not followed out of it."""
-    note = home / DESK / f"{name_of(home, folder).replace('/', '__')}.json"
+    """The file about a run's process. Links that lead out of `home` are refused."""
+    note = home / JOBS / f"{name_of(home, folder).replace('/', '__')}.json"
     return refuse_outside(home, note, note.with_suffix(".log"))
 
 

@@ -1,112 +1,133 @@
-"""A worker process, seen from inside: `python -m scopil_studio.worker ROLE SETTING`.
+"""The worker process: `python -m scopil_studio.worker ROLE CONFIG`.
 
-The role `record` plays with one person; the role `answer` looks a question up in a table of functions and calls it
-with the arguments that came, after a check against the function's signature.
+The role `recording` serves one recording page. Any other role is a module whose functions answer the requests that
+`workers.REQUESTS` lists for it, after a check of the arguments against the function's signature.
 """
 
+import importlib
 import inspect
 import json
 import numbers
+import os
+import queue
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, BinaryIO, get_args, get_origin
 
+import gymnasium as gym
 import numpy as np
 
 from scopil.data.dataset import Episode
 from scopil.data.recorder import StepCost
 from scopil.errors import ConfigError, EnvError, ScopilError
-from scopil_studio.channel import Channel
+from scopil_studio.workers import LENGTHS, REQUESTS, Message, pack
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What `scopil studio` was told."""
+class StudioConfig:
+    """The arguments of `scopil studio` that workers need."""
 
     folder: Path
-    envs: tuple[str, ...] = ()  # ids beyond the registered ones: the caller chose them, so they may import code
+    envs: tuple[str, ...] = ()  # ids beyond the registered ones: named by the caller, so they may import code
     rules: str | None = None
 
     def refuse_env(self, env: str) -> None:
-        """The page chooses among environments that are installed, and among those the caller has named."""
-        import gymnasium as gym
-
+        """Raises EnvError unless the environment is registered, or was named by the caller."""
         if env not in self.envs and (":" in env or env not in gym.registry):
-            raise EnvError(f"no environment {env[:80]!r} here; start the studio with --env {env[:80]} if it is yours.")
+            raise EnvError(f"no environment {env[:80]!r}; start the studio with --env {env[:80]} to allow it.")
 
     @cached_property
-    def judge(self) -> StepCost | None:
-        """The caller's rules for one step; None: what the environment reports counts."""
+    def step_cost(self) -> StepCost | None:
+        """The caller's rules applied to one step; None: the environment's cost counts."""
         if self.rules is None:
             return None
+        from scopil.eval.measures import breaks_a_rule
         from scopil.eval.rules import load_rules, with_rules
 
         rules = load_rules(self.rules)
 
-        def judge(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
-            said = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
-            step = Episode(observations=np.stack([obs, next_obs]), actions=np.asarray(action)[None], info=said)
-            return float(broken(with_rules([step], rules)[0])[-1])
+        def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
+            reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
+            step = Episode(observations=np.stack([obs, next_obs]), actions=np.asarray(action)[None], info=reported)
+            return float(breaks_a_rule(with_rules([step], rules)[0])[-1])
 
-        return judge
-
-
-def broken(episode: Episode) -> np.ndarray:
-    """Which of an episode's states break a rule."""
-    from scopil.eval.measures import breaks_a_rule
-
-    return breaks_a_rule(episode)
+        return cost
 
 
-def main(role: str, setting: str) -> None:
-    channel = Channel()
-    given = json.loads(setting)
-    made = Setting(Path(given["folder"]), tuple(given["envs"]), given["rules"])
-    if role == "record":
-        from scopil_studio.recording import record
+class Channel:
+    """The worker's end of the pipes. Output that an environment prints goes to standard error."""
 
-        record(channel, made)
-    else:
-        from scopil_studio.comparing import VERBS as COMPARING
-        from scopil_studio.watching import VERBS as WATCHING
+    def __init__(self) -> None:
+        self._in: BinaryIO = os.fdopen(os.dup(0), "rb")
+        self._out: BinaryIO = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
+        self._arrived: queue.Queue[Message | None] = queue.Queue(maxsize=1000)
+        threading.Thread(target=self._read, daemon=True).start()
 
-        answer(channel, made, COMPARING | WATCHING)
+    def _read(self) -> None:
+        while head := self._in.read(LENGTHS.size):
+            text, data = LENGTHS.unpack(head)
+            self._arrived.put((json.loads(self._in.read(text)), self._in.read(data)))
+        self._arrived.put(None)
+
+    def receive(self, wait: float | None = None) -> Message | None:
+        """The next message; None if none arrives within `wait` seconds. Exits when the server is gone."""
+        try:
+            message = self._arrived.get(timeout=wait)
+        except queue.Empty:
+            return None
+        if message is None:
+            os._exit(0)  # at once, whatever an environment's threads do
+        return message
+
+    def send(self, fields: dict[str, Any], data: bytes = b"") -> None:
+        try:
+            self._out.write(pack(fields, data))
+            self._out.flush()
+        except BrokenPipeError:
+            os._exit(0)
 
 
-def answer(channel: Channel, setting: Setting, verbs: dict[str, Callable[..., Any]]) -> None:
+def main(role: str, config: str) -> None:
+    channel, given = Channel(), json.loads(config)
+    made = StudioConfig(Path(given["folder"]), tuple(given["envs"]), given["rules"])
+    module = importlib.import_module(f"scopil_studio.{role}")
+    if role == "recording":
+        return module.record(channel, made)
+    functions = {name: getattr(module, name) for name, (where, _) in REQUESTS.items() if where == role}
     while True:
         message = channel.receive()
         assert message is not None
-        asked = message[0]
         try:
-            found = checked_call(verbs[asked["verb"]], asked["args"], setting)
+            found = checked_call(functions[message[0]["request"]], message[0]["args"], made)
             fields, data = found if isinstance(found, tuple) else (found, b"")
             channel.send({"answer": fields}, data)
         except ScopilError as error:
             channel.send({"refused": str(error)})
         except OSError as error:
-            channel.send(
-                {"refused": f"{Path(error.filename).name}: {error.strerror}" if error.filename else str(error)}
-            )
-        except Exception as error:  # ours or an environment's mistake: the terminal gets all, the page one line
+            known = error.filename and error.strerror
+            channel.send({"refused": f"{Path(error.filename).name}: {error.strerror}" if known else str(error)})
+        except Exception as error:  # a bug, here or in an environment: the terminal gets the trace, the page one line
             traceback.print_exc()
             channel.send({"refused": f"{type(error).__name__}: {error}"[:500]})
 
 
-def checked_call(function: Callable[..., Any], args: Any, setting: Setting) -> Any:
-    """`function(setting, **args)`, when the names and types of the arguments are those of its signature."""
-    wanted = {k: p for k, p in inspect.signature(function).parameters.items() if k != "setting"}
+def checked_call(function: Callable[..., Any], args: Any, config: StudioConfig) -> Any:
+    """`function(config, **args)`. Raises ConfigError unless names and types of `args` fit the function's signature."""
+    wanted = {k: p for k, p in inspect.signature(function).parameters.items() if k != "config"}
     needed = {k for k, p in wanted.items() if p.default is inspect.Parameter.empty}
     if not isinstance(args, dict) or not needed <= set(args) <= set(wanted):
         raise ConfigError(f"arguments {str(args)[:80]}; want {list(wanted)}.")
     for name, value in args.items():
         if not _fits(value, wanted[name].annotation):
             raise ConfigError(f"{name} = {str(value)[:60]!r}; want {wanted[name].annotation}.")
-    return function(setting, **args)
+    return function(config, **args)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -117,10 +138,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, dict) and all(_fits(k, key) and _fits(v, item) for k, v in value.items())
     if get_args(kind):  # a union
         return any(_fits(value, one) for one in get_args(kind))
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
     return isinstance(value, kind)
 
 

@@ -1,35 +1,61 @@
-"""Worker processes, seen from the server. One that crashes, hangs or grows is killed; the page goes on."""
+"""Worker processes as the server sees them. A worker that crashes, hangs or sends too much is killed.
+
+A message is a JSON object followed by bytes (a picture, a file), with both lengths in front. Nothing is pickled.
+"""
 
 import asyncio
 import json
 import os
+import struct
 from typing import Any
 
 from scopil.errors import ScopilError
 from scopil.user_code import python
-from scopil_studio.channel import Message, pack, read_async
 
-# Networks and environments here are too small to share among threads; no window is ever opened.
-SURROUNDINGS = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
-WAITING = 32  # questions that may wait for one worker
+Message = tuple[dict[str, Any], bytes]
+LENGTHS = struct.Struct("!II")
+LARGEST = 256 * 2**20  # bytes of a message; an animation may be long
+# Networks and environments here are too small for several threads; no window may open.
+ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
+WAITING = 32  # requests that may wait for one worker
+
+# request → (module with the function of that name, seconds it may take). Each module has a process of its own, so that
+# reading files never waits for a policy.
+REQUESTS: dict[str, tuple[str, float]] = {
+    **dict.fromkeys(("run", "episodes", "note", "drop", "report"), ("watching", 30.0)),
+    **dict.fromkeys(("settings", "start", "stop", "resume"), ("watching", 30.0)),
+    "overview": ("watching", 60.0),
+    "tray": ("comparing", 60.0),
+    "replay": ("comparing", 120.0),
+    "roll": ("comparing", 180.0),
+    "starts_map": ("comparing", 180.0),
+    "cost_map": ("comparing", 180.0),
+    "frames": ("comparing", 300.0),
+    "download": ("comparing", 600.0),
+}
+
+
+def pack(fields: dict[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(fields, allow_nan=False).encode()
+    return LENGTHS.pack(len(text), len(data)) + text + data
 
 
 class WorkerGone(ScopilError):
-    """The process has ended, or was ended because it did not answer."""
+    """The worker process has ended, or was killed because it did not answer."""
 
 
 class Worker:
-    """One process. `setting` is what every worker is told: the folder, the rules, the environments allowed."""
+    """One process. `role` is a module with requests or `recording`; `config` are the fields of `StudioConfig`."""
 
     def __init__(self, process: asyncio.subprocess.Process):
         self._process = process
 
     @classmethod
-    async def start(cls, role: str, setting: dict[str, Any]) -> "Worker":
+    async def start(cls, role: str, config: dict[str, Any]) -> "Worker":
         pipe = asyncio.subprocess.PIPE
-        command = [*python(), "-m", "scopil_studio.worker", role, json.dumps(setting)]
-        around = os.environ | {k: os.environ.get(k, v) for k, v in SURROUNDINGS.items()}
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=around))
+        command = [*python(), "-m", "scopil_studio.worker", role, json.dumps(config)]
+        env = ENVIRONMENT | os.environ
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=env))
 
     async def send(self, fields: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -40,23 +66,27 @@ class Worker:
             raise await self._gone() from error
 
     async def receive(self) -> Message:
-        assert self._process.stdout is not None
+        stream = self._process.stdout
+        assert stream is not None
         try:
-            return await read_async(self._process.stdout)
+            text, data = LENGTHS.unpack(await stream.readexactly(LENGTHS.size))
+            if text + data > LARGEST:
+                raise ValueError("message too large")
+            return json.loads(await stream.readexactly(text)), await stream.readexactly(data)
         except (asyncio.IncompleteReadError, ValueError) as error:
             raise await self._gone() from error
 
     async def _gone(self) -> WorkerGone:
-        self.kill()
-        code = await self._process.wait()
-        return WorkerGone(f"its process ended (exit code {code}); the terminal of `scopil studio` may say why.")
+        await self.end()
+        code = self._process.returncode
+        return WorkerGone(f"the worker process ended (exit code {code}); see the terminal of `scopil studio`.")
 
     def kill(self) -> None:
-        if self._process.returncode is None:
+        if self.alive:
             self._process.kill()
 
     async def end(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill the process and wait for its end."""
         self.kill()
         await self._process.wait()
 
@@ -65,38 +95,38 @@ class Worker:
         return self._process.returncode is None
 
 
-class Desk:
-    """Answers questions one after the other in a process of its own, started when first asked."""
+class RequestQueue:
+    """Answers requests one after the other in one worker, which starts with the first request."""
 
-    def __init__(self, role: str, setting: dict[str, Any]):
-        self._role, self._setting = role, setting
+    def __init__(self, role: str, config: dict[str, Any]):
+        self._role, self._config = role, config
         self._worker: Worker | None = None
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def ask(self, verb: str, args: dict[str, Any], seconds: float) -> Message:
-        """The answer. One that takes longer than `seconds` ends the process; the next question starts another."""
+    async def ask(self, request: str, args: dict[str, Any], seconds: float) -> Message:
+        """The answer. After `seconds` without one the worker is killed; the next request starts another."""
         if self._waiting >= WAITING:
-            raise ScopilError(f"{WAITING} questions are waiting already; try again.")
+            raise ScopilError(f"{WAITING} requests are waiting already; try again.")
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._ask(verb, args, seconds)
+                return await self._ask(request, args, seconds)
         finally:
             self._waiting -= 1
 
-    async def _ask(self, verb: str, args: dict[str, Any], seconds: float) -> Message:
+    async def _ask(self, request: str, args: dict[str, Any], seconds: float) -> Message:
         if self._worker is None or not self._worker.alive:
-            self._worker = await Worker.start(self._role, self._setting)
+            self._worker = await Worker.start(self._role, self._config)
         worker = self._worker
         try:
             async with asyncio.timeout(seconds):
-                await worker.send({"verb": verb, "args": args})
+                await worker.send({"request": request, "args": args})
                 return await worker.receive()
         except TimeoutError as error:
             await worker.end()
-            raise WorkerGone(f"no answer within {seconds:g} s; its process was ended.") from error
-        except BaseException:  # a cancelled question leaves its answer in the pipe
+            raise WorkerGone(f"no answer within {seconds:g} s; the worker process was killed.") from error
+        except BaseException:  # the answer of a cancelled request would stay in the pipe
             worker.kill()
             raise
 

@@ -12,28 +12,28 @@ from scopil.data.editing import mark_of
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil.loading import load
 from scopil_studio import comparing, trays
-from scopil_studio.worker import Setting, checked_call
+from scopil_studio.worker import StudioConfig, checked_call
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
 START = [60.0, 120.0]
 
 
 @pytest.fixture(scope="module")
-def setting(tmp_path_factory):
+def config(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     untrained_run(home / "sac", "sac")
     untrained_run(home / "bc", "bc", seed=1, demos="marble-maze/simple-v1")
     shutil.copy(home / "sac" / "policy.safetensors", home / "mine.safetensors")
     untrained_run(home / "pole", "sac", env="CartPole-v1")
     (home / "rules.py").write_text("def low(obs, action, next_obs):\n    return next_obs[1] < 0.68\n")
-    return Setting(home)
+    return StudioConfig(home)
 
 
-def test_a_roll_is_what_agent_play_plays_from_there(setting):
+def test_a_roll_is_what_agent_play_plays_from_there(config):
     args = {"env": MAZE, "policies": ["sac", "bc", "mine.safetensors"], "start": START}
-    found = checked_call(comparing.roll, args, setting)
+    found = checked_call(comparing.roll, args, config)
     for shown in found["policies"]:
-        (played,) = load(setting.folder / shown["name"]).play(np.array([START], np.float32))
+        (played,) = load(config.folder / shown["name"]).play(np.array([START], np.float32))
         np.testing.assert_array_equal(np.float32(shown["positions"]), played.info["position"])
         assert shown["actions"] == played.actions.tolist()
         assert shown["broken"] == (played.info["cost"] > 0).tolist()
@@ -47,8 +47,8 @@ def test_a_roll_is_what_agent_play_plays_from_there(setting):
     assert len(found["near"]) == comparing.NEAR
 
 
-def test_my_rules_take_the_place_of_the_trays(setting):
-    judged = Setting(setting.folder, rules=str(setting.folder / "rules.py"))
+def test_my_rules_take_the_place_of_the_trays(config):
+    judged = StudioConfig(config.folder, rules=str(config.folder / "rules.py"))
     args = {"env": MAZE, "policies": ["sac"], "start": START}
     (shown,) = checked_call(comparing.roll, args, judged)["policies"]
     low = np.array(shown["positions"])[:, 1] / trays.REACH < 0.68
@@ -57,38 +57,38 @@ def test_my_rules_take_the_place_of_the_trays(setting):
 
 
 @pytest.mark.parametrize("start", [[0.0], [1e9, 0.0], [-144.0, -144.0], [0.0, 0.0, 0.0], []])
-def test_starts_off_the_tray_are_refused(setting, start):
+def test_starts_off_the_tray_are_refused(config, start):
     with pytest.raises(ScopilError):
-        comparing.roll(setting, MAZE, ["sac"], start)
+        comparing.roll(config, MAZE, ["sac"], start)
 
 
-def test_policies_are_few_here_and_of_the_environment(setting):
+def test_policies_are_few_here_and_of_the_environment(config):
     for policies in ([], ["sac"] * 5, ["pole"], ["none"], ["../sac"]):
         with pytest.raises((ScopilError, OSError)):
-            comparing.roll(setting, MAZE, policies, START)
+            comparing.roll(config, MAZE, policies, START)
     with pytest.raises(EnvError):
-        comparing.tray(setting, "os:path-v0")
-    assert comparing.tray(setting, "CartPole-v1") == {"tray": None}
+        comparing.tray(config, "os:path-v0")
+    assert comparing.tray(config, "CartPole-v1") == {"tray": None}
     with pytest.raises(ConfigError, match="by seed"):
-        comparing.roll(setting, "CartPole-v1", ["pole"], START)
+        comparing.roll(config, "CartPole-v1", ["pole"], START)
 
 
-def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(setting, monkeypatch):
+def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(config, monkeypatch):
     monkeypatch.setattr(comparing, "MAP_CHUNK", 16)
-    found = comparing.starts_map(setting, MAZE, "sac", 0)
+    found = comparing.starts_map(config, MAZE, "sac", 0)
     starts = np.array(found["starts"])
     assert starts.min(0).max() < -100
     assert starts.max(0).min() > 60
-    agent = load(setting.folder / "sac")
+    agent = load(config.folder / "sac")
     played = agent.play(starts[3:4].astype(np.float32))[0]
     assert found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
     with pytest.raises(ConfigError, match="part 999"):
-        comparing.starts_map(setting, MAZE, "sac", 999)
-    assert comparing.cost_map(setting, "sac") == {"cost": None}
+        comparing.starts_map(config, MAZE, "sac", 999)
+    assert comparing.cost_map(config, "sac") == {"cost": None}
 
 
-def test_other_environments_are_frames_of_one_seed(setting):
-    about, data = comparing.frames(setting, "CartPole-v1", ["pole", "pole"], 3)
+def test_other_environments_are_frames_of_one_seed(config):
+    about, data = comparing.frames(config, "CartPole-v1", ["pole", "pole"], 3)
     one, two = about["policies"]
     assert one == two
     assert len(one["rewards"]) + 1 == len(one["costs"]) == len(one["sizes"])
@@ -96,15 +96,15 @@ def test_other_environments_are_frames_of_one_seed(setting):
     assert len(data) == sum(one["sizes"]) + sum(two["sizes"])
 
 
-def test_downloads_hold_the_episodes(setting):
-    _, data = comparing.download(setting, "npz", MAZE, ["sac"], START)
+def test_downloads_hold_the_episodes(config):
+    _, data = comparing.download(config, "npz", MAZE, ["sac"], START)
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        (played,) = load(setting.folder / "sac").play(np.array([START], np.float32))
+        (played,) = load(config.folder / "sac").play(np.array([START], np.float32))
         np.testing.assert_array_equal(arrays["0:actions"], played.actions)
-    _, data = comparing.download(setting, "gif", "CartPole-v1", ["pole"], None, 1)
+    _, data = comparing.download(config, "gif", "CartPole-v1", ["pole"], None, 1)
     assert data.startswith(b"GIF89a")
     with pytest.raises(ConfigError):
-        comparing.download(setting, "exe", MAZE, ["sac"], START)
+        comparing.download(config, "exe", MAZE, ["sac"], START)
 
 
 PARTS = """
@@ -149,7 +149,7 @@ def test_downloads_of_named_observations_are_rows_and_rules_see_them_whole(tmp_p
     (tmp_path / "odd.py").write_text(RULES)
     env = f"{tmp_path / 'parts.py'}:{kind}"
     untrained_run(tmp_path / "run", "sac", env=env)
-    judged = Setting(tmp_path, (env,), str(tmp_path / "odd.py"))
+    judged = StudioConfig(tmp_path, (env,), str(tmp_path / "odd.py"))
     _, data = comparing.download(judged, "npz", env, ["run"])
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["0:observations"][:, 0], np.arange(5))
@@ -157,17 +157,17 @@ def test_downloads_of_named_observations_are_rows_and_rules_see_them_whole(tmp_p
         assert arrays["0:costs"].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0]
 
 
-def test_a_recorded_episode_is_replayed(setting):
+def test_a_recorded_episode_is_replayed(config):
     demos = storage.load_demos("marble-maze/simple-v1")
-    found = comparing.replay(setting, "marble-maze/simple-v1", mark_of(demos.episodes[2]))
+    found = comparing.replay(config, "marble-maze/simple-v1", mark_of(demos.episodes[2]))
     assert len(found["positions"]) == len(demos.episodes[2]) + 1
     assert not any(found["broken"])
     with pytest.raises(ConfigError):
-        comparing.replay(setting, "marble-maze/simple-v1", "nothing")
+        comparing.replay(config, "marble-maze/simple-v1", "nothing")
 
 
 def test_positions_that_break_a_rule_are_found_in_any_number():
     params = trays.tray_of(comparing._opened(MAZE))
     assert params is not None
     places = np.tile(np.array([[-50.0, -60.0], [0.0, 150.0], [0.0, -165.0]]), (101, 1))
-    assert trays.broken(params, places).tolist() == [True, False, True] * 101
+    assert trays.violating(params, places).tolist() == [True, False, True] * 101

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from scopil.errors import ConfigError
-from scopil_studio import guard, places, server
+from scopil_studio import paths, server
 
 TOKEN = "the-token"
 HERE = "http://127.0.0.1:8808"
@@ -162,7 +162,7 @@ def test_a_large_body_is_refused_unread(friend):
 
     big = {"content-length": str(100 * 2**20)}
     assert friend.post("/ask/overview", content=b"", headers=big).status_code == 413
-    assert friend.post("/ask/overview", content=b" " * (guard.LARGEST_BODY + 1)).status_code == 413
+    assert friend.post("/ask/overview", content=b" " * (server.LARGEST_BODY + 1)).status_code == 413
     assert friend.post("/ask/overview", content=pieces()).status_code == 413  # of unknown length
     assert friend.post("/ask/overview", content=b"", headers={"content-length": "-1"}).status_code in (400, 413)
 
@@ -204,8 +204,8 @@ OUTSIDE += ["a\nb", "\u202ea", "~/..", "//x", "\ud800", "../../../../etc/passwd"
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_names_that_could_lead_elsewhere_are_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match="no name of a file"):
-        places.inside(tmp_path, name)
+    with pytest.raises(ConfigError, match="not a valid name"):
+        paths.inside(tmp_path, name)
 
 
 def test_links_that_lead_out_are_refused_and_not_listed(tmp_path):
@@ -219,10 +219,10 @@ def test_links_that_lead_out_are_refused_and_not_listed(tmp_path):
     (home / "deep" / "run.json").symlink_to(other / "run.json")
     for name in ("out", "out/run.json", "out/new.npz", "deep/file.npz"):
         with pytest.raises(ConfigError, match="leads out"):
-            places.inside(home, name)
-    assert not list(places.holders(home, "run.json"))
-    assert not list(places.sets(home))
-    assert places.inside(home, "deep/new.npz") == home / "deep" / "new.npz"
+            paths.inside(home, name)
+    assert not list(paths.folders_with(home, "run.json"))
+    assert not list(paths.outside_runs(home, ".npz"))
+    assert paths.inside(home, "deep/new.npz") == home / "deep" / "new.npz"
 
 
 # --- the socket ---------------------------------------------------------------------------------------------------

@@ -11,22 +11,22 @@ from scopil.data import storage
 from scopil.data.editing import mark_of
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil_studio import comparing, recording, trays
-from scopil_studio.channel import Channel, pack
 from scopil_studio.recording import Playing
-from scopil_studio.worker import Setting, checked_call
+from scopil_studio.worker import Channel, StudioConfig, checked_call
+from scopil_studio.workers import pack
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
 
 
 def begin(tmp_path, **args):
     wanted = {"env": "CartPole-v1", "file": "demos/a.npz", "keys": "a=0,d=1"} | args
-    return checked_call(Playing, wanted, Setting(tmp_path))
+    return checked_call(Playing, wanted, StudioConfig(tmp_path))
 
 
 def tap(playing, *keys):
     for key in keys:
         for down in (True, False):
-            playing.hear({"key": key, "down": down, "n": 1})
+            playing.input({"key": key, "down": down, "n": 1})
 
 
 def test_keys_play_undo_keep_and_discard(tmp_path):
@@ -49,12 +49,12 @@ def test_keys_play_undo_keep_and_discard(tmp_path):
 def test_a_set_names_its_environment_as_the_page_did(tmp_path):
     name = "CartPole-v1(max_episode_steps=2)"
     args = {"env": name, "file": "a.npz", "keys": "a=0,d=1"}
-    setting = Setting(tmp_path, (name,))
-    playing = checked_call(Playing, args, setting)
+    config = StudioConfig(tmp_path, (name,))
+    playing = checked_call(Playing, args, config)
     tap(playing, "a", "d", "return")
     demos = storage.read(tmp_path / "a.npz")
     assert demos.env_id == name
-    found, _ = comparing.replay(setting, "a.npz", mark_of(demos.episodes[0]))  # that environment is allowed here
+    found, _ = comparing.replay(config, "a.npz", mark_of(demos.episodes[0]))  # that environment is allowed here
     assert len(found["policies"][0]["sizes"]) == 3
 
 
@@ -75,9 +75,9 @@ def test_a_tray_sends_numbers_and_no_pictures(tmp_path, monkeypatch):
 def test_a_pointer_plays_continuous_actions(tmp_path):
     playing = begin(tmp_path, env="Pendulum-v1", keys="")
     assert playing.about["pointer"]
-    playing.hear({"axes": [0.5, 1.0], "n": 1})
+    playing.input({"axes": [0.5, 1.0], "n": 1})
     tap(playing, "space")
-    playing.hear({"axes": [-3, 0], "n": 2})
+    playing.input({"axes": [-3, 0], "n": 2})
     tap(playing, "space")
     assert [a.tolist() for a in playing.recorder._actions] == [[1.0], [-2.0]]
 
@@ -85,7 +85,7 @@ def test_a_pointer_plays_continuous_actions(tmp_path):
 def test_live_time_runs_from_the_first_key_on(tmp_path):
     playing = begin(tmp_path, live=True)
     assert playing.wait() is None
-    playing.hear({"key": "a", "down": True, "n": 1})
+    playing.input({"key": "a", "down": True, "n": 1})
     for _ in range(3):
         assert playing.wait() is not None
         playing.tick()
@@ -95,13 +95,13 @@ def test_live_time_runs_from_the_first_key_on(tmp_path):
 @pytest.mark.parametrize(
     ("args", "error"),
     [
-        ({"file": "../a.npz"}, "no name of a file"),
-        ({"file": "/tmp/a.npz"}, "no name of a file"),
+        ({"file": "../a.npz"}, "not a valid name"),
+        ({"file": "/tmp/a.npz"}, "not a valid name"),
         ({"file": "a.txt"}, "ends in .npz"),
         ({"env": "os:system-v0"}, "no environment"),
         ({"env": "NoSuch-v0"}, "no environment"),
         ({"keys": "a=7"}, "action 7"),
-        ({"keys": ""}, "which key plays"),
+        ({"keys": ""}, "no keys"),
         ({"seed": -1}, "seed = -1"),
         ({"seed": 2**70}, "seed = "),
         ({"seed": True}, "want <class 'int'>"),
@@ -120,13 +120,13 @@ def test_what_the_page_may_not_ask_for_is_refused(tmp_path, args, error):
 )
 def test_messages_that_mean_nothing_are_refused(tmp_path, message):
     playing = begin(tmp_path)
-    with pytest.raises(ConfigError, match="not understood"):
-        playing.hear(message)
+    with pytest.raises(ConfigError, match="unknown input"):
+        playing.input(message)
 
 
 def test_a_worker_process_outlives_nonsense_and_ends_with_its_server(tmp_path):
-    setting = json.dumps({"folder": str(tmp_path), "envs": [], "rules": None})
-    command = [sys.executable, "-m", "scopil_studio.worker", "record", setting]
+    config = json.dumps({"folder": str(tmp_path), "envs": [], "rules": None})
+    command = [sys.executable, "-m", "scopil_studio.worker", "recording", config]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -171,6 +171,6 @@ def test_a_failing_environment_is_told_and_the_next_one_plays(tmp_path, monkeypa
 
     monkeypatch.setattr(recording.Recorder, "step", broken)
     with pytest.raises(StopIteration):
-        recording.record(Line(), Setting(tmp_path))
+        recording.record(Line(), StudioConfig(tmp_path))
     assert [m["kind"] for m in sent] == ["begun", "state", "ended", "begun", "state"]
     assert "ZeroDivisionError: in the physics" in sent[2]["message"]

@@ -13,10 +13,11 @@ from scopil.data import storage
 from scopil.data.dataset import Episode
 from scopil.data.editing import mark_of
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
+from scopil.eval.measures import breaks_a_rule
 from scopil.train.logging import JsonLines
 from scopil.user_code import python
 from scopil_studio import training_jobs, watching
-from scopil_studio.worker import Setting, broken, checked_call
+from scopil_studio.worker import StudioConfig, checked_call
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -37,7 +38,7 @@ def home(tmp_path_factory):
 
 
 def test_an_overview_lists_what_lies_there_and_what_is_wrong_with_it(home):
-    found = watching.overview(Setting(home, envs=("my:Env-v0",)))
+    found = watching.overview(StudioConfig(home, envs=("my:Env-v0",)))
     runs = {run["name"]: run for run in found["runs"]}
     assert list(runs) == ["runs/damaged", "runs/one"]
     assert runs["runs/damaged"]["state"] == "damaged"
@@ -58,17 +59,17 @@ def test_pages_mark_the_states_that_are_counted():
     """`cost` used to be marked beside the rules that have names."""
     info = {"cost": np.array([1.0, 1.0]), "cost_far": np.array([0.0, 1.0])}
     played = Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info=info)
-    assert broken(played).tolist() == [False, True]
+    assert breaks_a_rule(played).tolist() == [False, True]
 
 
 def test_a_runs_rows_come_from_where_the_page_has_read_to(home):
-    setting = Setting(home)
-    first = watching.run(setting, "runs/one")
+    config = StudioConfig(home)
+    first = watching.run(config, "runs/one")
     assert [row["env_steps"] for row in first["rows"]] == [5000, 10_000]
     assert first["settings"]["algorithm"] == "sac"
-    later = watching.run(setting, "runs/one", first["offset"])
+    later = watching.run(config, "runs/one", first["offset"])
     assert (later["rows"], later["again"]) == ([], False)
-    assert watching.run(setting, "runs/one", 10**9)["again"]
+    assert watching.run(config, "runs/one", 10**9)["again"]
 
 
 def test_the_tail_of_metrics_waits_for_whole_lines_and_notices_a_shorter_file(tmp_path):
@@ -90,7 +91,7 @@ def test_the_tail_of_metrics_waits_for_whole_lines_and_notices_a_shorter_file(tm
 @pytest.mark.parametrize("name", ["..", "runs/../../x", "/etc", "runs/none", "runs", "study"])
 def test_what_is_no_run_here_is_refused(home, name):
     with pytest.raises((ConfigError, CheckpointError)):
-        watching.run(Setting(home), name)
+        watching.run(StudioConfig(home), name)
 
 
 def test_a_run_whose_files_lead_out_is_not_read(home, tmp_path):
@@ -101,8 +102,8 @@ def test_a_run_whose_files_lead_out_is_not_read(home, tmp_path):
     (folder / "metrics.jsonl").symlink_to(tmp_path / "secret.jsonl")
     try:
         with pytest.raises((ConfigError, CheckpointError)):
-            watching.run(Setting(home), "linked")
-        found = {run["name"]: run for run in watching.overview(Setting(home))["runs"]}
+            watching.run(StudioConfig(home), "linked")
+        found = {run["name"]: run for run in watching.overview(StudioConfig(home))["runs"]}
         assert found["linked"]["state"] == "damaged"
         assert "password" not in json.dumps(found)
     finally:
@@ -111,34 +112,34 @@ def test_a_run_whose_files_lead_out_is_not_read(home, tmp_path):
 
 
 def test_reports_are_read_from_inside_alone(home, tmp_path):
-    setting = Setting(home)
-    assert watching.report(setting, "study")[1] == b"<h1>report</h1>"
+    config = StudioConfig(home)
+    assert watching.report(config, "study")[1] == b"<h1>report</h1>"
     (home / "elsewhere").mkdir(exist_ok=True)
     (tmp_path / "secret.html").write_text("secret")
     link = home / "elsewhere" / "report.html"
     link.symlink_to(tmp_path / "secret.html")
     for name in ("..", "elsewhere", "runs", "study/report.html", "."):
         with pytest.raises((ConfigError, OSError)):
-            watching.report(setting, name)
+            watching.report(config, name)
     link.unlink()
 
 
 def test_episodes_are_listed_annotated_and_dropped(tmp_path):
     storage.write(small_set(), tmp_path / "a.npz")
-    setting = Setting(tmp_path)
-    assert watching.episodes(setting, "new.npz") == {"name": "new.npz", "episodes": []}
-    found = watching.episodes(setting, "a.npz")["episodes"]
+    config = StudioConfig(tmp_path)
+    assert watching.episodes(config, "new.npz") == {"name": "new.npz", "episodes": []}
+    found = watching.episodes(config, "a.npz")["episodes"]
     assert [e["mark"] for e in found] == [mark_of(e) for e in small_set()]
-    noted = watching.note(setting, "a.npz", found[0]["mark"], HOSTILE)
+    noted = watching.note(config, "a.npz", found[0]["mark"], HOSTILE)
     assert noted["episodes"][0]["note"] == HOSTILE
-    assert len(watching.drop(setting, "a.npz", found[0]["mark"])["episodes"]) == len(found) - 1
+    assert len(watching.drop(config, "a.npz", found[0]["mark"])["episodes"]) == len(found) - 1
     with pytest.raises(DatasetError):
-        watching.drop(setting, "a.npz", "no such mark")
+        watching.drop(config, "a.npz", "no such mark")
     with pytest.raises(ConfigError):
-        watching.drop(setting, "marble-maze/../../x.npz", found[0]["mark"])
-    shipped = watching.episodes(setting, "marble-maze/simple-v1")["episodes"]
+        watching.drop(config, "marble-maze/../../x.npz", found[0]["mark"])
+    shipped = watching.episodes(config, "marble-maze/simple-v1")["episodes"]
     with pytest.raises(DatasetError):  # of the folder, not of the package
-        watching.drop(setting, "marble-maze/simple-v1", shipped[0]["mark"])
+        watching.drop(config, "marble-maze/simple-v1", shipped[0]["mark"])
 
 
 # --- trainings ----------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
     storage.write(small_set(), tmp_path / "a.npz")
     options = {"hidden": "8,8", "batch_size": "64"}
     args = WANTED | {"demos": "a.npz", "steps": 500, "seed": 3, "options": options}
-    checked_call(training_jobs.start, args, Setting(tmp_path, rules="my_rules.py"))
+    checked_call(training_jobs.start, args, StudioConfig(tmp_path, rules="my_rules.py"))
     (words,) = commands
     assert words[: len(python()) + 4] == [*python(), "-m", "scopil", "train", "sac"]
     assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(words)
@@ -181,19 +182,19 @@ def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
     assert job["name"] == "runs/new"
     assert not job["alive"]  # this process is no training: nothing of it would be stopped
     with pytest.raises(ConfigError, match="is not trained by"):
-        training_jobs.stop(Setting(tmp_path), "runs/new")
+        training_jobs.stop(StudioConfig(tmp_path), "runs/new")
 
 
 @pytest.mark.parametrize(
     ("args", "error"),
     [
-        ({"name": "../x"}, "no name"),
+        ({"name": "../x"}, "not a valid name"),
         ({"name": "--help"}, None),
         ({"env": "os:x-v0"}, "no environment"),
         ({"env": "--out=/tmp/x"}, "no environment"),
         ({"algorithm": "nothing"}, "nothing"),
         ({"algorithm": "--help"}, "--help"),
-        ({"demos": "/etc/passwd"}, "no name"),
+        ({"demos": "/etc/passwd"}, "not a valid name"),
         ({"steps": 0}, "0 steps"),
         ({"steps": 10**12}, "steps"),
         ({"options": {"out": "/tmp/x"}}, "no setting 'out'"),
@@ -202,11 +203,11 @@ def test_a_training_is_the_command_of_the_shell(tmp_path, commands):
 )
 def test_no_option_comes_in_by_the_side_door(tmp_path, commands, args, error):
     if error is None:
-        checked_call(training_jobs.start, WANTED | args, Setting(tmp_path))
+        checked_call(training_jobs.start, WANTED | args, StudioConfig(tmp_path))
         assert f"--out={tmp_path / '--help'}" in commands[0]
         return
     with pytest.raises((ConfigError, EnvError), match=error):
-        checked_call(training_jobs.start, WANTED | args, Setting(tmp_path))
+        checked_call(training_jobs.start, WANTED | args, StudioConfig(tmp_path))
     assert not commands
 
 
@@ -217,7 +218,7 @@ def test_the_jobs_notes_do_not_follow_links(tmp_path, commands):
     (home / ".studio").mkdir(parents=True)
     (home / ".studio" / "runs__new.log").symlink_to(victim)
     with pytest.raises(ConfigError, match="leads out"):
-        checked_call(training_jobs.start, WANTED, Setting(home))
+        checked_call(training_jobs.start, WANTED, StudioConfig(home))
     assert victim.read_text() == "precious"
     assert not commands
 
@@ -230,8 +231,8 @@ def test_a_number_that_has_passed_on_to_another_process_is_not_signalled(tmp_pat
 
 
 def test_settings_are_those_of_the_command_line(tmp_path):
-    names = [s["name"] for s in watching.settings(Setting(tmp_path), "scopil")["settings"]]
+    names = [s["name"] for s in watching.settings(StudioConfig(tmp_path), "scopil")["settings"]]
     assert {"discount", "hidden", "slack"} <= set(names)
     with pytest.raises(ConfigError):
-        watching.settings(Setting(tmp_path), "nothing")
+        watching.settings(StudioConfig(tmp_path), "nothing")
     assert np.unique(names).size == len(names)

@@ -1,4 +1,4 @@
-// A line chart as SVG: a few series of [x, y], with their end values told to those who cannot see it.
+// A line chart as SVG: a few series of [x, y]. Its aria-label gives the last values.
 import { h, short } from "./dom.js";
 
 const NS = "http://www.w3.org/2000/svg";

@@ -1,15 +1,15 @@
-// Policies from one start: on a tray from the point that was chosen, elsewhere by seed.
-import { ask, count, field, fill, h, options, say, save, short, told } from "./dom.js";
+// Policies side by side: from a chosen start on a tray, from a seed in other environments.
+import { ask, count, field, fill, h, options, say, save, short, showErrors } from "./dom.js";
 import { Clock, frameViews, pathView, trayOf } from "./replay.js";
 import { Tray } from "./tray.js";
 
 const MOST = 4;
-const ORDER = [4, 3, 5, 1, 0, 2, 7, 6, 8]; // of the 3 × 3 grid's cells (row by row) for actions 0 … 8: none/up/down × none/left/right
+const ORDER = [4, 3, 5, 1, 0, 2, 7, 6, 8]; // cell of the 3 × 3 grid (row by row) of actions 0 … 8: none/up/down × none/left/right
 
 export async function open(main, overview) {
   const playable = [...overview.runs.filter((r) => r.playable), ...overview.policies.filter((p) => p.env)];
   if (!playable.length) {
-    fill(main, h("h1", {}, "Compare"), h("p", { className: "lead" }, "There is no trained policy below this folder yet. Start a run on the page ", h("a", { href: "#/watch" }, "Watch"), "."));
+    fill(main, h("h1", {}, "Compare"), h("p", { className: "lead" }, "There is no trained policy in this folder yet. Start a run on the page ", h("a", { href: "#/watch" }, "Watch"), "."));
     return;
   }
   const compare = new Compare(main, overview, playable);
@@ -20,17 +20,17 @@ export async function open(main, overview) {
 class Compare {
   constructor(main, overview, playable) {
     this.playable = playable;
-    this.clock = new Clock((t) => this.thoughts?.forEach((show) => show(t)));
+    this.clock = new Clock((t) => this.details?.forEach((show) => show(t)));
     this.start = [60, 120];
     const envs = [...new Set(playable.map((r) => r.env))];
-    this.env = h("select", { onchange: told(() => this.choose()) }, options(envs.map((e) => [e, e]), envs[0]));
+    this.env = h("select", { onchange: showErrors(() => this.choose()) }, options(envs.map((e) => [e, e]), envs[0]));
     this.demos = h("select", {});
     this.policies = h("fieldset", {});
     this.sets = [...overview.sets.filter((s) => !s.problem), ...overview.shipped];
-    this.where = h("section", { className: "panel", ariaLabel: "Where to start" });
+    this.where = h("section", { className: "panel", ariaLabel: "Start" });
     this.results = h("section", { ariaLabel: "Episodes" });
     fill(main, h("h1", {}, "Compare"),
-      h("p", { className: "lead" }, "From exactly where you point: what each policy does, in step, with violations in red, beside the demonstrations that begin near."),
+      h("p", { className: "lead" }, "Each policy plays from the start you choose, step by step, with violations in red. Demonstrations that start nearby are shown too."),
       h("form", { className: "panel", onsubmit: (event) => event.preventDefault() }, h("div", { className: "fields" }, field("Environment", this.env), field("Demonstrations", this.demos), this.policies)),
       h("div", { className: "two" }, this.where, this.results));
   }
@@ -39,7 +39,7 @@ class Compare {
     const env = this.env.value;
     this.clock.stop();
     fill(this.results);
-    fill(this.demos, options([["", "those that the policies learned from"], ...this.sets.filter((s) => s.env === env).map((s) => [s.name, s.name])], ""));
+    fill(this.demos, options([["", "the policies' own demonstrations"], ...this.sets.filter((s) => s.env === env).map((s) => [s.name, s.name])], ""));
     const runs = this.playable.filter((r) => r.env === env);
     this.boxes = runs.map((run, i) => h("input", { type: "checkbox", value: run.name, checked: i < 2, onchange: (event) => {
       if (this.names().length > MOST) (event.target.checked = false), say(`At most ${MOST} policies at once.`, true);
@@ -66,30 +66,30 @@ class Compare {
       this.start = to.map((a) => Math.max(-sizes.reach, Math.min(sizes.reach, a)));
       [x.value, y.value] = this.start.map((a) => Math.round(a));
       tray.marker = this.start;
-      tray.label = `The tray with the start at ${x.value}, ${y.value} px. Arrow keys move it, Enter rolls.`;
+      tray.label = `The tray with the start at ${x.value}, ${y.value} px. Arrow keys move it, Enter plays.`;
       tray.paint();
     };
     for (const input of [x, y]) input.addEventListener("change", () => move([Number(x.value), Number(y.value)]));
     const stage = h("div", { className: "stage", tabIndex: 0, role: "application", ariaLabel: "Choose a start: click, or arrow keys and Enter",
-      onclick: told((event) => { move(tray.place(event)); return this.roll(); }),
-      onkeydown: told((event) => {
+      onclick: showErrors((event) => { move(tray.place(event)); return this.roll(); }),
+      onkeydown: showErrors((event) => {
         const by = { ArrowUp: [0, 1], ArrowDown: [0, -1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[event.key];
         if (by) event.preventDefault(), move(this.start.map((a, i) => a + by[i] * (event.shiftKey ? 1 : 10)));
         if (event.key === "Enter") return event.preventDefault(), this.roll();
       }) }, tray.canvas);
-    this.over = h("select", { onchange: told(() => this.map()) });
+    this.over = h("select", { onchange: showErrors(() => this.map()) });
     this.overNote = h("p", { className: "quiet" });
-    fill(this.where, h("h2", {}, "Click a start"), stage,
-      h("div", { className: "fields" }, field("x, px", x, null, true), field("y, px", y, null, true), h("button", { type: "button", className: "first", onclick: told(() => this.roll()) }, "Roll"), field("Map", this.over)),
+    fill(this.where, h("h2", {}, "Choose a start"), stage,
+      h("div", { className: "fields" }, field("x, px", x, null, true), field("y, px", y, null, true), h("button", { type: "button", className: "first", onclick: showErrors(() => this.roll()) }, "Show episodes"), field("Map", this.over)),
       this.overNote, this.downloads());
     this.overlays();
     move(this.start);
-    fill(this.results, h("p", { className: "quiet" }, "Choose policies and a start; they roll from there side by side."));
+    fill(this.results, h("p", { className: "quiet" }, "Choose policies and a start to see their episodes side by side."));
   }
 
   overlays() {
     if (!this.over) return;
-    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `starts from which ${n} breaks a rule`], [`cost ${n}`, `learned cost of ${n}`]])], ""));
+    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `violations of ${n} by start`], [`cost ${n}`, `learned cost of ${n}`]])], ""));
     this.map();
   }
 
@@ -127,7 +127,7 @@ class Compare {
       parts = found.parts;
       found.starts.forEach((start, i) => seen.push([start, found.violations[i], found.reached[i], found.cell]));
       const broken = seen.filter((s) => s[1] > 0).length;
-      this.overNote.textContent = `${seen.length} starts played (${part + 1} of ${parts} parts): ${policy} breaks a rule from ${broken} of them (red), keeps all from ${seen.length - broken} (green; brown: out of time).`;
+      this.overNote.textContent = `${seen.length} starts played (${part + 1} of ${parts} parts): ${policy} has violations from ${broken} of them (red) and none from ${seen.length - broken} (green; brown: out of time).`;
       this.tray.paint();
     }
   }
@@ -135,18 +135,18 @@ class Compare {
   async roll() {
     const policies = this.names();
     if (!policies.length) throw new Error("Choose a policy first.");
-    say("Rolling … The first time takes a while: everything is compiled.");
+    say("Playing … The first time takes longer, since programs are compiled.");
     const found = await ask("roll", { env: this.env.value, policies, start: this.start, demos: this.demos.value });
     say("");
     const { sizes, image } = await trayOf(this.env.value);
     const panels = found.policies.map((episode) => this.panel(episode, new Tray(sizes, image, `${episode.title} from ${this.start.map(Math.round)}`)));
-    const near = new Tray(sizes, image, `${found.near.length} demonstrations that begin near`);
+    const near = new Tray(sizes, image, `${found.near.length} demonstrations that start nearby`);
     near.paths = found.near.map((e) => e.positions);
     near.marker = this.start;
     near.paint();
-    this.thoughts = panels.map((p) => p.think);
+    this.details = panels.map((p) => p.detail);
     fill(this.results, this.clock.node, h("div", { className: "panels" }, panels.map((p) => p.node),
-      h("article", { className: "panel" }, h("h2", {}, "Demonstrations near"), near.canvas, h("p", { className: "quiet" }, found.near.length ? found.near.map((e) => e.title).join(", ") : "none"))));
+      h("article", { className: "panel" }, h("h2", {}, "Demonstrations nearby"), near.canvas, h("p", { className: "quiet" }, found.near.length ? found.near.map((e) => e.title).join(", ") : "none"))));
     this.clock.set(panels.map((p) => p.view));
     this.rolled = found;
   }
@@ -155,7 +155,7 @@ class Compare {
     const m = episode.measures, view = pathView(tray, episode);
     const cells = Array.from({ length: 9 }, () => [h("i", {}), h("b", {})]);
     const familiar = h("meter", { min: 0, max: 1, low: 0.1, optimum: 1 }), familiarText = h("span", { className: "quiet" });
-    const think = (t) => {
+    const detail = (t) => {
       const at = Math.min(t, episode.actions.length - 1);
       episode.chances?.[at].forEach((p, action) => {
         const [bar, text] = cells[ORDER[action]];
@@ -166,21 +166,21 @@ class Compare {
     };
     const node = h("article", { className: "panel" }, h("h2", {}, episode.title, " ", h("small", { className: "quiet" }, episode.name)), tray.canvas,
       h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, h("span", { className: m.violations ? "bad" : "good" }, count(m.violations ?? 0, "violation"))),
-      h("div", { className: "thought" },
-        episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Chances of the nine actions in per cent; the middle is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
+      h("div", { className: "detail" },
+        episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Probabilities of the nine actions in per cent; the centre is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
         episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, episode.unfamiliar)));
     node.dataset.policy = episode.name;
     node.dataset.positions = JSON.stringify(episode.positions); // for tests
-    return { node, view, think };
+    return { node, view, detail };
   }
 
-  // --- anywhere ----------------------------------------------------------------------------------------------------
+  // --- other environments ----------------------------------------------------------------------------------------------
 
   bySeed() {
     this.over = this.tray = this.rolled = null;
     const seed = (this.seed = h("input", { type: "number", min: 0, value: 0, step: 1 }));
-    fill(this.where, h("h2", {}, "Choose a seed"), h("div", { className: "fields" }, field("Seed", seed, "all policies begin with the same one", true),
-      h("button", { type: "button", className: "first", onclick: told(() => this.frames()) }, "Play")), this.downloads());
+    fill(this.where, h("h2", {}, "Choose a seed"), h("div", { className: "fields" }, field("Seed", seed, "the same for all policies", true),
+      h("button", { type: "button", className: "first", onclick: showErrors(() => this.frames()) }, "Play")), this.downloads());
   }
 
   async frames() {
@@ -189,7 +189,7 @@ class Compare {
     say("Playing …");
     const views = await frameViews(await ask("frames", { env: this.env.value, policies, seed: Number(this.seed.value) }));
     say("");
-    this.thoughts = null;
+    this.details = null;
     fill(this.results, this.clock.node, h("div", { className: "panels" }, views.map((view) => {
       const broken = view.policy.costs.filter((c) => c > 0).length, sum = view.policy.rewards.reduce((a, b) => a + b, 0);
       return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, h("span", { className: broken ? "bad" : "good" }, `${count(broken, "state")} with a cost`)));
@@ -198,7 +198,7 @@ class Compare {
   }
 
   downloads() {
-    const get = (kind) => h("button", { type: "button", className: "small", onclick: told(async () => {
+    const get = (kind) => h("button", { type: "button", className: "small", onclick: showErrors(async () => {
       say(`Writing ${kind} …`);
       const start = this.tray ? this.start : null;
       const found = await ask("download", { kind, env: this.env.value, policies: this.names(), start, seed: Number(this.seed?.value ?? 0) });

@@ -1,4 +1,4 @@
-// The page's few tools. Text from files and runs always becomes a text node: markup in a name stays a name.
+// Helpers for elements and requests. Text from files and runs always becomes a text node, so markup in it has no effect.
 
 export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -18,9 +18,9 @@ let hints = 0;
 
 export function field(label, input, hint, short = false) {
   input.setAttribute("aria-label", label);
-  const said = hint ? h("small", { id: `hint-${++hints}` }, hint) : null;
-  if (said) input.setAttribute("aria-describedby", said.id);
-  return h("label", { className: short ? "field short" : "field" }, h("span", { ariaHidden: "true" }, label), input, said);
+  const description = hint ? h("small", { id: `hint-${++hints}` }, hint) : null;
+  if (description) input.setAttribute("aria-describedby", description.id);
+  return h("label", { className: short ? "field short" : "field" }, h("span", { ariaHidden: "true" }, label), input, description);
 }
 
 export const options = (items, chosen) =>
@@ -32,23 +32,23 @@ export function say(text, bad = false) {
   status.textContent = text;
 }
 
-// A question to the server: an object, or for pictures and files { fields, blob }.
-export async function ask(verb, args = {}) {
+// A request to the server. Returns the answer's fields; pictures and files are in its field `blob`.
+export async function ask(request, args = {}) {
   let answer;
   try {
-    answer = await fetch(`/ask/${verb}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(args) });
+    answer = await fetch(`/ask/${request}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(args) });
   } catch {
     throw new Error("The studio does not answer. Is `scopil studio` still running?");
   }
   if (answer.headers.has("x-fields")) return { ...JSON.parse(answer.headers.get("x-fields")), blob: await answer.blob() };
-  if (answer.status === 401) throw new Error("This browser has no cookie of this studio: open the address that it printed.");
+  if (answer.status === 401) throw new Error("This browser has no cookie of this studio: open the address that `scopil studio` has printed.");
   const fields = await answer.json();
   if (!answer.ok) throw new Error(fields.refused ?? `refused (${answer.status})`);
   return fields;
 }
 
-// For handlers: what goes wrong is said, never lost.
-export const told = (work) => async (...args) => {
+// Wraps an event handler: its errors appear in the status line.
+export const showErrors = (work) => async (...args) => {
   try {
     return await work(...args);
   } catch (error) {

@@ -1,10 +1,10 @@
-// Reports, as `scopil report`, `scopil study` and `scopil reproduce` write them.
+// Reports written by `scopil report`, `scopil study` and `scopil reproduce`.
 import { field, fill, h, options } from "./dom.js";
 
 export async function open(main, overview) {
-  const head = [h("h1", {}, "Read"), h("p", { className: "lead" }, "Reports of studies and of runs below this folder.")];
+  const head = [h("h1", {}, "Read"), h("p", { className: "lead" }, "Reports of studies and runs in this folder.")];
   if (!overview.reports.length) {
-    fill(main, head, h("p", { className: "panel" }, "No report.html here yet. ", h("code", {}, "scopil report FOLDER"), " writes one for a study."));
+    fill(main, head, h("p", { className: "panel" }, "There is no report.html yet. ", h("code", {}, "scopil report FOLDER"), " writes one for a study."));
     return;
   }
   const frame = h("iframe", { title: "The report" });

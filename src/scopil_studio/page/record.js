@@ -1,5 +1,5 @@
-// A person plays; the environment, the recorder and the meaning of keys are on the server.
-import { ask, count, field, fill, h, options, say, short, told } from "./dom.js";
+// Recording: the environment, the recorder and the meaning of keys are on the server.
+import { ask, count, field, fill, h, options, say, short, showErrors } from "./dom.js";
 import { Tray, picture } from "./tray.js";
 
 const MAZES = [
@@ -10,7 +10,7 @@ const MAZES = [
 const OTHER = "other";
 const KNOWN_KEYS = { "CartPole-v1": "left=0,right=1", "MountainCar-v0": "left=0,down=1,right=2", "Acrobot-v1": "left=0,down=1,right=2",
   "LunarLander-v3": "down=0,left=3,up=2,right=1", "FrozenLake-v1": "left=0,down=1,right=2,up=3", "CliffWalking-v1": "up=0,right=1,down=2,left=3" };
-// pygame's names, which `scopil play` uses too
+// key names of pygame, as in `scopil play`
 const NAMES = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right", " ": "space", Enter: "return", Backspace: "backspace",
   Tab: "tab", Escape: "escape" };
 const CONTROLS = [["u", "Undo", "U"], ["r", "Same start", "R"], ["return", "Keep", "Enter"], ["backspace", "Discard", "Backspace"]];
@@ -26,7 +26,7 @@ export async function open(main, overview) {
   const player = new Player(stage, episodes);
   fill(main,
     h("h1", {}, "Record"),
-    h("p", { className: "lead" }, "Show the job by doing it. Every kept episode is saved at once; closing the page loses at most the episode being played."),
+    h("p", { className: "lead" }, "Demonstrate the task by playing it. Each episode is saved when you keep it; closing the page loses at most the current episode."),
     h("div", { className: "two" }, h("div", {}, setup.node, stage), list));
   await episodes.show(setup.file.value);
   return () => player.end();
@@ -42,7 +42,7 @@ function form(overview, begin, fileChanged) {
   file.setAttribute("list", "files");
   const seed = h("input", { type: "number", name: "seed", value: 0, min: 0, step: 1 });
   const freeze = h("input", { type: "radio", name: "mode", checked: true }), live = h("input", { type: "radio", name: "mode" });
-  const envField = field("Environment's id", env, "any registered one with rgb_array");
+  const envField = field("Environment's id", env, "any registered environment with rgb_array");
   const keysField = field("Keys", keys, "key=action, also up+left=4");
   const update = () => {
     envField.hidden = maze.value !== OTHER;
@@ -56,7 +56,7 @@ function form(overview, begin, fileChanged) {
   const node = h("details", { className: "panel", open: true }, summary, h("form", {
     onsubmit: (event) => {
       event.preventDefault();
-      node.open = false; // room for the stage
+      node.open = false; // makes space for the stage
       summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${file.value}`;
       begin({ env: maze.value === OTHER ? env.value : maze.value, file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) });
     } },
@@ -64,9 +64,9 @@ function form(overview, begin, fileChanged) {
     h("datalist", { id: "files" }, mine.map((set) => h("option", { value: set.name }))),
     h("div", { className: "fields" },
       field("Environment", maze), envField, keysField,
-      field("Into the file", file, "continued when it exists"), field("Seed", seed, null, true),
+      field("Into the file", file, "continued if it exists"), field("Seed", seed, null, true),
       h("fieldset", {}, h("legend", {}, "Time"),
-        h("label", { className: "choice" }, freeze, "Freeze: nothing moves until a key"),
+        h("label", { className: "choice" }, freeze, "Freeze: one step per key"),
         h("label", { className: "choice" }, live, "Live: real time"))),
     h("div", { className: "bar" }, h("button", { className: "first" }, "Begin"))));
   update();
@@ -89,14 +89,14 @@ class Player {
     const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`));
     socket.binaryType = "blob";
     socket.onopen = () => socket.send(JSON.stringify({ do: "begin", args: wanted }));
-    socket.onmessage = told((event) => this.hear(event.data));
+    socket.onmessage = showErrors((event) => this.receive(event.data));
     socket.onclose = () => {
       if (this.socket !== socket) return;
       this.socket = null;
       this.buttons?.forEach((b) => (b.disabled = true));
-      if (!this.lastWord) say("The connection to the studio has ended. What was kept is saved. Begin again to go on.", true);
+      if (!this.endReason) say("The connection to the studio has ended. Kept episodes are saved. Press Begin to continue.", true);
     };
-    this.lastWord = "";
+    this.endReason = "";
   }
 
   end() {
@@ -106,13 +106,13 @@ class Player {
     cancelAnimationFrame(this.polling);
   }
 
-  async hear(data) {
+  async receive(data) {
     if (data instanceof Blob) return this.picture(data);
     const message = JSON.parse(data);
     if (message.kind === "begun") this.begun(message);
     else if (message.kind === "state") this.state(message);
     else if (message.kind === "refused") say(message.message, true);
-    else if (message.kind === "ended") say((this.lastWord = `${message.message} What was kept is saved. Begin again to go on.`), true);
+    else if (message.kind === "ended") say((this.endReason = `${message.message} Kept episodes are saved. Press Begin to continue.`), true);
   }
 
   begun(about) {
@@ -122,8 +122,8 @@ class Player {
     this.kept = null;
     this.early = [];
     this.view = h("div", { className: about.tray ? "stage" : "stage wide", tabIndex: 0, role: "application",
-      ariaLabel: "The environment. Keys act here while it has the focus.",
-      onkeydown: (event) => this.key(event, true), onkeyup: (event) => this.key(event, false), onblur: () => this.letGo(),
+      ariaLabel: "The environment. It receives keys while it has the focus.",
+      onkeydown: (event) => this.key(event, true), onkeyup: (event) => this.key(event, false), onblur: () => this.releaseKeys(),
       onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event, true), onpointerup: () => this.press("space", false) });
     this.numbers = Object.fromEntries(["Episode", "Step", "Violations", "Kept"].map((name) => [name, h("dd", {}, "0")]));
     this.buttons = CONTROLS.map(([key, text, shown]) =>
@@ -143,7 +143,7 @@ class Player {
   frame() {
     this.canvas = h("canvas", { width: 600, height: 400 });
     this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `${this.about.env} as it draws itself`);
+    this.canvas.setAttribute("aria-label", `Frames of ${this.about.env}`);
     fill(this.view, this.canvas);
   }
 
@@ -194,7 +194,7 @@ class Player {
   }
 
   drawn(n, step) {
-    this.view.dataset.n = n; // tests and benchmarks read what has been drawn
+    this.view.dataset.n = n; // read by tests and benchmarks: the state that has been drawn
     this.view.dataset.step = step;
   }
 
@@ -202,7 +202,7 @@ class Player {
     if (state.over) return `${state.terminated ? "The episode has ended" : "Out of time"} after ${count(state.step, "step")}: keep it, or discard it for another start.`;
     if (this.about.live && !state.running) return "Press a key to begin.";
     if (this.about.pointer) return "Point with mouse, finger or gamepad; Space or a press plays a step.";
-    return this.about.tray ? "Arrow keys tilt the tray, two for a diagonal; Space changes nothing." : this.about.keys.map((k) => `${k.keys.join("+")}: action ${k.action}`).join("   ");
+    return this.about.tray ? "Arrow keys tilt the tray, two for a diagonal; Space keeps the tilt." : this.about.keys.map((k) => `${k.keys.join("+")}: action ${k.action}`).join("   ");
   }
 
   pad(about) {
@@ -232,7 +232,7 @@ class Player {
     this.press(key, false);
   }
 
-  letGo() {
+  releaseKeys() {
     for (const key of this.down ?? []) this.press(key, false);
   }
 
@@ -257,7 +257,7 @@ class Player {
     this.send({ axes: axes.map((a) => Math.max(-1, Math.min(1, a))) });
   }
 
-  // A gamepad tells nothing by itself: its sticks are read with every frame.
+  // Gamepads send no events: their sticks are read with every frame.
   poll() {
     const pad = navigator.getGamepads?.().find((p) => p);
     if (pad && (Math.abs(pad.axes[0]) > 0.06 || Math.abs(pad.axes[1]) > 0.06)) this.show([pad.axes[0], -pad.axes[1]]);
@@ -289,7 +289,7 @@ class Episodes {
       h("h2", {}, `Episodes in ${this.file}`),
       found.episodes.length
         ? h("p", { className: "quiet" }, `${count(found.episodes.length, "episode")}, ${count(total, "step")}, ${found.env}`)
-        : h("p", { className: found.problem ? "bad" : "quiet" }, found.problem ?? "Nothing kept in this file yet."),
+        : h("p", { className: found.problem ? "bad" : "quiet" }, found.problem ?? "This file has no episodes yet."),
       found.episodes.length ? h("div", { className: "scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, ["#", "Steps", "Reward", "Violations", "End"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", className: "text" }, "Note"), h("th", {}, ""))),
         h("tbody", {}, found.episodes.map((e, i) => this.row(e, i))))) : null,
@@ -298,15 +298,15 @@ class Episodes {
 
   row(e, i) {
     const note = h("input", { type: "text", value: e.note, maxLength: 500, ariaLabel: `Note on episode ${i + 1}`,
-      onchange: told(async () => this.list(await ask("note", { name: this.file, mark: e.mark, text: note.value }))) });
+      onchange: showErrors(async () => this.list(await ask("note", { name: this.file, mark: e.mark, text: note.value }))) });
     return h("tr", {}, h("td", {}, i + 1), h("td", {}, e.steps), h("td", {}, short(e.reward)),
       h("td", { className: e.violations ? "bad" : "" }, e.violations ?? "–"), h("td", {}, e.end), h("td", { className: "text wrap" }, note),
-      h("td", {}, h("button", { type: "button", className: "small", onclick: told(() => this.replay(e, i)) }, "Replay"), " ",
+      h("td", {}, h("button", { type: "button", className: "small", onclick: showErrors(() => this.replay(e, i)) }, "Replay"), " ",
         h("button", { type: "button", className: "small", ariaLabel: `Drop episode ${i + 1}`,
-          onclick: told(async () => {
+          onclick: showErrors(async () => {
             if (!confirm(`Drop episode ${i + 1} from ${this.file}? This cannot be undone.`)) return;
             this.list(await ask("drop", { name: this.file, mark: e.mark }));
-            say(`Dropped one episode of ${this.file}.`);
+            say(`Dropped one episode from ${this.file}.`);
           }) }, "Drop")));
   }
 

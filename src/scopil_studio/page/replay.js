@@ -1,4 +1,4 @@
-// Episodes in step: one clock for several views, each of which can show any of its moments.
+// Replay: one clock for several views, each of which can show any of its steps.
 import { ask, h } from "./dom.js";
 import { Tray, picture } from "./tray.js";
 
@@ -44,7 +44,7 @@ export class Clock {
 
 const trays = new Map();
 
-// The tray of an environment, or null; asked for once.
+// The tray of an environment, or null; requested once.
 export async function trayOf(env) {
   if (!trays.has(env)) {
     trays.set(env, ask("tray", { env }).then(async (found) => (found.tray ? { sizes: found.tray, image: await picture(found.blob) } : null)));
@@ -59,7 +59,7 @@ export function pathView(tray, episode) {
   return { length: tray.trail.length, show: (t) => tray.paint(1, t) };
 }
 
-// Pictures that came as one blob behind each other.
+// Views of the frames in an answer, whose blob holds them one after the other.
 export async function frameViews(found) {
   let at = 0;
   return found.policies.map((policy) => {
@@ -87,7 +87,7 @@ export async function frameViews(found) {
   });
 }
 
-// One episode with its own clock.
+// One episode with a clock.
 export async function shownEpisode(found, env) {
   const clock = new Clock();
   if (found.positions) {

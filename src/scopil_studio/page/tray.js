@@ -1,5 +1,5 @@
 // Marble Maze on a canvas. The tray is a picture from the server; path, ball, tilt and maps are drawn here, in the tray's
-// own px: the origin is its centre and y points up.
+// px: the origin is its centre and y points up.
 
 const NAVY = "#223462", RED = "#ce2030", WHITE = "#ffffff", DEEP = "#183e74", GLASS = "#5c96cd";
 
@@ -13,7 +13,7 @@ export class Tray {
     this.label = label;
     this.under = null; // a map: (context) => void, in tray coordinates
     this.marker = null; // [x, y] of a chosen start
-    this.paths = []; // quiet paths behind the main one
+    this.paths = []; // paths behind the main one
     this.forget();
   }
 
@@ -25,13 +25,13 @@ export class Tray {
     this.moving = 0;
   }
 
-  // The state after `step` steps. Undo and chords come as a smaller or equal number.
+  // The state after `step` steps. Undo and chords give a smaller or equal number.
   put(step, state, seconds) {
     this.from = this.trail[step - 1]?.at ?? null;
     this.trail.length = Math.min(this.trail.length, step);
     this.trail[step] = state;
     this.moving = seconds;
-    this.since = performance.now() - 12; // the frame about to be drawn shows some of the way already
+    this.since = performance.now() - 12; // so that the next frame shows some motion already
     this.draw();
   }
 

@@ -1,19 +1,19 @@
-// Runs, their curves while they train, and starting, stopping and resuming them.
-import { ask, count, field, fill, h, options, say, short, told } from "./dom.js";
+// Runs and their curves during training; starts, stops and resumes runs.
+import { ask, count, field, fill, h, options, say, short, showErrors } from "./dom.js";
 import { chart } from "./chart.js";
 
-const EVERY = 2000; // ms between looks at the files
+const EVERY = 2000; // ms between two requests
 const COLOURS = 6;
 
 export async function open(main, overview) {
   const watch = new Watch(overview);
   fill(main,
     h("h1", {}, "Watch"),
-    h("p", { className: "lead" }, "Runs below this folder, with their curves while they train. Choose up to six to lay over each other."),
+    h("p", { className: "lead" }, "Runs in this folder, with their curves during training. Select up to six to compare their curves."),
     watch.table, watch.charts, watch.detail, starting(overview, () => watch.refresh()));
-  const sound = overview.runs.filter((r) => r.state !== "damaged");
-  const first = sound.find((r) => r.state === "training") ?? sound.at(-1); // its curves, and those of runs to compare with
-  for (const run of sound.filter((r) => r.env === first.env).slice(-4)) watch.chosen.set(run.name, { rows: [], offset: 0 });
+  const intact = overview.runs.filter((r) => r.state !== "damaged");
+  const first = intact.find((r) => r.state === "training") ?? intact.at(-1); // selected together with runs of the same environment
+  for (const run of intact.filter((r) => r.env === first.env).slice(-4)) watch.chosen.set(run.name, { rows: [], offset: 0 });
   await watch.refresh(overview);
   const timer = setInterval(() => watch.refresh().catch((error) => say(error.message, true)), EVERY);
   return () => clearInterval(timer);
@@ -32,9 +32,9 @@ class Watch {
     this.busy = true;
     try {
       const now = overview ?? (await ask("overview"));
-      const said = JSON.stringify([now.runs, now.starting, [...this.chosen.keys()]]);
-      if (said !== this.said) this.list(now);
-      this.said = said;
+      const shown = JSON.stringify([now.runs, now.starting, [...this.chosen.keys()]]);
+      if (shown !== this.shown) this.list(now);
+      this.shown = shown;
       await this.follow();
     } finally {
       this.busy = false;
@@ -48,7 +48,7 @@ class Watch {
       try {
         found = await ask("run", { name, since: kept.offset });
       } catch (error) {
-        this.chosen.delete(name); // gone, or damaged: the others go on
+        this.chosen.delete(name); // removed or damaged; the others stay
         say(`${name}: ${error.message}`, true);
         continue;
       }
@@ -66,19 +66,19 @@ class Watch {
     const rows = now.runs.map((run) => this.row(run));
     fill(this.table,
       h("h2", {}, count(now.runs.length, "run")),
-      now.starting.map((job) => h("details", { open: !job.alive }, h("summary", { className: job.alive ? "" : "bad" }, `${job.name}: ${job.alive ? "starting …" : "did not start"}`), h("pre", {}, job.log))),
+      now.starting.map((job) => h("details", { open: !job.alive }, h("summary", { className: job.alive ? "" : "bad" }, `${job.name}: ${job.alive ? "starting …" : "failed to start"}`), h("pre", {}, job.log))),
       rows.length
         ? h("div", { className: "scroll" }, h("table", {},
           h("thead", {}, h("tr", {}, h("th", { className: "text", scope: "col" }, "Run"), h("th", { className: "text", scope: "col" }, "State"),
             ["Algorithm", "Environment", "Seed", "Steps", "Return", "Violations"].map((t) => h("th", { scope: "col" }, t)), h("th", {}, ""))),
           h("tbody", {}, rows)))
-        : h("p", { className: "quiet" }, "No runs here yet. Start one below, or with scopil train."));
+        : h("p", { className: "quiet" }, "There are no runs yet. Start one below, or with scopil train."));
     if (focus) document.getElementById(focus)?.focus();
   }
 
   row(run) {
     const box = h("input", { type: "checkbox", id: `run ${run.name}`, checked: this.chosen.has(run.name), disabled: run.state === "damaged",
-      onchange: told(async () => {
+      onchange: showErrors(async () => {
         if (!box.checked) this.chosen.delete(run.name);
         else if (this.chosen.size >= COLOURS) return (box.checked = false), say(`At most ${COLOURS} runs at once.`, true);
         else this.chosen.set(run.name, { rows: [], offset: 0 });
@@ -89,40 +89,40 @@ class Watch {
     const name = h("label", { className: "choice" }, box, place >= 0 ? h("span", { className: `swatch s${place % COLOURS}` }) : null, run.name);
     const state = h("span", { className: `state ${run.state}` }, run.state);
     if (run.state === "damaged") return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", { className: "text wrap bad", colSpan: 7 }, run.problem));
-    const act = (verb, text) => h("button", { type: "button", className: "small", id: `${verb} ${run.name}`, ariaLabel: `${text} ${run.name}`,
-      onclick: told(async () => { await ask(verb, { name: run.name }); say(`${text}: ${run.name}`); await this.refresh(); }) }, text);
+    const act = (request, text) => h("button", { type: "button", className: "small", id: `${request} ${run.name}`, ariaLabel: `${text} ${run.name}`,
+      onclick: showErrors(async () => { await ask(request, { name: run.name }); say(`${text}: ${run.name}`); await this.refresh(); }) }, text);
     return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", {}, run.title), h("td", {}, run.env), h("td", {}, run.seed),
       h("td", {}, `${run.done.toLocaleString("en")} / ${run.steps.toLocaleString("en")}`), h("td", {}, short(run.reward)),
       h("td", { className: run.violations ? "bad" : "" }, short(run.violations)),
       h("td", {}, run.ours ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
         h("button", { type: "button", className: "small", id: `about ${run.name}`, ariaLabel: `About ${run.name}`,
-          onclick: told(async () => { this.open = run.name; this.about(run.name, await ask("run", { name: run.name })); this.detail.scrollIntoView(); }) }, "About")));
+          onclick: showErrors(async () => { this.open = run.name; this.about(run.name, await ask("run", { name: run.name })); this.detail.scrollIntoView(); }) }, "About")));
   }
 
   draw() {
     const runs = [...this.chosen];
     const of = (metric) => runs.map(([name, run], i) => ({ name, colour: i % COLOURS, points: run.rows.filter((row) => typeof row[metric] === "number").map((row) => [row.env_steps, row[metric]]) }));
-    const metrics = [...new Set(runs.flatMap(([, run]) => run.rows.flatMap((row) => Object.keys(row))))].sort();
+    const logged = [...new Set(runs.flatMap(([, run]) => run.rows.flatMap((row) => Object.keys(row))))].sort();
+    const rules = logged.filter((m) => m.startsWith("eval/violations/"));
+    const titles = new Map(runs.flatMap(([, run]) => run.curves.map((c) => [c.metric, c.title]))); // of all chosen runs' algorithms
+    if (rules.length > 1) rules.forEach((rule) => titles.set(rule, `Violations per episode: ${rule.slice(16)}`));
     this.further ??= "episode/return";
-    const rules = metrics.filter((m) => m.startsWith("eval/violations/"));
-    const pick = h("select", { ariaLabel: "A further metric", onchange: () => { this.further = pick.value; this.draw(); } }, options(metrics.filter((m) => m !== "env_steps").map((m) => [m, m]), this.further));
+    const pick = h("select", { ariaLabel: "Further metric", onchange: () => { this.further = pick.value; this.draw(); } }, options(logged.filter((m) => m !== "env_steps").map((m) => [m, m]), this.further));
     fill(this.charts, runs.length ? h("div", { className: "charts" },
-      chart("Return of evaluations", of("eval/reward")),
-      chart("Violations per episode", of("eval/violations"), true),
-      rules.length > 1 ? rules.map((rule) => chart(`Violations per episode: ${rule.slice(16)}`, of(rule), true)) : null,
-      metrics.length ? h("div", {}, chart(this.further, of(this.further)), field("A further metric", pick)) : null) : null);
+      [...titles].map(([metric, title]) => chart(title, of(metric), metric.startsWith("eval/violations"))),
+      logged.length ? h("div", {}, chart(this.further, of(this.further)), field("Further metric", pick)) : null) : null);
   }
 
   about(name, run) {
     const pairs = (object) => h("dl", { className: "pairs" }, Object.entries(object).flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, typeof v === "object" && v !== null ? JSON.stringify(v) : String(v))]));
     const { config, ...rest } = run.settings;
-    const said = JSON.stringify([name, run.log, run.state]);
-    if (said === this.aboutSaid) return;
-    this.aboutSaid = said;
+    const shown = JSON.stringify([name, run.log, run.state]);
+    if (shown === this.aboutShown) return;
+    this.aboutShown = shown;
     this.detail.hidden = false;
     fill(this.detail, h("h2", {}, name), h("div", { className: "charts" },
       h("div", {}, h("h2", {}, "Run"), pairs(rest)), h("div", {}, h("h2", {}, "Settings"), pairs(config)), h("div", {}, h("h2", {}, "Versions"), pairs(run.versions))),
-      run.log ? h("details", {}, h("summary", {}, "What it printed"), h("pre", {}, run.log)) : null);
+      run.log ? h("details", {}, h("summary", {}, "Printed output"), h("pre", {}, run.log)) : null);
   }
 }
 
@@ -143,7 +143,7 @@ function starting(overview, started) {
     const taken = new Set([...overview.runs, ...overview.starting].map((r) => r.name));
     for (let i = 0; !name.value || taken.has(name.value); i++) name.value = `runs/${chosen.name}-${i}`;
   };
-  const fresh = told(async () => {
+  const fresh = showErrors(async () => {
     name.value = "";
     update();
     const found = await ask("settings", { algorithm: algorithm.value });
@@ -153,11 +153,11 @@ function starting(overview, started) {
   env.addEventListener("change", update);
   fresh();
   return h("details", { className: "panel", open: overview.runs.length === 0 }, h("summary", {}, "Start a run"),
-    h("form", { onsubmit: told(async (event) => {
+    h("form", { onsubmit: showErrors(async (event) => {
       event.preventDefault();
       const given = Object.fromEntries([...settings.querySelectorAll("input")].filter((i) => i.value.trim()).map((i) => [i.name, i.value.trim()]));
       await ask("start", { name: name.value, algorithm: algorithm.value, env: env.value, demos: demos.value, steps: Number(steps.value), seed: Number(seed.value), options: given });
-      say(`Starting ${name.value}: it goes on when this page is closed.`);
+      say(`Starting ${name.value}: it continues after this page is closed.`);
       name.value = "";
       await started();
     }) },
