@@ -104,7 +104,8 @@ ACTIONS = {"c": 8, "a": 1, "x": 6}
 
 
 def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
-    untrained_run(studio.folder / HOSTILE, rows=[{"env_steps": 1, "eval/reward": 1.0}])
+    rows = [{"env_steps": n, "eval/reward": 1.0, "occupancy/mu": 0.5 * n} for n in (1, 2)]
+    untrained_run(studio.folder / HOSTILE, "scopil-rho", demos="marble-maze/simple-v1", rows=rows)
     page.goto(studio.address)
     assert "token" not in page.url
     page.get_by_label("Seed").fill(str(SEED))
@@ -130,6 +131,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     page.evaluate("location.hash = '#/watch'")
     page.get_by_text(HOSTILE).first.wait_for()  # as text
     assert page.evaluate("window.harmed") is None
+    page.get_by_role("img", name=re.compile(r"^Multiplier μ.*: 1 at step 2$")).wait_for()  # a curve of the algorithm
     assert page.evaluate(NAMELESS) == 0
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390  # no page wider than a phone

@@ -14,6 +14,7 @@ from scopil.data.dataset import Episode
 from scopil.data.editing import mark_of
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.eval.measures import breaks_a_rule
+from scopil.registry import find
 from scopil.train.logging import JsonLines
 from scopil.user_code import python
 from scopil_studio import training_jobs, watching
@@ -70,6 +71,15 @@ def test_a_runs_rows_come_from_where_the_page_has_read_to(home):
     later = watching.run(config, "runs/one", first["offset"])
     assert (later["rows"], later["again"]) == ([], False)
     assert watching.run(config, "runs/one", 10**9)["again"]
+
+
+def test_a_run_shows_the_curves_that_its_algorithm_declares(tmp_path):
+    rows = [{"env_steps": 10, "occupancy/mu": 0.5}]
+    untrained_run(tmp_path / "run", "scopil-rho", demos="marble-maze/simple-v1", rows=rows)
+    shown = [curve["metric"] for curve in watching.run(StudioConfig(tmp_path), "run")["curves"]]
+    assert shown[:2] == ["eval/reward", "eval/violations"]
+    assert shown[2:] == [curve.metric for curve in find("scopil-rho").curves]
+    assert "occupancy/mu" in shown
 
 
 def test_the_tail_of_metrics_waits_for_whole_lines_and_notices_a_shorter_file(tmp_path):
