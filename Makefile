@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit attack attack-short slow bench docs clean
+.PHONY: help demo test lint types unit coverage attack attack-short slow bench docs clean
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,11 +21,15 @@ lint: $(STAMP)  ## ruff: mistakes and layout
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(STAMP)  ## pyright over src, tests and examples; a warning counts as an error
+types: $(STAMP)  ## pyright over src, tests, tools and examples; a warning counts as an error
 	$(BIN)/pyright --warnings
 
 unit: $(STAMP)  ## the fast tests alone; a few of them: make unit TESTS="tests/envs -k gym"
 	$(BIN)/pytest -q -n 2 $(TESTS)
+
+coverage: $(STAMP)  ## the fast tests, with the lines of src that they do not run
+	@mkdir -p build
+	$(BIN)/pytest -q -n 2 --cov --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(TESTS)
 
 attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (half an hour; or MUTATIONS=300 KILLS=20)
 	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations $(or $(MUTATIONS),10000) \
@@ -45,8 +49,8 @@ docs: $(STAMP)  ## build docs/ and the generated reference into build/site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -c constraints.txt
 	$(BIN)/python tools/build_docs.py
 
-clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove .venv, build/ and caches
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
