@@ -4,21 +4,23 @@ evaluation.json   which policy was played and how; the measures of every episode
 episodes.npz      the greedy episodes, where the environment can draw them
 """
 
-import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scopil.data import storage
 from scopil.data.dataset import Episode
-from scopil.errors import CheckpointError, refused_as
+from scopil.errors import CheckpointError, DatasetError, refused_as
 from scopil.eval.measures import Measures
-from scopil.files import parse_json, read_npz, write_atomically
+from scopil.files import parse_json, write_atomically
 
 FORMAT = 2  # of evaluation.json; a file with another number is made again
 EVALUATION, EPISODES = "evaluation.json", "episodes.npz"
+_OLD_NAMES = {"steps": "lengths"}  # in files of earlier versions, which also had info:NAME for info/NAME
 
 
 def write_evaluation(
@@ -27,9 +29,10 @@ def write_evaluation(
     """`made_from` identifies policy and protocol, `found` has `env_steps`, `measures` and `extra`."""
     body = {"format": FORMAT, "made_from": dict(made_from), **found}
     if episodes:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **_arrays(episodes))  # pyright: ignore[reportArgumentType]
-        write_atomically(folder / EPISODES, buffer.getvalue())
+        arrays: dict[str, np.ndarray] = {}
+        for key, each in ((key, _uniform(each)) for key, each in episodes.items()):
+            arrays |= {f"{key}:{name}": a for name, a in storage.episode_arrays(each, each[0].info).items()}
+        write_atomically(folder / EPISODES, storage.pack(arrays))
     else:
         (folder / EPISODES).unlink(missing_ok=True)
     write_atomically(folder / EVALUATION, json.dumps(body).encode() + b"\n")
@@ -66,54 +69,26 @@ def read_episodes(folder: Path) -> dict[str, list[Episode]]:
     """By evaluation; empty where the environment cannot draw episodes."""
     if not (folder / EPISODES).exists():
         return {}
-    with refused_as(CheckpointError, folder / EPISODES):
-        found = read_npz((folder / EPISODES).read_bytes())
-        arrays = {name: array for name, array in found.items() if array is not None}
-        keys = dict.fromkeys(name.partition(":")[0] for name in arrays)
-        return {key: _episodes(key, arrays) for key in keys}
+    try:
+        with refused_as(DatasetError, folder / EPISODES):
+            by_key: dict[str, dict[str, Any]] = {}
+            for name, array in storage.unpack(folder / EPISODES)[0].items():
+                key, _, part = name.partition(":")
+                by_key.setdefault(key, {})[_OLD_NAMES.get(part) or part.replace("info:", storage.INFO, 1)] = array
+            return {key: list(storage.episodes_in(arrays, key)) for key, arrays in by_key.items()}
+    except DatasetError as error:
+        raise CheckpointError(str(error)) from error
 
 
-def _arrays(episodes: Mapping[str, Sequence[Episode]]) -> dict[str, np.ndarray]:
-    out: dict[str, np.ndarray] = {}
-    for key, each in episodes.items():
-        out[f"{key}:steps"] = np.array([len(e) for e in each])
-        out[f"{key}:terminated"] = np.array([e.terminated for e in each])
-        out[f"{key}:truncated"] = np.array([e.truncated for e in each])
-        out[f"{key}:observations"] = np.concatenate([e.observations for e in each])
-        out[f"{key}:actions"] = np.concatenate([e.actions for e in each])
-        out[f"{key}:rewards"] = np.concatenate([_rewards(e) for e in each])
-        for name, like in {n: a for e in each for n, a in e.info.items()}.items():
-            out[f"{key}:info:{name}"] = np.concatenate([_reported(e, name, like) for e in each])
-    return out
-
-
-def _reported(episode: Episode, name: str, like: np.ndarray) -> np.ndarray:
-    """Zeros where an episode has no such number: a rule that it never broke, for example."""
-    absent = np.zeros((len(episode) + 1, *like.shape[1:]), like.dtype)
-    return episode.info.get(name, absent)
-
-
-def _rewards(episode: Episode) -> np.ndarray:
-    return np.zeros(len(episode), np.float32) if episode.rewards is None else episode.rewards
-
-
-def _episodes(key: str, arrays: Mapping[str, np.ndarray]) -> list[Episode]:
-    steps = arrays[f"{key}:steps"]
-    moves, states = np.cumsum(steps)[:-1], np.cumsum(steps + 1)[:-1]
-    prefix = f"{key}:info:"
-    infos = {n.removeprefix(prefix): np.split(a, states) for n, a in arrays.items() if n.startswith(prefix)}
-    parts = {
-        n: np.split(arrays[f"{key}:{n}"], at)
-        for n, at in [("observations", states), ("actions", moves), ("rewards", moves)]
-    }
+def _uniform(episodes: Sequence[Episode]) -> list[Episode]:
+    """Episodes with the same entries of `info`, zeros if not reported (a rule that was not broken), and rewards."""
+    known = {name: array for e in episodes for name, array in e.info.items()}
     return [
-        Episode(
-            observations=parts["observations"][i],
-            actions=parts["actions"][i],
-            rewards=parts["rewards"][i],
-            terminated=bool(arrays[f"{key}:terminated"][i]),
-            truncated=bool(arrays[f"{key}:truncated"][i]),
-            info={name: each[i] for name, each in infos.items()},
+        replace(
+            e,
+            rewards=np.zeros(len(e), np.float32) if e.rewards is None else e.rewards,
+            start=None,
+            info={n: np.zeros((len(e) + 1, *a.shape[1:]), a.dtype) for n, a in known.items()} | e.info,
         )
-        for i in range(len(steps))
+        for e in episodes
     ]

@@ -9,8 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.key_map import KeyMap, parse_keys
-from scopil.data.keyboard import Session
+from scopil.data.keyboard import KeyMap, Session, parse_keys
 from scopil.data.recorder import Recorder
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze.keys import marble_maze_keys

@@ -7,7 +7,7 @@ import pytest
 import scopil
 from samples import small_set
 from scopil.cli import main
-from scopil.data import formats
+from scopil.data import storage
 from scopil.errors import DatasetError
 
 
@@ -17,17 +17,17 @@ def publish(monkeypatch):
 
     def give(thing) -> None:
         points = [SimpleNamespace(load=lambda: thing)]
-        monkeypatch.setattr(formats, "entry_points", lambda group: points * (group == "scopil.demo_formats"))
-        formats.installed.cache_clear()
+        monkeypatch.setattr(storage, "entry_points", lambda group: points * (group == "scopil.demo_formats"))
+        storage.installed.cache_clear()
 
     yield give
-    formats.installed.cache_clear()
+    storage.installed.cache_clear()
 
 
 def test_a_format_of_another_package_is_read_and_checked(publish, capsys):
     made = small_set()
     publish(
-        formats.Format(
+        storage.Format(
             name="dream",
             matches=lambda source: source.startswith("dream:"),
             read=lambda source: made,

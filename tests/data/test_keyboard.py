@@ -14,8 +14,9 @@ from hosts import LIMIT, Walk
 from scopil.cli import main
 from scopil.data import keyboard, storage
 from scopil.data.editing import annotate, drop, mark_of, notes_of
-from scopil.data.key_map import Held, parse_keys
-from scopil.data.recorder import LEFT_BOUNDS, Recorder, without_bounds
+from scopil.data.keyboard import Held, parse_keys
+from scopil.data.record import LEFT_BOUNDS, without_bounds
+from scopil.data.recorder import Recorder
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze.keys import marble_maze_keys
 from scopil.envs.marble_maze.physics import ACTIONS
@@ -244,7 +245,7 @@ def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write", full)
+        patch.setattr(storage, "write_atomically", full)
         with pytest.raises(DatasetError, match="No space left"):
             recorder.keep()
     assert recorder.over
@@ -444,7 +445,7 @@ CHILD = """
 import sys, gymnasium as gym, pygame
 from pathlib import Path
 from scopil.data import keyboard
-from scopil.data.key_map import parse_keys
+from scopil.data.keyboard import parse_keys
 
 class Loud(gym.Wrapper):
     episodes = steps = 0

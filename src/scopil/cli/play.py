@@ -8,7 +8,7 @@ import tyro
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
 from scopil.data import keyboard
-from scopil.data.key_map import KeyMap, parse_keys
+from scopil.data.keyboard import KeyMap, parse_keys
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError
 

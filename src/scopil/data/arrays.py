@@ -1,24 +1,44 @@
 """Demonstrations from arrays in the common layouts, and from trajectories with `obs` and `acts`.
 
-Whatever had to be assumed is written into the set's `about["assumed"]`, one sentence each, and is stored with it.
+Layouts: blocks (episodes, steps, …), padded or not; rows of all episodes joined end to end, with lengths or with flags
+at the ends; lists with one array per episode. Every assumption is written into the set's `about["assumed"]`, one
+sentence each, and is stored with the set.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.array_layouts import KNOWN, PER_EPISODE, RawEpisode, canonical_names, only_dones, split_episodes
 from scopil.data.dataset import NO_FLAGS, Demonstrations, Episode, guess_space
-from scopil.data.named_observations import by_names, numbers
 from scopil.errors import DatasetError
+
+RawEpisode = dict[str, Any]  # one episode as found: its part of each array
+Arrays = dict[str, Any]
 
 READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
 ONLY_DONES = (
     "dones tell that episodes ended and not how: counted as terminated by the task, also where it was a time limit; "
     "give terminated and truncated instead to tell them apart"
 )
+PER_STEP = ("actions", "rewards", "next_observations", "terminals", "timeouts")  # one row per step
+PER_EPISODE = ("terminated", "truncated", "starts")  # one row per episode
+ALIASES = {
+    "observations": ("obs", "observation", "states"),
+    "actions": ("acts", "action"),
+    "rewards": ("rews", "reward"),
+    "next_observations": ("next_obs", "next_observation", "next_states"),
+    "terminals": ("dones", "done", "terminations"),
+    "timeouts": ("truncations",),
+    "lengths": ("episode_lengths",),
+}
+DONES = ("dones", "done")  # set by time limits too, in imitation and Stable-Baselines3
+FIRST = "episode_starts"  # Stable-Baselines3: a flag per step, set at the first step of an episode
+KNOWN = {"observations", "lengths", FIRST, *PER_STEP, *PER_EPISODE, *(other for n in ALIASES.values() for other in n)}
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
 
 
 def from_arrays(source: Any) -> Demonstrations:
@@ -26,13 +46,13 @@ def from_arrays(source: Any) -> Demonstrations:
 
     Args:
         source: a dict of arrays by name, a pair (observations, actions) or triple with rewards, a list of
-            trajectories (dicts, or objects with `obs` and `acts`), or rows of the `imitation` package. The layouts
-            are listed in docs/demonstrations.md.
+            trajectories (dicts, or objects with `obs` and `acts`), or `Transitions` of the `imitation` package. The
+            layouts are listed in docs/demonstrations.md.
     """
     name, source_name = "arrays", f"{type(source).__name__} in memory"
     if isinstance(source, Mapping):
         return from_mapping(source, name, source_name)
-    if hasattr(source, "obs") and hasattr(source, "acts"):
+    if _is_trajectory(source):
         if hasattr(source, "dones"):  # imitation's Transitions: rows of many episodes
             rows = {k: getattr(source, k, None) for k in ("obs", "acts", "next_obs", "dones", "rews")}
             return from_mapping(rows, name, source_name)
@@ -53,41 +73,78 @@ def _is_trajectory(item: Any) -> bool:
 
 def from_mapping(found: Mapping[str, Any], name: str, source: str) -> Demonstrations:
     """A set from arrays by name; the layouts are in docs/demonstrations.md."""
-    arrays = canonical_names(found, name)
-    arrays, named = _unnamed(arrays, name)
+    arrays, named = _flattened(_canonical_names(found, name), name)
     assumed: list[str] = []
     if unused := sorted(set(map(str, found)) - KNOWN):
         assumed.append(f"not used: {', '.join(unused)}")
-    if only_dones(found):
+    if _only_dones(found):
         assumed.append(ONLY_DONES)
     return from_raw_episodes(split_episodes(arrays, name, assumed), name, source, assumed, named)
 
 
 def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstrations:
-    """A set from one object per episode: mappings, or anything with `obs` and `acts`, as in the `imitation` package."""
+    """A set from one object per episode: mappings, or objects with `obs` and `acts`, as in the `imitation` package."""
     episodes, named, assumed = [], None, []
     for i, item in enumerate(items):
         where = f"{name}, episode {i}"
         if isinstance(item, Mapping):
-            episodes.append(canonical_names(item, where))
-            assumed = [ONLY_DONES] if only_dones(item) else assumed
+            raw = _canonical_names(item, where)
+            assumed = [ONLY_DONES] if _only_dones(item) else assumed
         elif _is_trajectory(item):
-            episodes.append(_from_trajectory(item))
+            raw = _from_trajectory(item)
         else:
             raise DatasetError(
                 f"{where}: {type(item).__name__}; want a trajectory with `obs` and `acts`, or a dict. To give "
                 f"observations and actions separately, use a pair: (observations, actions)."
             )
-        episodes[-1], named = _unnamed(episodes[-1], where, named)
+        raw, named = _flattened(raw, where, named)
+        episodes.append(raw)
     return from_raw_episodes(episodes, name, source, assumed, named)
 
 
-def _unnamed(
-    arrays: dict[str, Any], where: str, before: gym.Space | None = None
-) -> tuple[dict[str, Any], gym.Space | None]:
-    """The same with observations by name as flat rows, and the space they make; None where they have no names."""
-    found: gym.Space | None = before
-    out = dict(arrays)
+def _from_trajectory(item: Any) -> RawEpisode:
+    """`imitation` sets `terminal` when an episode was recorded to its end; the last info tells if by a time limit."""
+    raw: RawEpisode = {"observations": item.obs, "actions": item.acts}
+    rewards, infos = getattr(item, "rews", None), getattr(item, "infos", None)
+    if rewards is not None:
+        raw["rewards"] = rewards
+    if hasattr(item, "terminal"):
+        last = infos[-1] if infos is not None and len(infos) else {}
+        raw["truncated"] = bool(last.get("TimeLimit.truncated", False))
+        raw["terminated"] = bool(item.terminal) and not raw["truncated"]
+    return raw
+
+
+def _canonical_names(found: Mapping[str, Any], where: str) -> Arrays:
+    """The known arrays under their first names; None values are dropped."""
+    arrays = {k: found[k] for k in found if k in KNOWN}
+    for name, others in ALIASES.items():
+        for other in others:
+            if other in arrays:
+                arrays.setdefault(name, arrays[other])
+                del arrays[other]
+    for key in ("observations", "actions"):
+        if key not in arrays:
+            raise DatasetError(
+                f"{where}: no array {key!r} (nor {', '.join(ALIASES[key])}); found {sorted(map(str, found))}, want "
+                f"observations and actions."
+            )
+    return {k: v for k, v in arrays.items() if v is not None}
+
+
+def _only_dones(found: Mapping[str, Any]) -> bool:
+    """Whether `dones`, which do not distinguish the task's end from a time limit, are the only flags."""
+    given = {name for name in found if found[name] is not None}
+    telling = {"terminals", "timeouts", "terminated", "truncated", "terminations", "truncations"}
+    return bool(given & set(DONES)) and not given & telling
+
+
+# --- observations by name ---------------------------------------------------------------------------------------------
+
+
+def _flattened(arrays: Arrays, where: str, before: gym.Space | None = None) -> tuple[Arrays, gym.Space | None]:
+    """`arrays` with Dict observations as flat rows, and their Dict space; None if observations have no names."""
+    found, out = before, dict(arrays)
     for key in arrays.keys() & {"observations", "next_observations"}:
         rows = _named_rows(arrays[key], arrays["actions"], f"{where}: {key}")
         if rows is None:
@@ -100,15 +157,15 @@ def _unnamed(
 
 
 def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] | None:
-    """One observation after the other, or a list with one entry per episode."""
+    """Rows and space of Dict observations: of one episode or joined episodes, or of a list with one entry each."""
     if isinstance(values, Mapping):
-        return by_names(values, where, lead=2 if _in_blocks(values, actions) else 1)
+        return _by_names(values, where, lead=2 if _in_blocks(values, actions) else 1)
     if not isinstance(values, list | tuple) or not values:
         return None
     one_each = isinstance(actions, list | tuple) and len(values) == len(actions) and np.ndim(actions[0]) > 0
     if isinstance(values[0], Mapping) and not one_each:
-        return by_names(values, where)
-    each = [found for i, one in enumerate(values) if (found := by_names(one, f"{where}, episode {i}"))]
+        return _by_names(values, where)
+    each = [found for i, one in enumerate(values) if (found := _by_names(one, f"{where}, episode {i}"))]
     return ([rows for rows, _ in each], each[0][1]) if len(each) == len(values) else None
 
 
@@ -119,12 +176,201 @@ def _in_blocks(values: Mapping[str, Any], actions: Any) -> bool:
     return bool(steps) and all(len(part) > 1 and part[0] == count and part[1] - steps[0] in (0, 1) for part in parts)
 
 
+def _by_names(values: Any, where: str, lead: int = 1) -> tuple[np.ndarray, gym.Space] | None:
+    """Flat rows, and the Dict space, of a dict of arrays or a list of dicts; None for anything else.
+
+    Columns are in the order of the sorted names. `lead` is the number of axes before those of one observation."""
+    if isinstance(values, Sequence) and len(values) and all(isinstance(one, Mapping) for one in values):
+        if odd := [i for i, one in enumerate(values) if set(one) != set(values[0])]:
+            raise DatasetError(
+                f"{where}: observation {odd[0]} has {_names(values[odd[0]])}, the first {_names(values[0])}; want the "
+                f"same names in all."
+            )
+        values = {key: [one[key] for one in values] for key in values[0]}
+    if not isinstance(values, Mapping):
+        return None
+    parts = {str(key): _numbers(values[key], f"{where}: {key}") for key in sorted(values, key=str)}
+    if not parts or len({part.shape[:lead] for part in parts.values()}) != 1:
+        shapes = {key: part.shape for key, part in parts.items()}
+        raise DatasetError(f"{where}: observations of shapes {shapes}; want as many of each name.")
+    flat = [part.reshape(*part.shape[:lead], -1) for part in parts.values()]
+    space: dict[str, gym.Space] = {
+        key: gym.spaces.Box(-np.inf, np.inf, part.shape[lead:], np.float32) for key, part in parts.items()
+    }
+    return np.concatenate(flat, axis=-1), gym.spaces.Dict(space)
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(map(str, values)))
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    """Rows of numbers as one array."""
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
+    if found.dtype.kind not in "biuf" or found.ndim == 0:
+        raise DatasetError(f"{what}: {found.dtype}{found.shape}; want rows of numbers.")
+    return found
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+def split_episodes(arrays: Arrays, name: str, assumed: list[str]) -> list[RawEpisode]:
+    """The episodes in arrays of any layout. Assumptions are appended to `assumed`."""
+    if any(_is_ragged(arrays[k]) for k in ("observations", "actions")):
+        return _split_lists(arrays, name)
+    arrays = {k: np.asarray(v) for k, v in arrays.items()}
+    lengths = _lengths(arrays.pop("lengths", None), name)
+    if _is_block(arrays, lengths):
+        return _split_blocks(arrays, lengths, name)
+    return split_rows(arrays, lengths, name, assumed)
+
+
+def _is_ragged(values: Any) -> bool:
+    """Whether `values` is a list of episodes of different lengths."""
+    if isinstance(values, np.ndarray):
+        return False
+    try:
+        return np.asarray(values).dtype == object
+    except ValueError:
+        return True
+
+
+def _split_lists(arrays: Arrays, name: str) -> list[RawEpisode]:
+    """Lists with one array per episode."""
+    count = len(arrays["actions"])
+    arrays = {k: v for k, v in arrays.items() if k != "lengths"}
+    for key, value in arrays.items():
+        if len(value) != count:
+            raise DatasetError(f"{name}: {len(value)} {key} for {count} episodes; want one of each per episode.")
+    return [{k: v[i] for k, v in arrays.items()} for i in range(count)]
+
+
+def _is_block(arrays: Arrays, lengths: np.ndarray | None) -> bool:
+    """Whether arrays are (episodes, steps, …). Two axes of real numbers are rows; of integers (discrete states and
+    actions), a block."""
+    obs, actions = arrays["observations"], arrays["actions"]
+    if obs.ndim < 2 or actions.ndim < 2 or len(obs) != len(actions):
+        return False
+    if obs.shape[1] - actions.shape[1] not in (0, 1):
+        return False
+    if lengths is not None:
+        return len(lengths) == len(obs) and (obs.ndim > 2 or int(lengths.sum()) != len(actions))
+    return obs.ndim > 2 or (obs.dtype.kind in "iu" and actions.dtype.kind in "iu" and actions.shape[1] > 1)
+
+
+def _split_blocks(arrays: Arrays, lengths: np.ndarray | None, name: str) -> list[RawEpisode]:
+    """Episodes of equal length, or padded to the longest and given with `lengths`."""
+    count, steps = arrays["actions"].shape[:2]
+    last = arrays["observations"].shape[1] - steps  # 1 if the last observation is included
+    arrays = _flags_by_step(arrays, (count, steps))
+    for key in arrays.keys() & {*PER_STEP, *PER_EPISODE}:
+        wanted = (count, steps) if key in PER_STEP else (count,)
+        if arrays[key].shape[: len(wanted)] != wanted:
+            raise DatasetError(f"{name}: {key} of shape {arrays[key].shape}; want {wanted}.")
+    lengths = np.full(count, steps) if lengths is None else lengths
+    if lengths.max(initial=0) > steps:
+        raise DatasetError(f"{name}: an episode of {lengths.max()} steps in arrays of {steps}; want at most that many.")
+    extra = {"observations": last} | dict.fromkeys(PER_STEP, 0)  # rows beyond the number of steps
+    return [{k: v[i, : n + extra[k]] if k in extra else v[i] for k, v in arrays.items()} for i, n in enumerate(lengths)]
+
+
+def split_rows(arrays: Arrays, lengths: np.ndarray | None, name: str, assumed: list[str]) -> list[RawEpisode]:
+    """Episodes joined end to end, separated by lengths, by flags, or by observations that do not follow."""
+    obs, actions = arrays["observations"], arrays["actions"]
+    if obs.ndim == 0 or actions.ndim == 0:
+        raise DatasetError(f"{name}: observations {obs.shape} and actions {actions.shape}; want rows of them.")
+    rows = len(actions)
+    if lengths is None:
+        arrays = _flags_by_step(arrays, (rows,))
+        lengths = _infer_lengths(arrays, name, assumed)
+    elif len(lengths) != rows:  # if equal, one flag per episode is one flag per step
+        arrays = _flags_by_step(arrays, (rows,))
+    episodes, steps = len(lengths), int(lengths.sum())
+    last = len(obs) - steps
+    if last not in (0, episodes):
+        raise DatasetError(
+            f"{name}: observations of shape {obs.shape}; want {steps + episodes} rows for {episodes} episodes with "
+            f"{steps} actions (one more observation than actions in each), or {steps} (none after the last action)."
+        )
+    wanted = dict.fromkeys(PER_STEP, steps) | dict.fromkeys(PER_EPISODE, episodes)
+    for key in sorted(wanted.keys() & arrays.keys()):
+        flag = key in ("terminated", "truncated")
+        if arrays[key].shape[:1] != (wanted[key],) or (flag and arrays[key].ndim > 1):
+            raise DatasetError(
+                f"{name}: {key} of shape {arrays[key].shape}; want {wanted[key]} rows for {episodes} episodes with "
+                f"{steps} actions."
+            )
+    more = int(last > 0)
+    ends = np.cumsum(lengths)
+    split = []
+    for i, (a, b) in enumerate(zip(ends - lengths, ends)):
+        raw = {k: arrays[k][a:b] for k in arrays.keys() & set(PER_STEP)}
+        raw |= {k: arrays[k][i] for k in arrays.keys() & set(PER_EPISODE)}
+        split.append(raw | {"observations": obs[a + i * more : b + (i + 1) * more]})
+    return split
+
+
+def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
+    """The lengths of episodes joined end to end."""
+    obs, rows = arrays["observations"], len(arrays["actions"])
+    flags = [k for k in ("terminals", "timeouts") if k in arrays]
+    for key in {*flags, FIRST, "next_observations"} & arrays.keys():
+        if len(arrays[key]) != rows:
+            raise DatasetError(f"{name}: {key} of shape {arrays[key].shape}; want {rows} rows, one per step.")
+    over = np.zeros(rows, bool)
+    for key in flags:
+        over |= arrays[key].reshape(rows, -1).any(axis=1)
+    if FIRST in arrays:
+        flags.append(FIRST)
+        over[:-1] |= arrays[FIRST].reshape(rows, -1).any(axis=1)[1:]
+    follows = arrays.get("next_observations")
+    if follows is not None and len(obs) == rows and follows.shape == obs.shape:
+        jumps = np.any((follows[:-1] != obs[1:]).reshape(max(rows - 1, 0), -1), axis=1) & ~over[:-1]
+        over[:-1] |= jumps
+        if jumps.any():
+            assumed.append(f"{int(jumps.sum())} episodes end where next_observations is not the next observation")
+    elif not flags:
+        assumed.append("no lengths and no flags: read as one single episode")
+    over[-1:] = True
+    return np.diff(np.flatnonzero(over) + 1, prepend=0)
+
+
+def _flags_by_step(arrays: Arrays, shape: tuple[int, ...]) -> Arrays:
+    """`terminated` and `truncated` with one flag per step get D4RL's names, `terminals` and `timeouts`."""
+    names = {"terminated": "terminals", "truncated": "timeouts"}
+    return {names[k] if k in names and v.shape[: len(shape)] == shape else k: v for k, v in arrays.items()}
+
+
+def _lengths(found: Any, name: str) -> np.ndarray | None:
+    if found is None:
+        return None
+    whole = found.dtype.kind in "iuf" and np.all(found == np.floor(found))
+    if found.ndim != 1 or not whole or not np.all(found >= 0):
+        raise DatasetError(f"{name}: lengths {found.dtype}{found.shape}; want one whole number ≥ 1 per episode.")
+    return found.astype(np.int64)
+
+
+# --- episodes ---------------------------------------------------------------------------------------------------------
+
+
 def from_raw_episodes(
     raw: list[RawEpisode], name: str, source: str, assumed: list[str], named: gym.Space | None = None
 ) -> Demonstrations:
-    """The last step of every format: fill in ends and last observations, find the spaces, check everything."""
+    """The last step of every format: fill in ends and last observations, find the spaces, check everything.
+
+    Args:
+        raw: the episodes.
+        name: of the set.
+        source: the file or type that the episodes come from.
+        assumed: the assumptions so far.
+        named: the Dict space of the rows of observations, if they have names.
+    """
     raw = [
-        {k: v if k in PER_EPISODE else numbers(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
+        {k: v if k in PER_EPISODE else _numbers(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
         for i, one in enumerate(raw)
     ]
     raw = _discrete_actions(raw, assumed)
@@ -155,10 +401,8 @@ def _note_assumptions(raw: list[RawEpisode], assumed: list[str]) -> None:
         assumed.append(NO_FLAGS)
 
 
-# --- one episode ----------------------------------------------------------------------------------------------------
-
-
 def to_episode(raw: RawEpisode, where: str) -> Episode:
+    """An `Episode`, with its last observation and its ends filled in."""
     obs, actions = raw["observations"], raw["actions"]
     if len(obs) == len(actions) > 0:
         after = raw.get("next_observations", obs)
@@ -184,7 +428,7 @@ def to_episode(raw: RawEpisode, where: str) -> Episode:
 
 
 def _end_flag(raw: RawEpisode, whole: str, by_step: str, where: str) -> bool | None:
-    """A flag of the episode; None when there is none."""
+    """A flag of the episode, from `whole` or else from the last row of `by_step`; None if there is neither."""
     if whole in raw:
         return bool(np.all(raw[whole]))
     if by_step not in raw:
@@ -198,21 +442,8 @@ def _end_flag(raw: RawEpisode, whole: str, by_step: str, where: str) -> bool | N
     return bool(flags.any())
 
 
-def _from_trajectory(item: Any) -> RawEpisode:
-    """`imitation` sets `terminal` when an episode was recorded to its end; a time limit shows in the last info."""
-    raw: RawEpisode = {"observations": item.obs, "actions": item.acts}
-    rewards, infos = getattr(item, "rews", None), getattr(item, "infos", None)
-    if rewards is not None:
-        raw["rewards"] = rewards
-    if hasattr(item, "terminal"):
-        last = infos[-1] if infos is not None and len(infos) else {}
-        raw["truncated"] = bool(last.get("TimeLimit.truncated", False))
-        raw["terminated"] = bool(item.terminal) and not raw["truncated"]
-    return raw
-
-
 def _discrete_actions(raw: list[RawEpisode], assumed: list[str]) -> list[RawEpisode]:
-    """One integer per step is a discrete action, also where it is stored as a row of one."""
+    """Actions of one integer per step are discrete, also if they are stored as rows of one."""
     rows = [e["actions"] for e in raw]
     if not rows or not all(a.ndim == 2 and a.shape[1] == 1 and a.dtype.kind in "biu" for a in rows):
         return raw

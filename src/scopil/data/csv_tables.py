@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scopil.data.array_layouts import RawEpisode
-from scopil.data.arrays import from_raw_episodes
+from scopil.data.arrays import RawEpisode, from_raw_episodes
 from scopil.data.dataset import Demonstrations
 from scopil.errors import DatasetError
 

@@ -1,5 +1,9 @@
-"""Plain arrays in the spaces of the environment they were recorded on."""
+"""Demonstrations in the spaces of an environment, and Dict or Tuple observations as flat rows in Gymnasium's order.
 
+A set stores rows; `Demonstrations.flattened_from` is the space that the rows were made from.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +12,7 @@ import numpy as np
 
 from scopil.data.arrays import READ_OFF
 from scopil.data.dataset import Demonstrations
-from scopil.data.named_observations import renamed
-from scopil.data.recorder import LEFT_BOUNDS, without_bounds
+from scopil.data.record import LEFT_BOUNDS, without_bounds
 from scopil.envs.action_codec import joined, joint_sizes
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import HostEnv, open_env
@@ -19,8 +22,10 @@ from scopil.errors import DatasetError
 
 
 def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
-    """A set whose spaces were taken from the data gets those of `env`, an id or an environment; numbers outside of
-    them are refused. Sets with spaces of their own stay as they are: training checks whether these agree."""
+    """A set whose spaces were taken from the data, in the spaces of `env` (an id or an environment).
+
+    Sets with spaces of their own are returned unchanged; training checks whether these agree. Raises `DatasetError` if
+    the numbers do not fit."""
     if demos.about.get("spaces") != READ_OFF:
         return demos
     opened = open_env(env)
@@ -32,8 +37,9 @@ def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
 
 
 def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
-    """A set with spaces of its own in those of an environment, checked again. Rows that were made from a Dict or Tuple
-    keep their names, and bounds that the environment is known to leave stay dropped."""
+    """A set with spaces of its own in those of an environment, checked again.
+
+    Rows that were made from a Dict or Tuple keep that space, and dropped bounds (`LEFT_BOUNDS`) stay dropped."""
     env = open_env(env_id)
     try:
         demos, given = by_env_names(demos, env), env.given_space
@@ -48,23 +54,23 @@ def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
 
 
 def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
-    """A sentence where a set says that it is of another environment: the spaces may be the same."""
+    """A warning if the set names another environment, whose spaces may be the same; else an empty list."""
     if demos.env_id is None or _bare(demos.env_id) == _bare(env_id):
         return []
     return [f"{demos.name} was recorded in {demos.env_id}, not in {env_id}; only the spaces were compared"]
 
 
 def _bare(env_id: str) -> str:
-    """Without options, and without the module or file that it is found in."""
+    """The id without options, and without the module or file that defines it."""
     return split_options(env_id)[0].rpartition(":")[2]
 
 
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
-    """Observations by name in the order, and the kinds of numbers, of the environment's own names."""
+    """Rows of Dict observations with the columns in the order and encoding of the environment's own Dict space."""
     if demos.flattened_from is None or not isinstance(env, HostEnv) or demos.flattened_from == env.flat.raw:
         return demos
     episodes = tuple(
-        replace(e, observations=renamed(e.observations, demos.flattened_from, env.flat.raw, demos.name)) for e in demos
+        replace(e, observations=_renamed(e.observations, demos.flattened_from, env.flat.raw, demos.name)) for e in demos
     )
     space = env.observation_space
     return replace(demos, episodes=episodes, observation_space=space, flattened_from=env.flat.raw)  # pyright: ignore[reportArgumentType]
@@ -85,20 +91,19 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     assert seen is not None
     assert done is not None
     episodes = tuple(replace(e, observations=obs, actions=actions) for e, obs, actions in zip(demos, seen, done))
-    return replace(
-        demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about
-    )  # which checks the values
+    # The constructor checks the values.
+    return replace(demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about)
 
 
 def _shown(env: BatchEnv) -> gym.Space:
-    """The space of observations as the environment gives them: of states that learners see one-hot, their numbers."""
+    """The environment's own observation space; for states that learners see one-hot, the space of their numbers."""
     if isinstance(env, CompiledEnv) and env.state_numbers is not None:
         return env.state_numbers
     return env.flat.raw if isinstance(env, HostEnv) else env.observation_space
 
 
 def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
-    """Vectors of choices as the numbers that learners see; None where the environment takes no such vectors."""
+    """Vectors of choices as the numbers that learners see; None if the environment takes no such vectors."""
     space = env.taken_space
     if joint_sizes(space) is None or not all(e.actions.shape[1:] == space.shape for e in demos):
         return None
@@ -109,7 +114,7 @@ def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
 
 
 def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray] | None:
-    """The same numbers in the shape and dtype of a space; None where that is impossible."""
+    """The same numbers in the shape and dtype of a space; None if that is impossible."""
     arrays = [getattr(e, what) for e in demos]
     if isinstance(space, gym.spaces.Discrete):
         columns = [a[:, 0] if a.shape[1:] == (1,) else a for a in arrays]
@@ -122,3 +127,55 @@ def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray
     if int(np.prod(space.shape)) == 1 and all(a.size == len(a) for a in arrays):
         return [a.reshape(len(a), *space.shape) for a in arrays]
     return None
+
+
+# --- observations by name ---------------------------------------------------------------------------------------------
+
+
+def can_be_rows(space: gym.Space) -> bool:
+    """Whether observations of a space have a fixed number of components."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return all(can_be_rows(part) for part in parts)
+    known = gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete
+    return isinstance(space, known)
+
+
+def rows_of(space: gym.Space, values: Any, where: str) -> np.ndarray:
+    """Observations in the form of `space`, with a leading axis, as flat rows in the order of
+    `gymnasium.spaces.flatten`."""
+    if isinstance(space, gym.spaces.Dict):
+        if missing := [key for key in space.spaces if key not in values]:
+            raise DatasetError(f"{where}: no observations of {', '.join(missing)}; found {_names(values)}.")
+        return np.concatenate([rows_of(one, values[key], where) for key, one in space.items()], axis=1)
+    if isinstance(space, gym.spaces.Tuple):
+        return np.concatenate([rows_of(one, part, where) for one, part in zip(space.spaces, values)], axis=1)
+    try:
+        if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+            found = np.asarray(values, np.float32)
+            return found.reshape(len(found), int(np.prod(space.shape)))
+        each = [gym.spaces.flatten(space, _element(space, value)) for value in values]
+        return np.stack([np.asarray(row, np.float32) for row in each])
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+        raise DatasetError(f"{where}: an observation is not one of {space}: {error}.") from error
+
+
+def _renamed(rows: np.ndarray, found: gym.Space, wanted: gym.Space, where: str) -> np.ndarray:
+    """Rows of one Dict space as rows of another with the same names."""
+    if not isinstance(found, gym.spaces.Dict):
+        raise DatasetError(f"{where}: observations of {found}; the environment has {wanted}.")
+    if not isinstance(wanted, gym.spaces.Dict) or set(found.spaces) != set(wanted.spaces):
+        raise DatasetError(f"{where}: observations of {_names(found.spaces)}; the environment has {wanted}.")
+    seen = [gym.spaces.unflatten(found, row) for row in rows]
+    return rows_of(wanted, {key: [one[key] for one in seen] for key in wanted.spaces}, where)
+
+
+def _element(space: gym.Space, value: Any) -> Any:
+    """A value of the space; a single number may be given as an array of one."""
+    if isinstance(space, gym.spaces.Discrete):
+        return int(np.asarray(value).item())
+    return np.asarray(value, space.dtype).reshape(space.shape or ())
+
+
+def _names(values: Any) -> str:
+    return ", ".join(sorted(map(str, values))) if isinstance(values, Mapping) else type(values).__name__

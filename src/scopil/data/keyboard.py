@@ -1,18 +1,140 @@
-"""A person as the demonstrator: episodes played with the keyboard in a window, saved one by one."""
+"""Demonstrations by a person: episodes played with the keyboard in a window, saved one by one.
 
-from collections.abc import Callable
+`KeyMap` maps keys to actions, `Held` decides when held keys act, `Session` connects both to a `Recorder`, and `play`
+runs the window.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gymnasium as gym
 
 from scopil.data.dataset import Demonstrations
-from scopil.data.key_map import CONTROLS, Held, KeyMap
 from scopil.data.recorder import Recorder
 from scopil.envs.window import TEXT, Colour, Key, Window
 from scopil.errors import ConfigError, EnvError, ScopilError
 
-FREEZE_FPS = 60  # how often the keyboard is read while the environment waits
-ALERT, ASK = (255, 140, 120), (255, 214, 120)
+FREEZE_FPS = 60  # keyboard polls per second while the environment waits for a key
+ALERT, ASK = (255, 140, 120), (255, 214, 120)  # RGB
+CONTROLS = {"u": "undo", "r": "restart", "return": "keep", "enter": "keep", "backspace": "discard", "escape": "quit"}
+ALIASES = {"enter": "return", "esc": "escape", "dot": ".", "comma": ",", "plus": "+", "equals": "="}
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeyMap:
+    """Actions by the set of keys held together (a chord)."""
+
+    actions: Mapping[frozenset[str], int]
+    idle: int = 0  # the action in real time while no key is held
+    help: str = ""  # one line for the player
+
+    def action(self, held: tuple[str, ...]) -> int | None:
+        """The action of the held keys, which are ordered from oldest to newest; None if no chord matches.
+
+        Of several matching chords, the largest wins, then the one with the newest key: right pressed while left is
+        still down means right."""
+        matching = [chord for chord in self.actions if chord <= set(held)]
+        if not matching:
+            return None
+        best = max(matching, key=lambda chord: (len(chord), max(held.index(key) for key in chord)))
+        return self.actions[best]
+
+    def knows(self, key: str) -> bool:
+        """Whether any chord contains the key."""
+        return any(key in chord for chord in self.actions)
+
+
+def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
+    """The key map of a text such as `"a=0,d=1,up+left=4"`. Raises `ConfigError`.
+
+    Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad; comma, plus
+    and equals by name."""
+    actions: dict[frozenset[str], int] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        chord, equals, number = part.rpartition("=")
+        names = [ALIASES.get(k, k) for k in (key.strip().lower() for key in chord.split("+"))]
+        if not equals or not all(names) or not number.strip().isdecimal():
+            raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
+        if taken := [name for name in names if name in CONTROLS]:
+            raise ConfigError(f"key {part!r}: {taken[0]} means {CONTROLS[taken[0]]}; choose another key.")
+        if frozenset(names) in actions:
+            raise ConfigError(f"key {part!r}: {chord} is given twice; want one action per key.")
+        actions[frozenset(names)] = _action(int(number), n_actions, f"key {part!r}")
+    if not actions:
+        raise ConfigError(f"no keys in {text!r}; want for example a=0,d=1 with actions 0 … {n_actions - 1}.")
+    shown = "  ".join(f"{'+'.join(sorted(chord))}: {action}" for chord, action in actions.items())
+    return KeyMap(actions, _action(idle, n_actions, "idle"), shown)
+
+
+def _action(action: int, n_actions: int, what: str) -> int:
+    if not 0 <= action < n_actions:
+        raise ConfigError(f"{what}: action {action}; want 0 … {n_actions - 1}.")
+    return action
+
+
+@dataclass
+class Held:
+    """The keys that are down, and the times at which they act in an environment that waits for keys.
+
+    A press acts after `chord` seconds, so that two arrows pressed almost together make one diagonal; a shorter tap acts
+    on release. Keys kept down act again after `delay`, then every `every` seconds. Releasing one key of a chord
+    restarts the delay, since fingers do not rise together.
+    """
+
+    chord: float = 0.045
+    delay: float = 0.35
+    every: float = 0.13
+    keys: tuple[str, ...] = ()  # oldest first
+    _due: float | None = None
+    _fresh: bool = False  # a press that has not acted yet
+    _tapped: tuple[str, ...] = field(default=())
+
+    def press(self, key: str, now: float) -> None:
+        if key in self.keys:
+            return
+        self.keys = (*self.keys, key)
+        self._fresh, self._due = True, now + self.chord
+
+    def release(self, key: str, now: float) -> None:
+        if key not in self.keys:
+            return
+        if self._fresh:
+            self._tapped, self._fresh = self.keys, False
+        self.keys = tuple(k for k in self.keys if k != key)
+        self._due = now + self.delay if self.keys else None
+
+    @property
+    def due(self) -> float | None:
+        """The time at which `take` returns keys, if no key changes before; None if no key is down."""
+        return 0.0 if self._tapped else self._due
+
+    def take(self, now: float) -> tuple[str, ...]:
+        """The keys to act on now; empty if none is due."""
+        if self._tapped:
+            tapped, self._tapped = self._tapped, ()
+            return tapped
+        if self._due is None or now < self._due:
+            return ()
+        self._due = now + (self.delay if self._fresh else self.every)
+        self._fresh = False
+        return self.keys
+
+    def sample(self) -> tuple[str, ...]:
+        """For real time: the keys that are held, or were tapped since the last call."""
+        keys = self.keys or self._tapped
+        self._tapped, self._fresh = (), False
+        return keys
+
+    def clear(self) -> None:
+        """Release everything, so that a key still down from the last episode does not act in the next."""
+        self.keys, self._tapped, self._due, self._fresh = (), (), None, False
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
 
 
 def play(
@@ -27,22 +149,22 @@ def play(
     name: str = "recorded",
     env_id: str | None = None,
 ) -> Demonstrations | None:
-    """Let a person play in a window until they quit or have kept `episodes` episodes.
+    """Record a person at the keyboard, until the window is closed or `episodes` episodes are kept.
 
     Args:
         env: an environment with Discrete actions, made with `render_mode="rgb_array"`.
-        out: the `.npz` file to record into; one of the same environment is continued.
+        out: the `.npz` file to record into; a file of the same environment is continued.
         keys: which key plays which action.
-        live: run in real time from the first key on. Without it the environment waits for a key and then plays one
-            step (the paper's freeze).
-        fps: steps per second in real time; the environment's own rate when not given.
+        live: run in real time after the first key. Otherwise the environment waits for a key and then plays one step
+            (the paper's freeze).
+        fps: steps per second in real time; default: the environment's own rate.
         episodes: stop after this many kept episodes.
         seed: of the first start.
         name: of a new set.
-        env_id: the name that `env` was made by; its spec's id when not given.
+        env_id: the name that `env` was made by; default: the id of its spec.
 
     Returns:
-        The demonstrations in the file, or None where nothing was kept.
+        The demonstrations in the file, or None if no episode was kept.
     """
     if not isinstance(env.action_space, gym.spaces.Discrete):
         raise EnvError(
@@ -73,18 +195,18 @@ def play(
 
 
 class Session:
-    """The recorder, the keys held, and the text shown to the person.
+    """A recorder with the keys held and the text shown to the player.
 
-    With `at_once` a press acts without waiting for a second key; should that come as soon as fingers do, the step is
-    taken back and the chord played in its place.
+    With `at_once` a press acts without waiting for a second key; if that key follows within `Held.chord` seconds, the
+    step is undone and the chord is played instead.
     """
 
     def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, at_once: bool = False):
         self.recorder, self.keys, self.live = recorder, keys, live
         chords = any(len(chord) > 1 for chord in keys.actions)
-        self.held = Held() if chords and not at_once else Held(chord=0.0)  # without chords: nothing to wait for
+        self.held = Held() if chords and not at_once else Held(chord=0.0)  # without chords there is no need to wait
         self._replaces = chords and at_once
-        self._last: tuple[tuple[str, ...], float] | None = None  # the keys of the last step, and when
+        self._last: tuple[tuple[str, ...], float] | None = None  # the keys of the last step, and its time
         self.quit = False
         self.running = False  # real time only: the clock starts with the first key
         self.message = ""
@@ -93,6 +215,7 @@ class Session:
         return self.quit or (episodes is not None and self.recorder.kept_now >= episodes)
 
     def key(self, key: Key, now: float) -> None:
+        """Handle one key event."""
         if key.down and key.name in CONTROLS:
             self._control(CONTROLS[key.name])
         elif key.down and self.keys.knows(key.name):
@@ -104,6 +227,7 @@ class Session:
             self._act(self.held.take(now), now)
 
     def tick(self, now: float) -> None:
+        """Play a step if one is due."""
         if not self.live:
             self._act(self.held.take(now), now)
         elif self.running and not self.recorder.over:
@@ -144,6 +268,7 @@ class Session:
         self.running = False
 
     def text(self) -> list[tuple[str, Colour]]:
+        """The lines below the picture."""
         r = self.recorder
         broken = "" if r.violations is None else f"   violations {r.violations}"
         total = "" if r.violations is None else f", {r.kept_violations} violations"
@@ -152,8 +277,7 @@ class Session:
         undo = "" if self.live else "U: undo    "
         if r.over:
             end = "The episode has ended" if r.terminated else "Out of time"
-            ask = f"{end} after {r.steps} steps.   Enter: keep    Backspace: discard"
-            last = (ask, ASK)
+            last = (f"{end} after {r.steps} steps.   Enter: keep    Backspace: discard", ASK)
             rest = f"{undo}R: same start again    Esc: quit without this episode"
         else:
             wait = "press a key to begin" if self.live and not self.running else ""

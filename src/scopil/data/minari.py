@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.named_observations import can_be_rows, rows_of
+from scopil.data.fit_to_env import can_be_rows, rows_of
 from scopil.data.storage import numbers_in, space_from_json, space_to_json
 from scopil.envs.action_codec import joined, joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError

@@ -1,21 +1,22 @@
 """Demonstrations by a program: a scripted expert, a planner, a policy of another library."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
-from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.recorder import room_for, start_of
+from scopil.data.dataset import Demonstrations, Episode, Space
 from scopil.envs.action_codec import joined, numbered
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.gym_env import most_steps, warn_endless
 from scopil.envs.gym_vector import by_name, numbers_of
 from scopil.envs.jax_env import CompiledEnv, id_of, make_env
 from scopil.errors import ConfigError, EnvError
+
+LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
 
 
 def record(
@@ -28,19 +29,23 @@ def record(
     deterministic: bool = True,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Demonstrations:
-    """Let an expert play, and keep what it does.
+    """Play episodes with an expert and return them as demonstrations.
 
     Args:
         env: a name, an environment, a JAX environment (`FuncEnv`), or a function that makes one.
-        policy: a function from an observation, as the environment gives it, to an action as it takes it; or anything
-            with `predict(observation)` → (action, …), an agent for example. Where it has a method `reset`, that is
-            called before every episode.
+        policy: a function from an observation to an action, both in the environment's own form; or an object with
+            `predict(observation)` → (action, …), an agent for example. Its method `reset`, if it has one, is called
+            before every episode.
         episodes: how many. Episode i starts from seed + i.
         seed: of the first episode.
         name: of the set.
-        deterministic: handed on to a `predict` that takes it, as agents of ours and of Stable-Baselines3 do: the
-            likeliest action, or a sampled one.
+        deterministic: passed to a `predict` that takes it, as in scopil and Stable-Baselines3: the likeliest action,
+            or a sampled one.
         progress: called with the number of episodes played.
+
+    Raises:
+        ConfigError: the expert is neither a function nor has `predict`, or its action is not in the action space.
+        EnvError: `env` is not an environment.
     """
     if episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
@@ -55,7 +60,7 @@ def record(
             progress(i + 1)
         seen: Any = gym.spaces.flatten_space(space) if flat else space
         about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}
-        seen, about = room_for(played, seen, about)
+        seen, about = widened(played, seen, about)
         return Demonstrations(
             episodes=tuple(played),
             observation_space=seen,
@@ -98,17 +103,17 @@ def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int) -> Episode:
 
 
 def is_flattened(space: gym.Space) -> bool:
-    """Whether observations of this space are kept as flat rows."""
+    """Whether observations of this space are stored as flat rows."""
     return not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
 
 
 def row_of(obs: Any, space: gym.Space) -> np.ndarray:
-    """An observation as it is kept: a copy, since an environment may change the array that it returned."""
+    """An observation as it is stored: a copy, since an environment may change the array that it returned."""
     return np.array(gym.spaces.flatten(space, obs), np.float32) if is_flattened(space) else np.array(obs)
 
 
 def _numbers(actions: np.ndarray, space: gym.Space) -> np.ndarray:
-    """Several choices at a time are one number in a set, as learners see them."""
+    """Actions as they are stored: joint choices and Boxes of one integer become one number each."""
     if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
         return joined(actions, space)
     return actions.reshape(len(actions)) if isinstance(numbered(space), gym.spaces.Discrete) else actions
@@ -132,7 +137,7 @@ def _opened(env: Any) -> gym.Env:
 
 def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
     if hasattr(policy, "predict"):
-        # Said aloud: left out, Stable-Baselines3 samples.
+        # Passed explicitly: Stable-Baselines3 samples by default.
         how = {"deterministic": deterministic} if _takes_deterministic(policy.predict) else {}
         return lambda obs: policy.predict(obs, **how)[0]
     if not callable(policy):
@@ -151,13 +156,46 @@ def _takes_deterministic(predict: Callable[..., Any]) -> bool:
 
 
 def _checked(action: Any, space: gym.Space, step: int) -> Any:
-    """The action in the space's own dtype: real numbers are rounded to its precision, whole ones stay what they are."""
+    """The action in the dtype of its space. Real numbers are rounded to its precision; other values must be equal."""
     try:
         given = np.asarray(action)
         fitting = given.astype(space.dtype).reshape(space.shape or ())
         real = isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
         if space.contains(fitting) and (real or np.array_equal(fitting, given.reshape(fitting.shape))):
-            return fitting if fitting.ndim else fitting[()]  # tables cannot be asked for an array
+            return fitting if fitting.ndim else fitting[()]  # a scalar: environments look actions up in dicts
     except (TypeError, ValueError):
         pass
     raise ConfigError(f"the expert's action at step {step} is {action!r}; want one of {space}.")
+
+
+# --- spaces and starts ------------------------------------------------------------------------------------------------
+
+
+def widened(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) -> tuple[Space, dict[str, Any]]:
+    """`space` and `about`; without the bounds, and with a note of that, if an observation lies outside of them."""
+    wide = without_bounds(space)
+    if wide == space or all(_inside(e.observations, space) for e in episodes):
+        return space, about
+    return wide, about | {"assumed": [*about.get("assumed", []), LEFT_BOUNDS]}
+
+
+def without_bounds(space: Space) -> Space:
+    """A Box with the limits of its dtype only; any other space unchanged."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
+        return space
+    kind: Any = space.dtype.type
+    whole = np.iinfo(kind) if issubclass(kind, np.integer) else None
+    low, high = (-np.inf, np.inf) if whole is None else (whole.min, whole.max)
+    return gym.spaces.Box(low, high, space.shape, kind)
+
+
+def _inside(rows: np.ndarray, space: Any) -> bool:
+    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
+
+
+def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
+    """The value that `reset(options={"start": …})` takes to start here again; None for environments without it."""
+    compiled = getattr(env.unwrapped, "compiled", None)
+    if compiled is None or compiled.offer("initial_at") is None or "position" not in info:
+        return None
+    return np.array(info["position"])

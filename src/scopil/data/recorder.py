@@ -1,7 +1,7 @@
-"""Episodes while they are recorded: step, undo, keep, discard, save. There is no window and there are no keys here."""
+"""Episodes recorded step by step, with undo: for a person who plays in a window or in the studio."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,21 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.data import storage
-from scopil.data.dataset import Demonstrations, Episode, Space
+from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.editing import sole_writer
+from scopil.data.record import start_of, widened, without_bounds
 from scopil.envs.base import cost_of
 from scopil.errors import DatasetError, EnvError
 
 StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → above 0: a violation
-LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
 
 
 class Recorder:
-    """Plays one episode at a time on `env` and writes every kept one to `out` before the next begins.
+    """Plays one episode at a time on `env` and writes every kept episode to `out` before the next begins.
 
-    An episode is its reset seed and its actions. Undo therefore plays it again from its seed without the last action.
-    That needs an environment which repeats itself from a seed, as Gymnasium asks for; where the observations differ,
-    the episode starts over. A file of the same environment is continued, also while somebody else adds to it.
+    An episode is determined by its reset seed and its actions: undo plays it again from its seed without the last
+    action. If the observations then differ (the environment does not repeat itself from a seed, as Gymnasium requires),
+    the episode restarts. A file of the same environment is continued, also while another process adds to it.
     """
 
     def __init__(
@@ -38,9 +38,20 @@ class Recorder:
         drawn: bool = True,
         cost: StepCost | None = None,
     ):
-        """`env_id` is the name that the environment was made by; its spec's id lacks the file and the options.
-        `drawn`: the environment has pictures, which `image` shows. `cost` judges steps in place of what `info` says;
-        the initial state then counts as lawful."""
+        """
+        Args:
+            env: an environment with Box actions, or Discrete actions counted from 0.
+            out: the `.npz` file.
+            seed: of the first start.
+            name: of a new set.
+            env_id: the name that `env` was made by; default: the id of its spec, which lacks file and options.
+            drawn: whether the environment renders pictures, which `image` returns.
+            cost: the cost of a step, in place of the one in `info`; the initial state then costs 0.
+
+        Raises:
+            EnvError: the spaces or the render mode are not supported.
+            DatasetError: `out` cannot be written, or holds episodes of another environment.
+        """
         _check_env(env, drawn)
         self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
@@ -52,6 +63,7 @@ class Recorder:
         self.restart()
 
     def _continued(self) -> Demonstrations | None:
+        """The set in the file; None if there is no file yet."""
         if not self.out.exists():
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.out.parent, os.W_OK):
@@ -64,16 +76,14 @@ class Recorder:
         fits = demos.observation_space in (seen, without_bounds(seen))
         if not fits or (demos.env_id, demos.action_space) != (self.env_id, self.env.action_space):
             found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
-            raise DatasetError(
-                f"{self.out} holds episodes of {found}, not of {self.env_id or self.env.unwrapped}; choose another "
-                f"file."
-            )
+            wanted = self.env_id or self.env.unwrapped
+            raise DatasetError(f"{self.out} holds episodes of {found}, not of {wanted}; choose another file.")
         return demos
 
     # --- the current episode -------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """This episode again, from the same start."""
+        """Begin this episode again, from the same start."""
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
         self._costs = [cost_of(info) if self._cost is None else 0.0]
@@ -94,7 +104,7 @@ class Recorder:
         self._image = None
 
     def undo(self) -> None:
-        """Take the last step back."""
+        """Take the last step back. Raises `EnvError` if the environment does not repeat itself from its seed."""
         if not self._actions:
             return
         actions, before = self._actions[:-1], self._observations[:-1]
@@ -106,21 +116,18 @@ class Recorder:
             raise EnvError("this environment does not repeat itself from its seed, so undo restarted the episode.")
 
     def keep(self) -> None:
-        """Save the finished episode and begin the next. If saving fails the episode is still there."""
+        """Save the finished episode and begin the next. If saving fails, the episode is still there."""
         assert self.over, "only a finished episode can be kept"
         with sole_writer(self.out):
             self.demos = self._continued()
             demos = self._with(self._episode())
-            try:
-                storage.write(demos, self.out)
-            except OSError as error:
-                raise DatasetError(f"cannot write {self.out}: {error.strerror}.") from error
+            storage.write(demos, self.out)
         self.demos = demos
         self.kept_now += 1
         self.discard()
 
     def discard(self) -> None:
-        """Forget this episode and begin another, from a new start."""
+        """Drop this episode and begin another, from a new start."""
         self._seed += 1
         self.restart()
 
@@ -135,15 +142,16 @@ class Recorder:
         )
 
     def _with(self, episode: Episode) -> Demonstrations:
+        """The set with one more episode."""
         about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
         about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
         known: Any = self.env if self.demos is None else self.demos
-        seen, about = room_for([episode], known.observation_space, about)
+        seen, about = widened([episode], known.observation_space, about)
         if self.demos is None:
             return Demonstrations(
                 episodes=(episode,),
                 observation_space=seen,
-                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked at birth)
+                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked by _check_env)
                 name=self.name,
                 env_id=self.env_id,
                 about=about,
@@ -159,7 +167,7 @@ class Recorder:
 
     @property
     def image(self) -> np.ndarray:
-        """The newest state as the environment draws it; drawn when asked for."""
+        """The newest state as the environment renders it; rendered on demand."""
         if self._image is None:
             self._image = np.asarray(self.env.render())
         return self._image
@@ -176,7 +184,7 @@ class Recorder:
 
     @property
     def observation(self) -> np.ndarray:
-        """The newest one."""
+        """The newest observation."""
         return self._observations[-1]
 
     @property
@@ -186,7 +194,7 @@ class Recorder:
 
     @property
     def violations(self) -> int | None:
-        """Visited states of this episode with a cost; None when the environment reports no costs."""
+        """Visited states of this episode with a cost; None if the environment reports no costs."""
         costs = [c for c in self._costs if c is not None]
         return sum(bool(c > 0) for c in costs) if costs else None
 
@@ -209,44 +217,14 @@ class Recorder:
 
 
 def _check_env(env: gym.Env, drawn: bool) -> None:
-    who = env.spec.id if env.spec is not None else str(env.unwrapped)
+    name = env.spec.id if env.spec is not None else str(env.unwrapped)
     actions, observations = env.action_space, env.observation_space
     counted = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
     if not counted and not isinstance(actions, gym.spaces.Box):
-        raise EnvError(f"{who} takes {actions}; recording wants Box actions, or Discrete ones counted from 0.")
+        raise EnvError(f"{name} takes {actions}; recording wants Box actions, or Discrete ones counted from 0.")
     if not isinstance(observations, gym.spaces.Box | gym.spaces.Discrete):
-        raise EnvError(f"{who} shows {observations}; demonstrations want Box or Discrete observations.")
+        raise EnvError(f"{name} has observations {observations}; recording wants Box or Discrete observations.")
     if drawn and env.render_mode != "rgb_array":
         modes = env.metadata.get("render_modes", [])
         way = "make it with gym.make(id, render_mode='rgb_array')" if "rgb_array" in modes else f"it has only {modes}"
-        raise EnvError(f"{who} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
-
-
-def room_for(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) -> tuple[Space, dict[str, Any]]:
-    """The space without its bounds, and a note of that in `about`, where observations leave them."""
-    wide = without_bounds(space)
-    if wide == space or all(_inside(e.observations, space) for e in episodes):
-        return space, about
-    return wide, about | {"assumed": [*about.get("assumed", []), LEFT_BOUNDS]}
-
-
-def without_bounds(space: Space) -> Space:
-    """The same numbers without limits other than those of their dtype."""
-    if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
-        return space
-    kind: Any = space.dtype.type
-    whole = np.iinfo(kind) if issubclass(kind, np.integer) else None
-    low, high = (-np.inf, np.inf) if whole is None else (whole.min, whole.max)
-    return gym.spaces.Box(low, high, space.shape, kind)
-
-
-def _inside(rows: np.ndarray, space: Any) -> bool:
-    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
-
-
-def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
-    """What `reset(options={"start": …})` takes, for compiled environments that can start at a given position."""
-    compiled = getattr(env.unwrapped, "compiled", None)
-    if compiled is None or compiled.offer("initial_at") is None or "position" not in info:
-        return None
-    return np.array(info["position"])
+        raise EnvError(f"{name} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")

@@ -1,44 +1,74 @@
-"""Demonstrations on disk: a plain `.npz` that any NumPy reads, never pickle, sealed by a checksum.
+"""Demonstrations on disk, and the formats that `load_demos` reads.
 
-The seal is the archive's comment: a SHA-256 over every byte before it, so that any damage is noticed.
-Arrays: `observations`, `actions`, `rewards` (episodes joined end to end), `lengths` (actions per episode),
-`terminated`, `truncated`, `starts`, `info/NAME` (a number of `info` for every visited state, where all episodes have
-it), and `header`, a JSON text with names, spaces and provenance.
+The own format is a plain `.npz` that any NumPy reads, without pickle. The archive's comment is a seal: a SHA-256 over
+every byte before it, which detects any damage. Arrays: `observations`, `actions`, `rewards` (episodes joined end to
+end), `lengths` (actions per episode), `terminated`, `truncated`, `starts`, `info/NAME` (a number of `info` for every
+visited state, if all episodes have it), and `header`, a JSON text with names, spaces and provenance.
 """
 
 import io
 import json
 import zipfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.array_layouts import KNOWN, split_rows
-from scopil.data.arrays import from_arrays, from_mapping, to_episode
+from scopil.data.arrays import KNOWN, from_arrays, from_mapping, split_rows, to_episode
 from scopil.data.csv_tables import from_tables
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.formats import Format, installed
 from scopil.errors import DatasetError, refused_as
 from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unpacks_to_far_more, unsealed, write_atomically
 
 FORMAT = "scopil-demonstrations"
 VERSION = 1
 INFO = "info/"
-# What `scopil demos check` says of other formats.
 UNSEALED = "no checksum: damage may go unnoticed; scopil demos import makes a sealed file"
 LIBRARY = Path(__file__).parent / "library"
 
 
-def load_demos(source: Any, env: Any = None) -> Demonstrations:
-    """Demonstrations from anywhere: a shipped set (`"marble-maze/simple-v1"`), a `.npz`, a folder of `.csv` files, a
-    local Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
-    trajectories with `obs` and `acts`, or a set as it is. See docs/demonstrations.md.
+# --- formats ----------------------------------------------------------------------------------------------------------
 
-    With `env` (an id or an environment), plain arrays take its spaces and are refused when they do not fit.
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One way of storing demonstrations. Another package adds a format by publishing a value of this class under the
+    entry-point group `scopil.demo_formats`."""
+
+    name: str
+    matches: Callable[[str], bool]  # (source) → whether the source has this format, by its prefix, ending or kind
+    read: Callable[[str], Demonstrations]
+    about: Callable[[str], str]  # (source) → one line for `scopil demos check`, called after `read`
+
+
+@cache
+def installed() -> tuple[Format, ...]:
+    """Formats of other packages."""
+    found = tuple(point.load() for point in entry_points(group="scopil.demo_formats"))
+    for wrong in (f for f in found if not isinstance(f, Format)):
+        raise DatasetError(
+            f"an entry point of scopil.demo_formats is a {type(wrong).__name__}; want a scopil.data.storage.Format."
+        )
+    return found
+
+
+def load_demos(source: Any, env: Any = None) -> Demonstrations:
+    """Load demonstrations.
+
+    Args:
+        source: a shipped set (`"marble-maze/simple-v1"`), a `.npz` file, a `.csv` file or a folder of them, a local
+            Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
+            trajectories with `obs` and `acts`, or `Demonstrations`, which are returned as they are. See
+            docs/demonstrations.md.
+        env: an id or an environment. Plain arrays take its spaces.
+
+    Raises:
+        DatasetError: the source is missing, damaged, not supported, or does not fit `env`.
     """
     demos = _load(source)
     if env is None:
@@ -57,7 +87,7 @@ def _load(source: Any) -> Demonstrations:
 
 
 def format_of(source: str) -> Format:
-    """How a source is stored: the first format that matches, ours last."""
+    """The first format that matches; those of other packages come first."""
     for ending, advice in _REFUSED.items():
         if source.lower().endswith(ending) and not any(one.matches(source) for one in installed()):
             raise DatasetError(f"{source}: {advice}")
@@ -70,14 +100,19 @@ def format_of(source: str) -> Format:
     )
 
 
+def library() -> dict[str, Path]:
+    """The files of the shipped sets by name, for example `marble-maze/simple-v1`."""
+    return {f"{p.parent.name}/{p.stem}": p for p in sorted(LIBRARY.glob("*/*.npz"))}
+
+
 _ARRAYS = "np.savez('mine.npz', observations=…, actions=…)"
 _OBJECTS = (
-    "it holds object arrays, which are never unpickled; join the episodes end to end and say how many "
-    "actions each has: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
+    "it holds object arrays, which are never unpickled; join the episodes end to end and give the number of "
+    "actions of each: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
 )
 _PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
 _HDF5 = f"HDF5 has no layout of its own; make a Minari dataset of it (minari:ID), or save its arrays: {_ARRAYS}."
-# Kinds of files that are often brought and cannot be read, and what to do instead.
+# Common kinds of files that are not read, and what to do instead.
 _REFUSED = {
     ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
     **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), _PICKLE),
@@ -94,9 +129,11 @@ def _read_minari(source: str) -> Demonstrations:
 
 
 def _about_npz(source: str) -> str:
-    if unsealed(library().get(source, Path(source)).read_bytes()) is not None:
-        return f"{FORMAT} version {VERSION}, checksum matches"
-    return f"plain .npz, {UNSEALED}"
+    """`read` has verified the seal, if there is one: its presence is all that is checked here."""
+    with library().get(source, Path(source)).open("rb") as file:
+        file.seek(-SEAL_BYTES, io.SEEK_END)
+        sealed = file.read().startswith(seal()[:-64])
+    return f"{FORMAT} version {VERSION}, checksum matches" if sealed else f"plain .npz, {UNSEALED}"
 
 
 _OURS = (
@@ -121,13 +158,11 @@ _OURS = (
 )
 
 
-def library() -> dict[str, Path]:
-    """The files of the shipped sets by name, for example `marble-maze/simple-v1`."""
-    return {f"{p.parent.name}/{p.stem}": p for p in sorted(LIBRARY.glob("*/*.npz"))}
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write(demos: Demonstrations, path: str | Path) -> None:
-    """Write our own file. An older file stays until the new one is complete."""
+    """Write a sealed file. An older file stays until the new one is complete."""
     data = to_bytes(demos)
     try:
         write_atomically(Path(path), data)
@@ -148,25 +183,36 @@ def to_bytes(demos: Demonstrations) -> bytes:
     }
     if demos.flattened_from is not None:
         header["flattened_from"] = space_to_json(demos.flattened_from)
-    episodes = demos.episodes
+    text = np.array(json.dumps(header, sort_keys=True))
+    return pack({"header": text} | episode_arrays(demos.episodes, numbers_in(demos.episodes)))
+
+
+def episode_arrays(episodes: Sequence[Episode], info: Iterable[str]) -> dict[str, np.ndarray]:
+    """Episodes joined end to end, one array per field, with the entries of `info` that are named.
+
+    Rewards, and starts, are in all episodes or left out. `episodes_in` is the inverse."""
     arrays = {
-        "header": np.array(json.dumps(header, sort_keys=True)),
         "observations": np.concatenate([e.observations for e in episodes]),
         "actions": np.concatenate([e.actions for e in episodes]),
         "lengths": np.array([len(e) for e in episodes], dtype=np.int64),
         "terminated": np.array([e.terminated for e in episodes]),
         "truncated": np.array([e.truncated for e in episodes]),
     }
-    if episodes[0].rewards is not None:  # in all episodes or in none
-        arrays["rewards"] = np.concatenate([e.rewards for e in episodes])  # type: ignore[arg-type]
-    if demos.starts is not None:
-        arrays["starts"] = demos.starts
-    for name in numbers_in(episodes):
+    for name, values in (("rewards", [e.rewards for e in episodes]), ("starts", [e.start for e in episodes])):
+        given = [value for value in values if value is not None]
+        if len(given) == len(episodes):
+            arrays[name] = np.concatenate(given) if name == "rewards" else np.stack(given)
+    for name in info:
         arrays[INFO + name] = np.concatenate([e.info[name] for e in episodes])
+    return arrays
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A sealed `.npz` archive of arrays by name; `unpack` reads it."""
     members = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
     packed = _archive(members, zipfile.ZIP_DEFLATED)
     if unpacks_to_far_more(sum(map(len, members.values())), len(packed)):
-        packed = _archive(members, zipfile.ZIP_STORED)  # plain pictures: packed, `read` would refuse them
+        packed = _archive(members, zipfile.ZIP_STORED)  # `unpack` refuses archives that are compressed so far
     body = packed[:-SEAL_BYTES]
     return body + seal(body)
 
@@ -178,7 +224,7 @@ def _npy(array: np.ndarray) -> bytes:
 
 
 def _archive(members: dict[str, bytes], packing: int) -> bytes:
-    """A zip archive whose comment has room for the seal."""
+    """A zip archive whose comment is a placeholder of the seal's length."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members.items():
@@ -186,7 +232,7 @@ def _archive(members: dict[str, bytes], packing: int) -> bytes:
             info.compress_type = packing
             info.create_system = 3  # else it depends on the system that wrote it
             archive.writestr(info, data)
-        archive.comment = seal()  # its length is in the archive; the right digits follow later
+        archive.comment = seal()
     return buffer.getvalue()
 
 
@@ -200,10 +246,25 @@ def _numbers_in(episode: Episode) -> set[str]:
     return {k for k, values in episode.info.items() if values.shape == states and values.dtype.kind in "biuf"}
 
 
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
 def read(path: str | Path) -> Demonstrations:
-    """Read our own file, or a plain `.npz` with at least `observations` and `actions` (see docs). Arrays of other
-    names are not opened."""
+    """Read a sealed file, or a plain `.npz` with at least `observations` and `actions`. Arrays of other names are not
+    opened."""
     path = Path(path)
+    arrays, sealed = unpack(path, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
+    if "header" not in arrays:
+        return from_mapping(arrays, path.stem, path.name)
+    if not sealed:
+        raise DatasetError(f"{path}: the checksum at its end is missing: the file was truncated or rewritten.")
+    return _from_sealed({name: array for name, array in arrays.items() if array is not None}, path)
+
+
+def unpack(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> tuple[dict[str, np.ndarray | None], bool]:
+    """The arrays of a `.npz` by name, None for those that are not wanted; and whether the archive is sealed.
+
+    Raises `DatasetError` if the file cannot be read, or does not match its seal."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -217,16 +278,11 @@ def read(path: str | Path) -> Demonstrations:
     if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
         raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged (it is no zip archive).")
     try:
-        found = read_npz(data, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
+        return read_npz(data, wanted), sealed
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
-        if "Object arrays" in str(error):  # as NumPy says it; whole, but not to be opened
+        if "Object arrays" in str(error):  # NumPy's message for a sound file that would have to be unpickled
             raise DatasetError(f"{path}: {_OBJECTS}") from error
         raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged ({error}).") from error
-    if "header" not in found:
-        return from_mapping(found, path.stem, path.name)
-    if not sealed:
-        raise DatasetError(f"{path}: the checksum at its end is missing: the file was truncated or rewritten.")
-    return _from_sealed({name: array for name, array in found.items() if array is not None}, path)
 
 
 def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
@@ -237,7 +293,7 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
                 f"{path}: {header['format']} version {header['version']}; this scopil reads {FORMAT} version {VERSION}."
             )
         return Demonstrations(
-            episodes=_cut(arrays, path),
+            episodes=episodes_in(arrays, str(path)),
             observation_space=space_from_json(header["observation_space"]),
             action_space=space_from_json(header["action_space"]),
             name=header["name"],
@@ -249,36 +305,41 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
         raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
 
 
-def _cut(arrays: dict[str, np.ndarray], path: Path) -> tuple[Episode, ...]:
-    """Joined arrays back into episodes, as strictly as they were written."""
+def episodes_in(arrays: Mapping[str, np.ndarray], where: str) -> tuple[Episode, ...]:
+    """The episodes that `episode_arrays` joined. Raises `DatasetError` if the arrays do not fit together."""
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not np.all(lengths >= 0):
-        raise DatasetError(f"{path}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 per episode.")
+        raise DatasetError(f"{where}: lengths {lengths.dtype}{lengths.shape}; want one whole number ≥ 1 per episode.")
     episodes, pairs = len(lengths), int(lengths.sum())
+    states = pairs + episodes
     found = arrays["observations"].shape
-    if found[:1] != (pairs + episodes,):
+    if found[:1] != (states,):
         raise DatasetError(
-            f"{path}: observations of shape {found}; want {pairs + episodes} rows for {episodes} episodes with {pairs} "
+            f"{where}: observations of shape {found}; want {states} rows for {episodes} episodes with {pairs} "
             f"actions (one more observation than actions in each)."
         )
-    raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), str(path), [])
-    episodes = (to_episode(one, f"{path}, episode {i}") for i, one in enumerate(raw))
-    return tuple(replace(e, info=info) for e, info in zip(episodes, _cut_info(arrays, lengths, path)))
-
-
-def _cut_info(arrays: dict[str, np.ndarray], lengths: np.ndarray, path: Path) -> list[dict[str, np.ndarray]]:
-    found = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
-    states = int(lengths.sum()) + len(lengths)
-    for name, array in found.items():
-        if array.shape != (states,) or array.dtype.kind not in "biuf":
+    infos = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
+    for name, array in infos.items():
+        if array.shape[:1] != (states,) or array.dtype.kind not in "biuf":
             raise DatasetError(
-                f"{path}: {INFO}{name} is {array.dtype}{array.shape}; want a number for each of {states} states."
+                f"{where}: {INFO}{name} is {array.dtype}{array.shape}; want a number for each of {states} states."
             )
+    raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), where, [])
     ends = np.cumsum(lengths + 1)
-    return [{name: array[b - n - 1 : b] for name, array in found.items()} for n, b in zip(lengths, ends)]
+    return tuple(
+        replace(
+            to_episode(one, f"{where}, episode {i}"),
+            info={name: array[end - n - 1 : end] for name, array in infos.items()},
+        )
+        for i, (one, n, end) in enumerate(zip(raw, lengths, ends))
+    )
+
+
+# --- spaces -----------------------------------------------------------------------------------------------------------
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
+    """A space as JSON values; bounds are text, which is exact for every dtype."""
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.Dict):
@@ -290,7 +351,7 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
     if isinstance(space, gym.spaces.MultiDiscrete):
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if not isinstance(space, gym.spaces.Box):
-        raise DatasetError(f"observation space {space} cannot be kept in a file; flatten the observations first.")
+        raise DatasetError(f"observation space {space} cannot be stored in a file; flatten the observations first.")
     return {
         "type": "Box",
         "shape": list(space.shape),
@@ -301,6 +362,7 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
 
 
 def space_from_json(spec: dict[str, Any]) -> Any:
+    """The inverse of `space_to_json`."""
     if spec["type"] == "Discrete":
         return gym.spaces.Discrete(spec["n"], start=spec["start"])
     if spec["type"] == "Dict":

@@ -1,6 +1,6 @@
 """The keys of a person who plays Marble Maze."""
 
-from scopil.data.key_map import KeyMap
+from scopil.data.keyboard import KeyMap
 
 
 def marble_maze_keys() -> KeyMap:
