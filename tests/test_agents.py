@@ -497,7 +497,7 @@ def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
     same = scopil.SAC(ids["numbered"], seed=2, **TINY).learn(1000)
     assert leaves(whole) == leaves(same)  # a run and an agent are the same training
     assert whole.predict(observations)[0].shape == (64,)
-    policy, note = policy_of(run.folder)
+    policy, note, _ = policy_of(run.folder)
     np.testing.assert_array_equal(policy.act_numpy(observations), whole.predict(observations)[0])
     assert note == {"algorithm": "sac", "env_id": ids["numbered"], "seed": "2", "env_steps": "1000"}
 
@@ -515,7 +515,7 @@ def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, 
 
     for owner in (agent_module, run_module):
         monkeypatch.setattr(owner, "Trainer", refuse)
-    monkeypatch.setattr(Checkpoints, "_newest", refuse)
+    monkeypatch.setattr(Checkpoints, "read_newest", refuse)
     agent = scopil.load(run.folder)
     assert agent.demos is not None
     assert agent.predict(np.zeros(2))[0] in range(3)

@@ -31,9 +31,9 @@ def test_familiarity_of_one_state_and_of_many(agent):
 
 def test_who_cannot_tell_says_what_is_missing(agent):
     env = toy(continuous=False)
-    with pytest.raises(ConfigError, match=r"SAC cannot tell .*; want an algorithm that learns it: scopil.SCOPILRho"):
+    with pytest.raises(ConfigError, match="scopil.SCOPILRho"):
         scopil.SAC(env).familiarity(np.zeros(2))
-    with pytest.raises(ConfigError, match="SCOPIL-ρ cannot tell how familiar a state is; want its demonstrations"):
+    with pytest.raises(ConfigError, match="demonstrations"):
         scopil.SCOPILRho(env).familiarity(np.zeros(2))
 
 

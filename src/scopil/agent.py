@@ -1,4 +1,4 @@
-"""An algorithm on an environment: learn, predict, play, evaluate, save."""
+"""Agents: an algorithm with its environment and demonstrations; learn, predict, play, evaluate, save."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 
 from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
 from scopil.config import build, checked_seed, settings
-from scopil.data.dataset import Episode
+from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.storage import load_demos
 from scopil.envs.gym_env import AnyEnv, HostEnv, open_env
 from scopil.envs.jax_env import id_of
@@ -27,7 +27,7 @@ from scopil.losses import density_ratio
 from scopil.losses.density_ratio import Monitor
 from scopil.policy import NumpyPolicy, Policy
 from scopil.train.demo_data import demo_data
-from scopil.train.loop import make_loop
+from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
 
@@ -36,15 +36,16 @@ _familiarity = jax.jit(density_ratio.familiarity)
 
 
 class Agent:
-    """A learner with its environment: train it, play it, save it.
+    """A learner with its environment.
 
     Args:
-        algorithm: which learner, for example `scopil.algos.scopil.ALGORITHM` or one of your own.
+        algorithm: for example `scopil.algos.scopil.ALGORITHM`, or a custom `scopil.Algorithm`.
         env: a Gymnasium id, an environment (its wrappers are kept), a vector environment, a function that makes one, or
             a JAX environment (`FuncEnv`).
-        demos: anything that `scopil.load_demos` takes. Without demonstrations an agent can play, and learn if its
+        demos: anything that `scopil.load_demos` takes, or a function without arguments that returns it, which is called
+            when the demonstrations are first needed. An agent without demonstrations can play, and can learn if its
             algorithm needs none.
-        seed: of networks, environments, batches and sampled actions.
+        seed: seed of networks, environments, batches and sampled actions.
         **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
     """
 
@@ -56,40 +57,49 @@ class Agent:
         self.algorithm = algorithm
         self.env = open_env(env)
         self.env_id = id_of(env)
-        self.demos = None if demos is None else load_demos(demos, self.env)
-        self.demos_name = None if self.demos is None else self.demos.name  # kept where the set itself is not
+        self._demos = demos if callable(demos) else None
+        if self._demos is None:
+            self.demos = None if demos is None else load_demos(demos, self.env)
+        self._demos_name: str | None = None  # from the file of a loaded agent
         self.seed = checked_seed(seed)
-        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has its size
+        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
-        trainable = self.demos is not None or not algorithm.needs_demos
-        if trainable and not is_stand_in(algorithm):  # refuses what cannot be trained; compiles nothing
-            make_loop(algorithm, self.env, self.demos).refuse_settings(self.config)
-        self._loaded: LoadedLearner | None = (
-            None  # a learner that is not in the trainer: loaded, or saved from a failure
-        )
+        trainable = not algorithm.needs_demos or (self._demos is None and self.demos is not None)
+        if trainable and not is_stand_in(algorithm):  # compiles nothing
+            self._loop.refuse_settings(self.config)
+        self._loaded: LoadedLearner | None = None
         self._numpy: NumpyPolicy | None = None
         self._monitor: Monitor | None = None
         self._rng = np.random.default_rng(self.seed)
 
     @cached_property
+    def demos(self) -> Demonstrations | None:
+        """The demonstrations, read when first needed if the agent was loaded from a run folder."""
+        return None if self._demos is None else load_demos(self._demos(), self.env)
+
+    @cached_property
+    def _loop(self) -> Loop:
+        return make_loop(self.algorithm, self.env, self.demos if self.algorithm.needs_demos else None)
+
+    @cached_property
     def _trainer(self) -> Trainer:
-        return Trainer(make_loop(self.algorithm, self.env, self.demos), self.config, self.seed)
+        return Trainer(self._loop, self.config, self.seed)
 
     @cached_property
     def _untrained(self) -> Any:
-        """The learner before training: looking at it makes no replay and no steps."""
+        """The learner before training, made without a replay and without environment steps."""
         return self._new_learner()
 
     def _new_learner(self) -> Any:
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
-        key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as `Loop.init` splits it
+        key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps made so far."""
+        """Environment steps of training so far."""
         if self._loaded is not None:
             return self._loaded.steps
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
@@ -100,12 +110,12 @@ class Agent:
         if self._loaded is not None:
             return self._loaded.learner(self._new_learner)
         if self.num_timesteps > 0:
-            return jax.tree.map(jnp.copy, self._trainer.state.learner)  # training reuses the memory of its own
+            return jax.tree.map(jnp.copy, self._trainer.state.learner)  # training reuses the memory of its state
         return self._untrained
 
     @property
     def policy(self) -> Policy:
-        """What acts."""
+        """The policy that `predict` and `play` use."""
         loaded = None if self._loaded is None else self._loaded.policy
         return loaded if loaded is not None else self.algorithm.policy(self.state)
 
@@ -115,12 +125,13 @@ class Agent:
         """Train for further steps.
 
         Args:
-            total_timesteps: how many steps of the environment, a whole number (1e5 is one). Learning begins when the
-                replay holds one batch.
+            total_timesteps: environment steps, a whole number (1e5 is allowed). Updates begin when the replay holds one
+                batch.
             progress_bar: whether to show progress, speed and a few metrics.
-            callback: one or several, called after every chunk of a few thousand steps with a `TrainStatus`
-                (env_steps, metrics, state); returning True stops training. One with a number `every` is called at its
-                multiples too, and one with a method `begin` gets this agent first: `scopil.EvalCallback` has both.
+            callback: one or several functions of a `TrainStatus` (env_steps, metrics, state), called after every chunk
+                of a few thousand steps; returning True stops training. A callback with an attribute `every` is also
+                called at its multiples; one with a method `begin` is passed this agent first. `scopil.EvalCallback`
+                has both.
         """
         steps = _whole(total_timesteps)
         if steps is None or steps < 1:
@@ -133,23 +144,23 @@ class Agent:
         every = [number for c in callbacks if (number := getattr(c, "every", None)) is not None]
         for one in callbacks:
             getattr(one, "begin", lambda agent: None)(self)
-        trainer = self._trainer  # refuses an algorithm that needs demonstrations and has none
+        trainer = self._trainer  # raises if the algorithm needs demonstrations and has none
         if self._loaded is not None:
             learner, steps = self.state, self.num_timesteps
-            begun = trainer.state  # replay and environment begin anew, with random numbers of their own
+            begun = trainer.state  # a new replay and new episodes, with other random numbers than the first time
             key = jax.random.fold_in(begun.key, np.uint32(2**32 - 1))
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
         self._loaded = None
 
         def observe(status: TrainStatus) -> bool | None:
-            self._numpy = self._monitor = None  # of a policy that is out of date
-            stops = [one(status) for one in callbacks]  # all of them, even where the first says stop
+            self._numpy = self._monitor = None  # made from an older policy
+            stops = [one(status) for one in callbacks]  # all are called, even if the first stops training
             return any(stops)
 
         try:
             self._advance(until, progress_bar, observe, every)
         except BaseException:
-            if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost; its learner is not
+            if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost, its learner is kept
                 kept, steps = trainer.last_good
                 self._loaded = LoadedLearner(lambda new: kept, steps)
             raise
@@ -162,20 +173,20 @@ class Agent:
             return self._trainer.advance(until, observe, every=every)
         from scopil.train.progress import ProgressLines
 
-        with ProgressLines(self.algorithm.title, until) as lines:
+        with ProgressLines(self.algorithm, until) as lines:
             self._trainer.advance(until, lambda status: lines(status) or observe(status), every=every)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Any, None]:
-        """The action for one observation or a batch of them, in the form of Stable-Baselines3.
+        """The action for one observation or a batch of observations; the signature is that of Stable-Baselines3.
 
         Args:
-            observation: as the environment gives it, or a batch of such.
-            state, episode_start: of recurrent policies; ours have none, and they are ignored.
-            deterministic: take the likeliest action instead of a sampled one.
+            observation: an observation as the environment returns it, or a batch of them.
+            state, episode_start: for recurrent policies; ignored.
+            deterministic: take the most likely action instead of a sampled one.
 
-        Runs in NumPy: for one observation that is ten times faster than a call into a compiled program.
+        Runs in NumPy: for one observation ten times faster than a compiled program.
         """
         obs = self._rows(observation)
         if self._numpy is None:
@@ -183,45 +194,40 @@ class Agent:
         action = self._numpy(obs, None if deterministic else self._rng)
         return self.env.as_taken(int(action) if action.ndim == 0 else action), None
 
-    def _not_seen(self, observation: Any) -> str:
-        wanted = f"want one of {self.env.given_space}, or a batch of these"
-        return f"observation {_brief(observation)} is not one of the environment's; {wanted}."
-
     def _rows(self, observation: Any) -> np.ndarray:
-        """One observation, or a batch of them, as networks see them."""
+        """One observation, or a batch of observations, as rows for the networks."""
+        wanted = f"want one of {self.env.given_space}, or a batch of these"
+        unfit = f"observation {_brief(observation)} is not one of the environment's; {wanted}."
         try:
             obs = self.env.flatten(observation)
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise ConfigError(self._not_seen(observation)) from error
+            raise ConfigError(unfit) from error
         shape = self.env.observation_space.shape
         if obs.shape != shape and obs.shape[1:] != shape:
-            plain = isinstance(observation, np.ndarray)
-            raise ConfigError(
-                f"observation of shape {obs.shape}; want {shape} or a batch of these."
-                if plain
-                else self._not_seen(observation)
-            )
+            plain = f"observation of shape {obs.shape}; want {shape} or a batch of these."
+            raise ConfigError(plain if isinstance(observation, np.ndarray) else unfit)
         return obs
 
     def familiarity(self, observation: Any) -> np.ndarray:
-        """How familiar a state is from the demonstrations, in [0, 1]: the share of held-out demonstrated states that
-        look at least as strange. Below 0.1 a state is stranger than nine of ten demonstrated ones.
+        """Familiarity of states, in [0, 1]: the share of held-out demonstrated states whose novelty is at least as
+        high. Below 0.1 a state is more novel than nine of ten demonstrated states.
 
-        For agents that learn it (SCOPIL-ρ), with their demonstrations.
+        Raises `ConfigError` for algorithms that do not learn it (SCOPIL-ρ does), and without demonstrations.
         """
         if (monitor := self.monitor()) is None:
             learns = self.algorithm.monitor is not None
             missing = "its demonstrations" if learns else "an algorithm that learns it: scopil.SCOPILRho"
-            raise ConfigError(f"{self.algorithm.title} cannot tell how familiar a state is; want {missing}.")
+            raise ConfigError(f"{self.algorithm.title} has no measure of familiarity; want {missing}.")
         obs = self._rows(observation)
         return np.asarray(_familiarity(monitor, jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
 
     def monitor(self) -> Monitor | None:
-        """What tells how familiar a state is, for `policy.to_onnx`; None for agents that cannot tell."""
+        """The model behind `familiarity`, for `policy.to_onnx`; None for agents that have none."""
         if self.algorithm.monitor is None or self.demos is None:
             return None
         if self._monitor is None:
-            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
+            shown = self._loop.demos or demo_data(self.demos, self.env)
+            self._monitor = self.algorithm.monitor(self.state, shown.transitions)
         return self._monitor
 
     def play(
@@ -234,20 +240,22 @@ class Agent:
         rules: Any = None,
         progress: Callable[[int], None] = lambda ended: None,
     ) -> list[Episode]:
-        """Whole episodes.
+        """Play whole episodes.
 
         Args:
-            starts: "unseen" (drawn by the environment, the same for everybody), "demonstrated", a file of starts, or an
-                array of them.
-            episodes: how many; default: 40 unseen ones, or one from each demonstrated start. Starts that are fewer are
-                played again and again, but by a greedy policy only where that gives other episodes.
-            deterministic: take the likeliest action instead of a sampled one.
-            seed: of sampled actions, and of the unseen starts.
-            rules: rules to count violations by, in place of what the environment reports: a function of (obs, action,
+            starts: "unseen" (drawn by the environment, the same for every policy), "demonstrated", a file of starts, or
+                an array of starts.
+            episodes: number of episodes; default: 40 from unseen starts, or one from each demonstrated start. More
+                episodes than starts reuse the starts, for a greedy policy only if the episodes would differ.
+            deterministic: take the most likely action instead of a sampled one.
+            seed: seed of sampled actions and of the unseen starts.
+            rules: rules to count violations by, instead of the environment's costs: a function of (obs, action,
                 next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
             progress: called with the number of episodes that have just ended.
         """
-        demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self.demos_name)
+        demos = None
+        if isinstance(starts, str) and starts == "demonstrated":
+            demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self._demos_name)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
         mode = "greedy" if deterministic else "sampled"
         played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed), progress)
@@ -262,13 +270,13 @@ class Agent:
         seed: int = 0,
         rules: Any = None,
     ) -> Measures:
-        """The means over episodes of reward, steps, violations (of each rule too) and what else the environment
-        measures. The arguments are those of `play`."""
+        """Means over episodes of reward, steps, violations (also per rule) and the environment's own measures. The
+        arguments are those of `play`."""
         played = self.play(starts, episodes, deterministic=deterministic, seed=seed, rules=rules)
         return average(measure_all(self.watched(played), self.env))
 
     def watched(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Episodes with the familiarity of their states in `info`, where the agent can tell it."""
+        """The episodes with the familiarity of their states in `info`, if the agent has a measure of it."""
         if self.monitor() is None:
             return list(episodes)
         shares = np.split(
@@ -278,12 +286,12 @@ class Agent:
         return [replace(e, info=e.info | {"familiarity": share}) for e, share in zip(episodes, shares)]
 
     def save(self, path: str | Path) -> None:
-        """Policy, networks, optimisers and multipliers, with everything needed to use them again; not the replay."""
+        """Write policy, networks, optimisers, multipliers and settings to a file for `scopil.load`; not the replay."""
         note = {
             "algorithm": self.algorithm.name,
             "title": self.algorithm.title,
             "env": self.env_id,
-            "demos": self.demos_name,
+            "demos": self._demos_name if self.demos is None else self.demos.name,
             "seed": self.seed,
         }
         note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
@@ -295,29 +303,29 @@ class Agent:
 
 
 def _whole(number: Any) -> int | None:
-    """A whole number, 1e5 among them; None for anything else."""
+    """The number if it is whole (1e5 is), else None."""
     if isinstance(number, bool) or not isinstance(number, Real) or number != number // 1:
         return None
     return int(float(number))
 
 
 def _brief(observation: Any) -> str:
-    """What was given, in a few words."""
+    """A short description of an observation."""
     if isinstance(observation, Mapping):
         return f"{{{', '.join(f'{key}: {_brief(value)}' for key, value in observation.items())}}}"
     return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
 
 
 class LoadedLearner(NamedTuple):
-    """A learner that is not in a trainer."""
+    """A learner that is not in the trainer: read from a file, or kept from before a failure."""
 
-    learner: Callable[[Callable[[], Any]], Any]  # (what makes a new one) → it
+    learner: Callable[[Callable[[], Any]], Any]  # (function that makes a new learner) → this learner
     steps: int
     policy: Policy | None = None
 
 
 def class_for(name: str, algorithm: Algorithm) -> type[Agent]:
-    """`Agent` with the algorithm fixed. Tools that read signatures see every setting as a keyword."""
+    """A subclass of `Agent` for one algorithm, whose signature lists every setting as a keyword."""
 
     def init(self: Agent, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any) -> None:
         Agent.__init__(self, algorithm, env, demos, seed=seed, **config)

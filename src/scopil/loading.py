@@ -1,4 +1,4 @@
-"""Agents and policies from saved files and run folders. What a file says of itself is checked before it is used."""
+"""Agents and policies from saved files and run folders. The content of a file is checked before it is used."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from scopil.losses.density_ratio import Monitor
 from scopil.nn.heads import DiscreteHead, Head
 from scopil.policy import Policy, policy_from, read_policy
 from scopil.registry import registered
-from scopil.serialization import as_tree, branch, read_arrays, read_note
+from scopil.serialization import as_tree, branch, read_arrays
 from scopil.train.run import Run
 
 
@@ -29,24 +29,39 @@ def load(
     *,
     trust_env: bool = False,
 ) -> Agent:
-    """An agent from `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
+    """An agent from a file of `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
 
     Args:
         path: the file or folder.
-        env: needed when the agent was trained on an environment without an id.
-        demos: to go on learning from a saved agent whose algorithm needs demonstrations; a run folder has its own.
-        algorithm: needed when the agent's algorithm is not a registered one.
-        trust_env: import the module that the file names where its environment's id is `module:Id-v0`. It then runs the
-            code of that module; name the environment yourself, as `env`, for files from others.
+        env: needed if the agent was trained on an environment without an id.
+        demos: needed to continue learning if the algorithm needs demonstrations; a run folder has its own copy, which
+            is read when first needed.
+        algorithm: needed if the agent's algorithm is not registered.
+        trust_env: whether to import the module that the file names, if its environment's id is `module:Id-v0`. This
+            runs the code of that module. For files from others, pass the environment as `env` instead.
     """
+    return load_with_run(path, env, demos, algorithm, trust_env=trust_env)[0]
+
+
+def load_with_run(
+    path: str | Path,
+    env: AnyEnv | None = None,
+    demos: Any = None,
+    algorithm: Algorithm | None = None,
+    *,
+    trust_env: bool = False,
+) -> tuple[Agent, Run | None]:
+    """`load`, and the run that the folder holds or that the file belongs to. The policy file is read once."""
     path, final = Path(path), True
-    run = run_of(path, algorithm)
-    if run is not None:
-        if demos is None and run.demos_file.exists():
-            demos = run.demos()
-        if path.is_dir():
-            path, final = run.newest_policy(), run.finished
-    arrays, note = read_arrays(path)
+    if path.is_dir():
+        run = Run.open(path, algorithm, trust_env=trust_env)
+        final = run.finished
+        path, arrays, note = run.newest_arrays()
+    else:
+        arrays, note = read_arrays(path)
+        run = _run_of(path, note, algorithm, trust_env)
+    if demos is None and run is not None and run.demos_file.exists():
+        demos = run.demos
     name = note.get("algorithm")
     if name is None or "config" not in note:
         raise CheckpointError(f"{path} holds a policy alone; scopil.Policy.load(path) reads it.")
@@ -67,30 +82,28 @@ def load(
     if policy is not None:
         _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
-    agent.demos_name = agent.demos_name or note.get("demos")
+    agent._demos_name = note.get("demos")
     learner = branch(arrays, "learner")
     agent._loaded = LoadedLearner(
         lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
     )
-    return agent
+    return agent, run
 
 
-def run_of(path: Path, algorithm: Algorithm | None = None, *, trust_env: bool = False) -> Run | None:
-    """The run that a folder holds, or of which a file in it is a policy; None of other files."""
-    if path.is_dir():
-        return Run.open(path, algorithm, trust_env=trust_env)
+def _run_of(path: Path, note: dict[str, Any], algorithm: Algorithm | None, trust_env: bool) -> Run | None:
+    """The run that wrote a policy file, if the file is still in its folder."""
     if not (path.parent / "run.json").is_file():
         return None
     try:
         run = Run.open(path.parent, algorithm, trust_env=trust_env)
-    except CheckpointError:  # damaged: the file stands for itself
+    except CheckpointError:  # a damaged run folder does not make the file unreadable
         return None
-    made, said = read_note(path), run.note()
-    return run if all(made.get(key) == said[key] for key in ("algorithm", "env", "demos", "seed")) else None
+    wanted = run.note()
+    return run if all(note.get(key) == wanted[key] for key in ("algorithm", "env", "demos", "seed")) else None
 
 
 def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
-    """What a file says of its agent, before any of it is used."""
+    """Raise if the note of a file does not describe an agent."""
     lines = (note.get(key) for key in ("algorithm", "title", "env", "demos"))
     counts = note.get("seed"), note.get("env_steps", 0)
     config = note["config"]
@@ -100,14 +113,14 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
         or not isinstance(config, dict)
         or not config.keys().isdisjoint(("self", "algorithm", "env", "demos", "seed"))
     ):
-        raise CheckpointError(f"{path} is damaged: it names no algorithm, environment, seed and settings.")
+        raise CheckpointError(f"{path} is damaged: algorithm, environment, seed or settings are malformed.")
 
 
 def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
     spaces = spaces_of(env.observation_space, env.action_space, env.image)
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:
-        raise CheckpointError(f"{path} sees observations of {found} numbers; the environment's have {wanted}.")
+        raise CheckpointError(f"{path} takes observations of {found} numbers; the environment's have {wanted}.")
     have, want = policy.head, spaces.head
     if str(_plain(have)) != str(_plain(want)):
         raise CheckpointError(
@@ -116,7 +129,7 @@ def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
 
 
 def _plain(head: Head) -> Any:
-    """What two heads have to agree in."""
+    """The properties of a head that must agree with the environment."""
     if isinstance(head, DiscreteHead):
         return head.num_actions, head.start
     return np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
@@ -129,25 +142,17 @@ def _actions(head: Head) -> str:
     return f"actions of {head.num_actions} components between {low} and {high}"
 
 
-def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dict[str, str]]:
-    """The policy of a saved agent or a run, and a few words on where it comes from. No environment is opened where the
-    policy is final."""
+def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dict[str, str], Monitor | None]:
+    """For export: the policy of a saved agent or of a run, its metadata, and its model of familiarity, if it is a run
+    whose algorithm learns one. Opens no environment for a final policy without such a model."""
     path = Path(path)
     run = Run.open(path) if path.is_dir() else None
-    if run is not None and not run.finished:
+    if run is None or (run.finished and run.spec.algorithm.monitor is None):
+        policy, note = read_policy(path if run is None else run.policy_file)
+        monitor = None
+    else:
         agent = load(path, trust_env=trust_env)
         agent.env.close()
-        policy, note = agent.policy, run.note() | {"env_steps": agent.num_timesteps}
-    else:
-        policy, note = read_policy(path if run is None else run.policy_file)
+        policy, note, monitor = agent.policy, run.note() | {"env_steps": agent.num_timesteps}, agent.monitor()
     kept = {"algorithm": "algorithm", "env": "env_id", "seed": "seed", "env_steps": "env_steps"}
-    return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}
-
-
-def monitor_of(path: str | Path, *, trust_env: bool = False) -> Monitor | None:
-    """What tells how familiar a state is, of a run folder whose algorithm learns it; None of others."""
-    if not Path(path).is_dir() or Run.open(Path(path)).spec.algorithm.monitor is None:
-        return None
-    agent = load(path, trust_env=trust_env)
-    agent.env.close()
-    return agent.monitor()
+    return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}, monitor

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scopil.cli.interrupts import PARENT
+from scopil.train.run import LOG
 from scopil.user_code import python
 from scopil_bench.compile_cache import Programs
 
-LOG = "log.txt"
 # One thread per run: handing each small operation to another thread costs more than the operation.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 
@@ -50,10 +50,3 @@ class Process:
 
     def wait(self) -> None:
         self._popen.wait()
-
-
-def last_line(folder: Path) -> str:
-    """The last line that a run's process wrote."""
-    log = folder / LOG
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "no output"

@@ -28,7 +28,7 @@ from scopil.files import is_line, parse_json, write_atomically
 from scopil.policy import Policy
 from scopil.train.run import Run
 from scopil_bench.cache import read_evaluation, write_evaluation
-from scopil_bench.runner import name, steps_done
+from scopil_bench.runner import name
 from scopil_bench.studies.base import FinishedRun, Study
 from scopil_bench.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing, counted
 
@@ -193,7 +193,7 @@ def peaks(run: Run) -> dict[str, float]:
 
 def state(run: Run) -> str:
     """How far an unfinished run has come."""
-    done = steps_done(run)
+    done = run.steps_done
     return f"{done:,} of {run.spec.steps:,} steps" if done else "not started"
 
 

@@ -5,7 +5,6 @@ not stop the others.
 """
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -19,12 +18,10 @@ from scopil.data import storage
 from scopil.errors import ConfigError, DatasetError, ScopilError
 from scopil.files import is_locked
 from scopil.registry import find
-from scopil.train.logging import parse_row
-from scopil.train.run import Run, RunSpec
-from scopil_bench.local import Local, last_line
+from scopil.train.run import Run, RunSpec, last_output
+from scopil_bench.local import Local
 
 POLL = 0.3  # seconds
-LAST_LINE = 4_096  # bytes that hold it
 
 
 @runtime_checkable
@@ -46,9 +43,8 @@ class Engine(Protocol):
 def prepare(folder: Path, spec: RunSpec) -> Run:
     """The run in `folder`: opened, or created."""
     if not (folder / "run.json").exists():
-        made = Run.create(folder, spec)
-        made.env().close()  # else every planned run keeps one open; made again when it is needed
-        return made
+        Run.create(folder, spec).env().close()
+        return Run(folder, spec)  # a created run keeps its demonstrations and its environment in memory
     found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # trusted where it is what is wanted
     before, now = _flat(found.note()), _flat(wanted.note())
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
@@ -117,7 +113,7 @@ def train_runs(
 def _killed(number: int, folder: Path) -> str:
     """Of a process that could write no last line of its own."""
     guess = " (out of memory?)" if number == signal.SIGKILL else ""
-    return f"killed by signal {number}{guess} after: {last_line(folder)}"
+    return f"killed by signal {number}{guess} after: {last_output(folder)}"
 
 
 def execute(
@@ -151,7 +147,7 @@ def execute(
                 if (code := job.poll()) is not None:
                     del going[folder]
                     if code:
-                        failed[folder] = last_line(folder) if code > 0 else _killed(-code, folder)
+                        failed[folder] = last_output(folder) if code > 0 else _killed(-code, folder)
             observe(going, failed)
     finally:
         for job in going.values():
@@ -176,7 +172,7 @@ def execute_with_progress(
     reported = {run.folder for run in runs if run.finished}
 
     def look(going: Collection[Path], failed: dict[Path, str]) -> None:
-        done = {run.folder: steps_done(run) for run in runs}
+        done = {run.folder: run.steps_done for run in runs}
         left = remaining_seconds(runs, workers)
         for run in runs:
             bar.update(tasks[run.folder], completed=done[run.folder], visible=run.folder in going)
@@ -196,38 +192,18 @@ def name(run: Run) -> str:
     return "/".join(run.folder.parts[-2:])
 
 
-def steps_done(run: Run) -> int:
-    last = _last_timing(run)
-    return run.spec.steps if run.finished else min(int(last.get("env_steps", 0)), run.spec.steps)
-
-
 def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
     """Steps left divided by the last speed of each algorithm; one without a speed yet counts as the average."""
     rates: dict[str, list[float]] = {}
     for run in runs:
-        if rate := _last_timing(run).get("steps_per_second"):
+        if rate := run.timing.last().get("steps_per_second"):
             rates.setdefault(run.spec.algorithm.name, []).append(rate)
     if not rates:
         return None
     mean = {algorithm: sum(seen) / len(seen) for algorithm, seen in rates.items()}
     typical = sum(mean.values()) / len(mean)
-    left = [(r.spec.steps - steps_done(r)) / mean.get(r.spec.algorithm.name, typical) for r in runs]
+    left = [(r.spec.steps - r.steps_done) / mean.get(r.spec.algorithm.name, typical) for r in runs]
     return max(sum(left) / workers, *left, 0.0)
-
-
-def _last_timing(run: Run) -> dict[str, Any]:
-    """The last complete line, without reading the rest: this is called three times a second for every run."""
-    try:
-        with run.timing.path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINE))
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
-        return {}
-    whole = [line for line in lines if line.endswith(b"\n")]
-    try:
-        return parse_row(whole[-1]) if whole else {}
-    except ValueError:  # only a bar depends on it
-        return {}
 
 
 def _words(seconds: float | None) -> str:

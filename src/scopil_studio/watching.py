@@ -118,7 +118,7 @@ def _summary(config: StudioConfig, folder: Path) -> dict[str, Any]:
         unfinished = "training" if is_locked(folder / ".lock") else "stopped"
         state = "finished" if opened.finished else unfinished
         ours = state == "training" and training_jobs.running(config.folder, folder) is not None
-        playable = opened.finished or opened.checkpoints.newest() is not None
+        playable = opened.finished or opened.checkpoints.read_newest() is not None
         about |= {"title": spec.algorithm.title, "env": spec.env, "seed": spec.seed, "steps": spec.steps}
         about |= {"reward": last.get("eval/reward"), "violations": last.get("eval/violations")}
         return about | {"state": state, "ours": ours, "done": last.get("env_steps", 0), "playable": playable}

@@ -32,7 +32,6 @@ from scopil.train.run import Run
 from scopil_bench import results
 from scopil_bench.cache import read_episodes, read_evaluation, read_measures, write_evaluation
 from scopil_bench.report.training_curves import behaviour_panels, inner_panels, series
-from scopil_bench.runner import steps_done
 
 Change = Callable[[random.Random], bytes]
 
@@ -235,7 +234,7 @@ def metrics(folder: Path) -> Target:
         run = Run.open(made.folder)
         kept = run.metrics.rows()
         run.timing.path.write_bytes(run.metrics.path.read_bytes())
-        found = [results.first_safe(run), results.peaks(run), steps_done(run), results.timing(run)]
+        found = [results.first_safe(run), results.peaks(run), run.steps_done, results.timing(run)]
         groups = {"a": [kept]}
         panels = [name for each in (behaviour_panels, inner_panels) for row in each(groups) for name, _ in row]
         found += [str(series([kept], name)) for name in panels]

@@ -76,7 +76,7 @@ def test_a_run_named_by_somebody_else_is_listed_in_its_own_cells(tmp_path):
 @pytest.mark.parametrize("name", ["\x1b]0;owned\x07", "two\nlines", "\x9b31m", 7, ["a"], {"a": 1}])
 def test_a_name_that_is_not_a_line_of_text_is_refused(key, name, tmp_path):
     """Escape sequences would reach the terminal."""
-    note = {"format": 2, "algorithm": "sac", "title": "SAC", "env": "x-v0", "config": {}, key: name}
+    note = {"format": 3, "algorithm": "sac", "title": "SAC", "env": "x-v0", "config": {}, key: name}
     (tmp_path / "run.json").write_text(json.dumps(note))
     with pytest.raises(CheckpointError, match=f"{key} is not a line of text"):
         Run.open(tmp_path)

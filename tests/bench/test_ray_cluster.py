@@ -11,6 +11,7 @@ import pytest
 
 from scopil.cli import main
 from scopil.errors import ConfigError
+from scopil.train.run import last_output
 from scopil_bench import local, ray_cluster
 
 WRITES = """
@@ -70,7 +71,7 @@ def test_a_failing_run_brings_its_log(pretend, tmp_path):
         ray_cluster._write(folder, files, there)
         codes.append(code)
     assert codes[-1] == 2
-    assert local.last_line(folder) == "error: out of luck"
+    assert last_output(folder) == "error: out of luck"
 
 
 def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):

@@ -216,7 +216,7 @@ def test_time_left_follows_the_speeds_so_far(runs):
     line = {"env_steps": 400, "steps_per_second": 10.0}
     runs[0].timing.path.write_text(json.dumps(line) + "\n" + '{"env_steps": 500, "ste')  # half a line
     runs[1].policy_file.write_bytes(b"")
-    assert [runner.steps_done(run) for run in runs] == [400, 1000, 0, 0]
+    assert [run.steps_done for run in runs] == [400, 1000, 0, 0]
     # 600 + 1000 + 1000 steps at 10 a second by two workers; but no run takes less than its own time.
     assert runner.remaining_seconds(runs, 2) == pytest.approx(130.0)
     assert runner.remaining_seconds(runs, 20) == pytest.approx(100.0)

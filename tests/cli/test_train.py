@@ -97,7 +97,7 @@ def test_folders_that_will_not_do(here, capsys):
     assert "Missing from scopil resume: RUN" in refused(["--resume"], capsys)
     assert "--steps = 5; run has 1,000 already: want more" in refused(["--resume", "run", "--steps", "5"], capsys)
     assert main(["train", "--resume", "run"]) == 0
-    assert "run is finished: 1,000 steps. scopil evaluate run plays its policy." in capsys.readouterr().out
+    assert "run is finished: 1,000 steps. Next: scopil evaluate run" in capsys.readouterr().out
     assert run.finished
 
 
@@ -157,7 +157,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
             patch.setattr("scopil.cli.train._signals", already_asked)
             assert main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"]) == INTERRUPTED
         out = " ".join(capsys.readouterr().out.split())
-        assert "stopped at step 500, saved; go on with: scopil resume run" in out
+        assert "stopped at step 500, saved; to continue: scopil resume run" in out
         assert not Run.open(here / "run").finished
 
         assert main(["train", "--resume", "run"]) == 0
@@ -193,7 +193,7 @@ def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
     def train(self, observe, between):
         warnings.simplefilter("default")  # what a user's process does; ours turns warnings into errors
         warnings.warn("a [b] c", stacklevel=1)
-        observe(TrainStatus(500, {"dual/lambda": 1.5, "episode/return": float("nan")}, None))
+        observe(TrainStatus(500, {"eval/violations": 1.5, "episode/return": float("nan")}, None))
         return False
 
     run = untrained_run(here / "run")
@@ -202,7 +202,7 @@ def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
     assert main(["train", "--resume", "run"]) == INTERRUPTED
     out = capsys.readouterr().out
     assert "warning: a [b] c\n" in out
-    assert "λ 1.5" in out
+    assert "viol 1.5" in out
     assert "nan" not in out
 
 
@@ -212,7 +212,7 @@ def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys)
     run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
     assert main(["train", "--resume", "run"]) == 0
-    assert "scopil evaluate run and scopil report run say more" in capsys.readouterr().out
+    assert "Next: scopil evaluate run, or scopil report run" in capsys.readouterr().out
 
 
 OWN = """
@@ -247,8 +247,8 @@ def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkey
     out = " ".join(capsys.readouterr().out.split())
     assert "was recorded in other.py:Other, not in own.py:Own; only the spaces were compared" in out
     assert "no lengths and no flags: read as one single episode" in out
-    assert "the first 5,000 updates are the critics' alone: in 4,000 the policy stays a clone" in out
-    assert "scopil evaluate run --trust-env and scopil report run --trust-env say more" in out
+    assert "the first 5,000 updates" in out
+    assert "Next: scopil evaluate run --trust-env, or scopil report run --trust-env" in out
     shown_in("own.py:Own", lengths=np.array([4, 5]))
     assert main([*argv[:-1], "6000", "--out", "other"]) == 0
     out = capsys.readouterr().out

@@ -19,7 +19,7 @@ from scopil.envs.jax_env import CompiledEnv, id_of, make_env
 from scopil.envs.naming import read_options, split_options, with_options
 from scopil.envs.trust import names_code
 from scopil.errors import ConfigError, EnvError
-from scopil.train import memory
+from scopil.train import loop
 from toys import Arms
 
 FILE = """
@@ -249,7 +249,7 @@ def test_an_agent_is_recorded_where_its_actions_are_numbered(func):
 
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
-    monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000_000)
+    monkeypatch.setattr(loop, "machine_memory", lambda: 1_000_000_000)
     wanted = r"replay_size = 100,000,000 steps with observations of 3 numbers need 4\.0 GB.*to 20,000,000 or less"
     with pytest.raises(ConfigError, match=wanted):
         scopil.SAC("Pendulum-v1", replay_size=100_000_000)
@@ -259,6 +259,6 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(monkeyp
 
 
 def test_memory_is_known_here():
-    found = memory.machine_memory()
+    found = loop.machine_memory()
     assert found is not None
     assert found > 1e8

@@ -121,7 +121,7 @@ def test_a_run_goes_on_with_new_episodes_and_says_so(walk_id, tmp_path):
     run = Run.create(tmp_path / "run", spec(walk_id))
     assert not run.train(lambda status: status.env_steps >= CHUNK)
     again = Run.open(run.folder)
-    with pytest.warns(UserWarning, match=r"cannot hold what is inside test/Walk-v0: its episodes begin anew"):
+    with pytest.warns(UserWarning, match="test/Walk-v0: its episodes restart"):
         assert again.train()
     rows = again.metrics.rows()
     assert [row["env_steps"] for row in rows] == [200, 400, 600]
@@ -153,7 +153,7 @@ def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     for a, b in zip(jax.tree.leaves(agent.state), jax.tree.leaves(good[400])):
         np.testing.assert_array_equal(a, b)
     assert main(["train", "--resume", str(run.folder)]) == 0  # 200 steps are left; it breaks after 500
-    assert "begin anew" in " ".join(capsys.readouterr().out.split())
+    assert "restart" in " ".join(capsys.readouterr().out.split())
     assert Run.open(run.folder).finished
 
 
@@ -165,7 +165,7 @@ def test_a_slow_environment_stops_in_the_middle_of_a_chunk(walk_id, tmp_path, mo
     assert seen[-1] == 250
     assert [row["env_steps"] for row in run.metrics.rows()] == [200]
     assert [int(f.stem) for f in run.checkpoints.files()] == [200, 250]
-    with pytest.warns(UserWarning, match="begin anew"):
+    with pytest.warns(UserWarning, match="restart"):
         assert Run.open(run.folder).train()
     assert [row["env_steps"] for row in run.metrics.rows()] == [200, 400, 600]
 

@@ -11,7 +11,7 @@ from scopil.errors import CheckpointError, ConfigError
 from scopil.nn.nets import ConvNet
 from scopil.policy import Policy
 from scopil.serialization import as_tree, read_arrays, save_tree
-from scopil.train import memory
+from scopil.train import loop as loop_module
 
 SMALL = {"hidden": (16,), "learning_rate": 2e-3}
 SAC = SMALL | {"batch_size": 32, "replay_size": 1_000, "discount": 0.0, "target_entropy": 0.1}
@@ -99,7 +99,7 @@ def test_sac_finds_the_spot():
 
 def test_bytes_count_as_bytes_before_training(monkeypatch):
     """CarRacing's million steps would be 221 GB of numbers, and are 55 GB of bytes."""
-    monkeypatch.setattr(memory, "machine_memory", lambda: 8 * 10**9)
+    monkeypatch.setattr(loop_module, "machine_memory", lambda: 8 * 10**9)
     Large = type("Large", (Spot,), {"observation_space": gym.spaces.Box(0, 255, (96, 96, 3), np.uint8)})
     with pytest.raises(ConfigError, match=r"replay_size = 1,000,000 steps .* need 55\.3 GB"):
         scopil.SAC(Large).learn(1)

@@ -141,7 +141,7 @@ def test_signals_save_stop_and_say_how_to_go_on(lab, undisturbed):
         assert child.returncode == 130, out + err
         step = Run.open(lab.folder / "asked").metrics.rows()[-1]["env_steps"]
         assert 5000 <= step < STEPS
-        assert f"stopped at step {step:,}, saved; go on with: scopil resume" in " ".join(out.split())
+        assert f"stopped at step {step:,}, saved; to continue: scopil resume" in " ".join(out.split())
         assert lab.checkpoints("asked")[-1] == f"{step:012d}.ckpt"
     assert_same_end(lab.finish("asked"), undisturbed)
 

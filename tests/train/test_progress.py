@@ -5,6 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from scopil.algos.sac import ALGORITHM as SAC
+from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.train import progress
 from scopil.train.progress import ProgressLines
 from scopil.train.trainer import TrainStatus
@@ -34,7 +36,7 @@ def lines(bar: ProgressLines) -> list[str]:
 
 
 def test_the_lines_say_how_far_how_fast_and_how_long(clock):
-    bar = ProgressLines("SCOPIL", 1_000_000)
+    bar = ProgressLines(SCOPIL, 1_000_000)
     assert "compiling" in lines(bar)[1]
     clock[0] = 30.0
     bar(TrainStatus(400_000, {}, None))  # resumed there: neither the steps before nor compiling count
@@ -45,13 +47,13 @@ def test_the_lines_say_how_far_how_fast_and_how_long(clock):
     assert "10,000 steps/s" in first
     assert "0:00:50 left" in first
     assert second.split("  ") == [
-        "return -123", "steps 200", "λ 12.3", "G -0.123", "α 0.001", "H 0.876", "viol 0.025",
+        "return -123", "steps 200", "viol 0.025", "λ 12.3", "G -0.123", "α 0.001", "H 0.876",
     ]  # fmt: skip
     assert not any("…" in line for line in (first, second))
 
 
 def test_what_was_not_measured_keeps_its_last_value(clock):
-    bar = ProgressLines("SAC", 100)
+    bar = ProgressLines(SAC, 100)
     bar(TrainStatus(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
     bar(TrainStatus(20, {"episode/return": float("nan")}, None))
     assert lines(bar)[1].split("  ") == ["return -5", "viol 1"]

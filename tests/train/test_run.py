@@ -201,7 +201,7 @@ def test_two_processes_are_one_too_many(interrupted):
 def test_other_versions_are_named(interrupted):
     file = interrupted.folder / "versions.json"
     file.write_text(file.read_text().replace('"numpy": "', '"numpy": "0.'))
-    with pytest.warns(UserWarning, match=r"begun with numpy 0\.\d.*, now .*may not end exactly"):
+    with pytest.warns(UserWarning, match=r"numpy 0\.\d.*, now"):
         interrupted.train()
 
 
@@ -308,7 +308,7 @@ def test_a_run_without_a_number_of_steps_has_the_algorithms_budget():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"format": 2}', '{"format": 2, "algorithm": "sac", "title": "SAC", "env": "x", "depth": 1}', '{"al'],
+    ["", "[]", '{"format": 3}', '{"format": 3, "algorithm": "sac", "title": "SAC", "env": "x", "depth": 1}', '{"al'],
 )
 def test_a_damaged_run_file_is_named(text, tmp_path):
     (tmp_path / "run.json").write_text(text)
@@ -324,11 +324,11 @@ def test_no_run_here(tmp_path):
 OLD = {"algorithm": "sac", "env": ENV, "demos": None, "seed": 0, "steps": 100, "config": {"lambda_init": 1.0}}
 
 
-@pytest.mark.parametrize("note", [OLD, OLD | {"format": 1}, OLD | {"format": 99}])
+@pytest.mark.parametrize("note", [OLD, OLD | {"format": 2}, OLD | {"format": 99}])
 def test_a_run_folder_of_another_format_is_refused_in_one_sentence(note, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(note))
     (tmp_path / "policy.ckpt").write_bytes(b"of the former layout")
-    with pytest.raises(CheckpointError, match=r"made by another version of scopil; .*: train again\.$"):
+    with pytest.raises(CheckpointError, match=r"other versions cannot be read; train again\.$"):
         Run.open(tmp_path)
 
 

@@ -105,6 +105,8 @@ class Algorithm:
     skip_hesitation: Callable[[Any], bool] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
     restart_every: Callable[[Any], int] | None = None
+    # (config, environment steps of a run) → a warning if these are too few to learn, else None.
+    short_run: Callable[[Any, int], str | None] | None = None
     # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
     # (state, demos) → what tells how familiar a state is from the demonstrations.

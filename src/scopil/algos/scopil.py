@@ -252,6 +252,14 @@ def slack(cfg: Any, head: Head) -> Any:
     return 1.5 * head.num_actions if head.continuous else 0.0
 
 
+def short_run(cfg: Shared, env_steps: int) -> str | None:
+    """A warning if the policy would stay the clone that it begins as."""
+    updates = env_steps // cfg.num_envs * cfg.grad_steps
+    if not cfg.from_cloning or updates > CRITICS_FIRST:
+        return None
+    return f"the first {CRITICS_FIRST:,} updates train the critics only: in {updates:,} the policy stays a clone"
+
+
 CURVES = (
     Curve("dual/lambda", "Multiplier λ", "λ"),
     Curve("dual/constraint", "Constraint G (nats)", "G"),
@@ -275,6 +283,7 @@ def variant(name: str, title: str, summary: str, parts: Parts) -> Algorithm:
         prepare=prepare,
         replay_demos=lambda cfg: cfg.from_cloning,
         skip_hesitation=lambda cfg: cfg.from_cloning,
+        short_run=short_run,
     )
 
 

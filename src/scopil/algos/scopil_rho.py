@@ -266,6 +266,7 @@ ALGORITHM = Algorithm(
     policy=policy,
     behaviour=behaviour,
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
+    short_run=scopil.short_run,
     prepare=prepare,
     curves=(
         Curve("occupancy/mu", "Multiplier μ", "μ"),

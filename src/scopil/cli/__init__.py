@@ -1,6 +1,6 @@
-"""The command line: a table of verbs. A verb's module is imported when it is called, so that help is quick.
+"""The command line: a table of verbs. The module of a verb is imported when the verb is called, so that help is fast.
 
-A module in this package has `main(argv) -> int | None` and raises `ScopilError` for what it refuses.
+A verb is a function `main(argv) -> int | None` that raises `ScopilError` for bad input.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-# Before JAX starts. One thread per process: the networks are too small to share, and one process per core is what
-# scales. Set for every command, so that an evaluation computes what training computed.
+# Before JAX starts. One thread per process: the networks are too small to split, and one process per core scales
+# better. Set for every command, so that evaluation and training compute the same bits.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 from scopil import __version__
@@ -20,18 +20,18 @@ from scopil.errors import ConfigError, ScopilError
 
 VERBS: dict[str, tuple[str, str]] = {
     "train": ("scopil.cli.train", "Train a policy into a run folder, or continue one"),
-    "resume": ("scopil.cli.resume", "Continue a run, or extend a finished one"),
-    "runs": ("scopil_bench.cli.runs", "List the runs in a folder, with their state and figures"),
+    "resume": ("scopil.cli.train:resume_main", "Continue a run, or extend a finished one"),
+    "runs": ("scopil.cli.runs", "List the runs in a folder, with state, reward and violations"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
     "report": ("scopil_bench.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
     "tune": ("scopil_bench.cli.tune", "Search settings of a study's method (Optuna)"),
-    "study": ("scopil_bench.cli.study", "Train, evaluate and report a study: ours, or your own in a file"),
+    "study": ("scopil_bench.cli.study", "Train, evaluate and report a study: a built-in one or a file"),
     "reproduce": ("scopil_bench.cli.reproduce", "Run the paper's experiments: scopil study paper"),
     "demos": ("scopil_bench.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
     "studio": ("scopil_studio.command", "Record, watch and compare in the browser"),
-    "render": ("scopil.cli.render", "Draw episodes of a run or of a demonstrator as a film"),
+    "render": ("scopil.cli.render", "Draw episodes of a run or of demonstrations as a film"),
 }
 
 
@@ -49,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
     except (MemoryError, RuntimeError, ValueError) as error:
-        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):  # as JAX says it
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's message
             raise
-        return _refuse("out of memory; what was saved before is whole. Want fewer or smaller of what it was to hold.")
+        return _refuse("out of memory; saved files are whole. Lower the sizes or counts in the settings.")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit as stop:  # tyro's way of saying that it has printed help or a complaint
+    except SystemExit as stop:  # tyro has printed help or an error
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
 
 
@@ -69,11 +69,12 @@ def _run(args: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise ScopilError(f"unknown command {verb!r}; want one of {', '.join(VERBS)} (see scopil --help).")
-    return import_module(VERBS[verb][0]).main(rest) or 0
+    module, _, function = VERBS[verb][0].partition(":")
+    return getattr(import_module(module), function or "main")(rest) or 0
 
 
 def _with_flag(error: ConfigError) -> str:
-    """The library speaks of its settings, the command line of its options."""
+    """The message with the option's name in place of the setting's."""
     if error.setting is None:
         return str(error)
     return re.sub(rf"\b{error.setting}\b", f"--{error.setting.replace('_', '-')}", str(error))
@@ -91,7 +92,7 @@ def _help() -> None:
 
     console = Console(highlight=False)
     console.print("[bold]scopil[/bold]: learn policies that do the task and keep the demonstrator's unwritten rules\n")
-    console.print("usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help says more\n", soft_wrap=True)
+    console.print("usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help for more\n", soft_wrap=True)
     table = Table.grid(padding=(0, 3))
     for verb, (_, line) in VERBS.items():
         table.add_row(f"  [bold cyan]{verb}[/bold cyan]", line)

@@ -1,4 +1,4 @@
-"""`scopil evaluate RUN`: what a policy does, per episode and on average, as a table and as JSON."""
+"""`scopil evaluate RUN`: measures of a policy, per episode and on average, as a table and as JSON."""
 
 import json
 import re
@@ -9,13 +9,12 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from scopil.agent import Agent
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.eval.measures import UNFAMILIAR, average, measure_all, warning
-from scopil.eval.rules import Rules, load_rules
+from scopil.eval.rules import load_rules
 from scopil.eval.tables import per_episode, print_measures
 from scopil.files import write_atomically
-from scopil.loading import load, run_of
+from scopil.loading import load_with_run
 
 
 def main(argv: list[str]) -> None:
@@ -37,8 +36,10 @@ def evaluate(
     out: Annotated[Path | None, option("JSON file; default: beside the run, named after these options", "FILE")] = None,
 ) -> None:
     """Play episodes and count violations."""
-    counted = load_rules(rules) if rules is not None else _rules_of_run(run, trust_env)
-    agent: Agent = load(run, env, trust_env=trust_env)
+    counted = None if rules is None else load_rules(rules)
+    agent, source = load_with_run(run, env, trust_env=trust_env)
+    if rules is None and source is not None:
+        counted = source.rules()
     console = Console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
@@ -54,7 +55,7 @@ def evaluate(
     measures, warned = measure_all(judged, agent.env), warning(judged)
     agent.env.close()
     if episodes is not None and len(played) < episodes:
-        console.print(f"a greedy policy repeats itself: each of the {len(played)} starts is played once")
+        console.print(f"a greedy policy repeats its episodes: each of the {len(played)} starts is played once")
     mean = average(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
@@ -81,9 +82,3 @@ def evaluate(
     }
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
     console.print(f"written: {target}")
-
-
-def _rules_of_run(path: Path, trust_env: bool) -> Rules | None:
-    """Those that its run was trained with."""
-    found = run_of(path, trust_env=trust_env)
-    return None if found is None else found.rules()

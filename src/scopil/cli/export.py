@@ -1,4 +1,4 @@
-"""`scopil export RUN`: a policy as a file for other programs."""
+"""`scopil export RUN`: write a policy for other programs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import tyro
 
 from scopil.cli.options import TrustEnv, call, option
 from scopil.errors import ConfigError
-from scopil.loading import monitor_of, policy_of
+from scopil.loading import policy_of
 
 
 def main(argv: list[str]) -> None:
@@ -20,11 +20,10 @@ def export(
     jax: Annotated[Path | None, option("a jax.export program", "FILE")] = None,
     trust_env: TrustEnv = False,
 ) -> None:
-    """Write a trained policy so that it runs without scopil. docs/deploy.md says how to call it."""
+    """Write a trained policy that runs without scopil (see docs/deploy.md)."""
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
-    policy, note = policy_of(run, trust_env=trust_env)
-    monitor = monitor_of(run, trust_env=trust_env)
+    policy, note, monitor = policy_of(run, trust_env=trust_env)
     for write, path in ((policy.to_onnx, onnx), (policy.to_jax, jax)):
         if path is not None:
             written = write(path, note, monitor)

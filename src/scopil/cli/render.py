@@ -85,13 +85,12 @@ def _watch(
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED
     from scopil.eval.tables import print_measures
-    from scopil.loading import load
-    from scopil.train.run import Run
+    from scopil.loading import load_with_run
 
-    agent = load(path, trust_env=trust_env)
+    agent, source = load_with_run(path, trust_env=trust_env)
     counted = None if rules is None else load_rules(rules)
-    if rules is None and path.is_dir():
-        counted = Run.open(path, trust_env=trust_env).rules()
+    if rules is None and source is not None and path.is_dir():
+        counted = source.rules()
     if agent.env_id is None:
         raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
     env = _make_env(agent.env_id)

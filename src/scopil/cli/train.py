@@ -1,4 +1,4 @@
-"""`scopil train ALGORITHM …`, and how a run is trained on the command line."""
+"""`scopil train ALGORITHM …` and `scopil resume RUN`: training on the command line."""
 
 import os
 import signal
@@ -17,9 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from scopil.algos.base import Algorithm
-from scopil.algos.scopil import CRITICS_FIRST
 from scopil.cli.interrupts import INTERRUPTED, heard
-from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, call, env_name, option
+from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.config import PRINTED, settings
 from scopil.data.fit_to_env import recorded_elsewhere
 from scopil.envs.action_codec import numbered
@@ -42,12 +41,10 @@ Wandb = Annotated[str | None, option("log to this project of Weights & Biases, t
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv[:2]:
-        from scopil.cli import resume
-
-        return resume.main([word for word in argv if word != "--resume"])
+        return resume_main([word for word in argv if word != "--resume"])
     known: list[str] = []
     if argv and not argv[0].startswith("-"):
-        algorithm = find(argv[0])  # refuses an unknown name, with the nearest one as a hint
+        algorithm = find(argv[0])  # raises for an unknown name and suggests the nearest one
         known = [s.name for s in settings(algorithm.config)]
     kind = {
         "continuous": _continuous(argv),
@@ -57,13 +54,29 @@ def main(argv: list[str]) -> int:
         {name: _verb(algorithm, kind) for name, algorithm in registered().items()},
         "scopil train",
         argv,
-        description="Train a policy into a run folder. An interrupted run goes on with: scopil resume RUN",
+        description="Train a policy into a run folder. scopil resume RUN continues an interrupted run.",
         known=known,
     )
 
 
+def resume_main(argv: list[str]) -> int:
+    return call(resume, "scopil resume", argv)
+
+
+def resume(
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder", metavar="RUN")],
+    steps: Annotated[int | None, option("environment steps in all, to extend a run; default: its own", "N")] = None,
+    verbosity: Verbosity = "normal",
+    wandb: Wandb = None,
+    trust_env: TrustEnv = False,
+) -> int:
+    """Continue from the newest checkpoint. With a compiled environment the result is that of an uninterrupted run."""
+    opened = Run.open(run, trust_env=trust_env)
+    return train_run(opened if steps is None else opened.extended(steps), verbosity, wandb)
+
+
 def _continuous(argv: list[str]) -> bool:
-    """Whether the environment's actions are continuous, which have defaults of their own: so --env is read first."""
+    """Whether the environment's actions are continuous: defaults differ for these, so --env is read first."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--env=") else [word])]
     named = [after for before, after in pairwise(words) if before == "--env"]
     if not named:
@@ -76,7 +89,7 @@ def _continuous(argv: list[str]) -> bool:
 
 
 def _options(algorithm: Algorithm, kind: Mapping[str, bool]) -> type:
-    """The algorithm's settings as command-line options, with their meaning and range as help."""
+    """The algorithm's settings as command-line options; meaning and range are the help text."""
     made: list[tuple[str, Any, Any]] = []
     for s in settings(algorithm.config, **kind):
         help = f"{s.about} {s.range}".strip().replace("%", "%%")
@@ -86,7 +99,7 @@ def _options(algorithm: Algorithm, kind: Mapping[str, bool]) -> type:
 
 def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
     def train(
-        out: Annotated[Path, tyro.conf.arg(help="the run folder, made if need be", metavar="RUN")],
+        out: Annotated[Path, tyro.conf.arg(help="the run folder to create", metavar="RUN")],
         cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, kind))],
         env: Annotated[
             str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")
@@ -96,11 +109,11 @@ def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
         demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
         rules: RulesOption = None,
         steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
-        seed: Annotated[int, tyro.conf.arg(help="of everything random")] = 0,
+        seed: Annotated[int, tyro.conf.arg(help="seed of all random numbers")] = 0,
         eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
         log_every: Annotated[
-            int | None, option("steps between rows of metrics; default: 5000, of a shorter run a tenth", "N")
+            int | None, option("steps between rows of metrics; default: 5000, or a tenth of a shorter run", "N")
         ] = None,
         verbosity: Verbosity = "normal",
         wandb: Wandb = None,
@@ -130,11 +143,10 @@ def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
 
 
 def _remarks(run: Run) -> Iterator[str]:
-    """What `scopil demos check` would warn of, and a run that is too short to learn."""
-    chosen = run.settings
-    updates = run.spec.steps // chosen.get("num_envs", 1) * chosen.get("grad_steps", 1)
-    if chosen.get("from_cloning") and updates <= CRITICS_FIRST:
-        yield f"the first {CRITICS_FIRST:,} updates are the critics' alone: in {updates:,} the policy stays a clone"
+    """Warnings about a run that is too short, and about the origin of the demonstrations."""
+    check = run.spec.algorithm.short_run
+    if check is not None and (warning := check(run.spec.build_config(run.env()), run.spec.steps)):
+        yield warning
     demos = run.demos()
     if demos is not None:
         yield from recorded_elsewhere(demos, run.spec.env)
@@ -142,16 +154,16 @@ def _remarks(run: Run) -> Iterator[str]:
 
 
 def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> int:
-    """Train with progress on the screen, stop on a signal, and print the last evaluation."""
+    """Train with a progress display, stop on a signal, and print the last evaluation."""
     console = Console(quiet=verbosity == "quiet")
     spec = run.spec
     if run.finished:
-        console.print(f"{run.folder} is finished: {spec.steps:,} steps. {run.command('evaluate')} plays its policy.")
+        console.print(f"{run.folder} is finished: {spec.steps:,} steps. Next: {run.command('evaluate')}")
         return 0
     title = spec.algorithm.title
     steps = 0
     online = None if wandb is None else WandbCallback(wandb, str(run.folder), run.note())
-    progress = ProgressLines(title, spec.steps, console, every_metric=verbosity == "full")
+    progress = ProgressLines(spec.algorithm, spec.steps, console, every_metric=verbosity == "full")
     with progress as lines, _signals(console) as asked, _warnings(console):
 
         def observe(status: TrainStatus) -> bool:
@@ -172,20 +184,20 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     if online is not None:
         online.close()
     if not finished:
-        console.print(f"stopped at step {steps:,}, saved; go on with: {run.command('resume')}", soft_wrap=True)
+        console.print(f"stopped at step {steps:,}, saved; to continue: {run.command('resume')}", soft_wrap=True)
         return INTERRUPTED
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
         print_measures({f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console)
-    console.print(f"{run.command('evaluate')} and {run.command('report')} say more.", soft_wrap=True)
-    return INTERRUPTED if asked.is_set() else 0  # asked in the last chunk
+    console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)
+    return INTERRUPTED if asked.is_set() else 0  # a signal during the last chunk
 
 
 @contextmanager
 def _warnings(console: Console) -> Iterator[None]:
-    """One plain line each, without a line number of our source; where nothing else is printed, too."""
+    """Print warnings as one line without a source location, also with --verbosity quiet."""
     console = Console() if console.quiet else console
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: console.print(f"[yellow]warning:[/] {escape(str(message))}")
@@ -194,14 +206,14 @@ def _warnings(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _signals(console: Console) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the current chunk; a second SIGINT stops at once."""
+    """SIGINT and SIGTERM stop after the current chunk; a second SIGINT stops at once."""
     asked = threading.Event()
 
     def stop(number: int) -> None:
         if asked.is_set() and number == signal.SIGINT:
             console.show_cursor(True)
             console.print("\nstopped at once; what was saved before is whole")
-            os._exit(INTERRUPTED)  # a run survives any death
+            os._exit(INTERRUPTED)  # the run folder stays readable
         elif not asked.is_set():
             console.print("stopping and saving …  (Ctrl-C again stops at once)")
         asked.set()

@@ -1,4 +1,4 @@
-"""A folder of numbered checkpoints: whole training states."""
+"""Checkpoints: whole training states on disk."""
 
 import warnings
 from pathlib import Path
@@ -9,11 +9,11 @@ import numpy as np
 from scopil.errors import CheckpointError
 from scopil.serialization import as_tree, read_arrays, save_tree
 
-KEEP = 2  # the newest, and one to fall back to
+KEEP = 2  # the newest, and a second in case it is damaged
 
 
 class Checkpoints:
-    """A folder of numbered checkpoints, newest last."""
+    """A folder of checkpoints, named by environment step."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -28,25 +28,21 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def newest(self) -> Path | None:
-        """The newest checkpoint that is whole."""
-        found = self._newest()
-        return None if found is None else found[0]
-
-    def load_newest(self, like: Any) -> Any:
-        """The state in the newest checkpoint that is whole; None when there are no checkpoints. One that is whole
-        but of another structure is an error: to train over it would be to lose it."""
-        found = self._newest()
-        return None if found is None else as_tree(found[1], like, found[0])
-
-    def _newest(self) -> tuple[Path, dict[str, np.ndarray]] | None:
-        """A damaged file is passed over with a warning."""
+    def read_newest(self) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]] | None:
+        """The newest whole checkpoint: file, arrays by name, note; None if there are no checkpoints. A damaged file is
+        skipped with a warning. Raises `CheckpointError` if all are damaged."""
         files = self.files()
         for path in reversed(files):
             try:
-                return path, read_arrays(path)[0]
+                return (path, *read_arrays(path))
             except CheckpointError as error:
                 warnings.warn(f"{error} Falling back to the checkpoint before it.", stacklevel=3)
         if files:
-            raise CheckpointError(f"{self.folder}: no checkpoint is whole; remove the run and begin it again.")
+            raise CheckpointError(f"{self.folder}: no checkpoint is whole; remove the run and train again.")
         return None
+
+    def load_newest(self, like: Any) -> Any:
+        """The state in the newest whole checkpoint; None if there are no checkpoints. Raises if it has another
+        structure: training from the start would overwrite it."""
+        found = self.read_newest()
+        return None if found is None else as_tree(found[1], like, found[0])

@@ -1,4 +1,4 @@
-"""Where metrics go: lines of JSON, TensorBoard when it is installed, and Weights & Biases where it is asked for."""
+"""Logs of metrics: JSON lines, TensorBoard if it is installed, and Weights & Biases on request."""
 
 import json
 import math
@@ -13,9 +13,11 @@ from typing import Any
 from scopil.errors import CheckpointError, ConfigError
 from scopil.files import parse_json, write_atomically
 
+LAST_ROW = 4_096  # bytes; more than the longest row
+
 
 class JsonLines:
-    """A file of JSON objects that grows by lines. A line cut short by a kill is dropped when the file is read."""
+    """A file with one JSON object per line. An incomplete last line, left by a kill, is ignored when reading."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -27,10 +29,10 @@ class JsonLines:
             with self.path.open("ab") as file:
                 file.write(json.dumps(clean).encode() + b"\n")
                 file.flush()
-                os.fsync(file.fileno())  # a checkpoint must never be ahead of the lines before it
+                os.fsync(file.fileno())  # rows must be on disk before the checkpoint that follows them
         except OSError as error:
             with suppress(OSError):
-                os.truncate(self.path, whole)  # half a line would spoil the next one
+                os.truncate(self.path, whole)  # the next row must not continue half a line
             raise CheckpointError(f"cannot write {self.path}: {error.strerror}.") from error
 
     def rows(self) -> list[dict[str, Any]]:
@@ -42,15 +44,15 @@ class JsonLines:
                 rows.append(parse_row(line))
             except ValueError as error:
                 if number == len(lines):
-                    break  # cut short by a kill
+                    break  # incomplete: the writer was killed
                 raise CheckpointError(
-                    f"{self.path}, line {number}: {error}; want a row of numbers. Correct the line, or remove it."
+                    f"{self.path}, line {number}: {error}; want a row of numbers. Correct or remove the line."
                 ) from error
         return rows
 
     def tail(self, offset: int, most: int = 1 << 20) -> tuple[list[dict[str, Any]], int]:
-        """The whole lines after `offset` bytes, and the offset behind them; at most `most` bytes of them. A file that
-        has become shorter, as that of a resumed run does, is read from its beginning."""
+        """The complete rows after `offset` bytes, at most `most` bytes of them, and the offset after the last one. A
+        file shorter than `offset`, which a resumed run may leave, is read from its start."""
         try:
             with self.path.open("rb") as file:
                 if not 0 <= offset <= file.seek(0, os.SEEK_END):
@@ -68,17 +70,31 @@ class JsonLines:
                 continue
         return rows, offset + len(whole)
 
+    def last(self) -> dict[str, Any]:
+        """The last complete row without reading the rest of the file; empty if there is none."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_ROW))
+                lines = file.read().splitlines(keepends=True)
+        except FileNotFoundError:
+            return {}
+        whole = [line for line in lines if line.endswith(b"\n")]
+        try:
+            return parse_row(whole[-1]) if whole else {}
+        except ValueError:
+            return {}
+
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Forget what a resumed run is about to write again."""
+        """Drop the rows that a resumed run will write again."""
         rows = [row for row in self.rows() if wanted(row)]
         write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """One line: `env_steps`, and numbers by name, None where one was not finite. Anything else is a ValueError."""
+    """One row: `env_steps` and numbers by name, None for a number that was not finite. Raises ValueError otherwise."""
     row = parse_json(line)
     if not isinstance(row, dict) or type(row.get("env_steps")) is not int or row["env_steps"] < 0:
-        raise ValueError("no row that says its env_steps")
+        raise ValueError("no row with env_steps")
     for name, value in row.items():
         if value is not None and (not isinstance(value, int | float) or not abs(value) < math.inf):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
@@ -87,17 +103,17 @@ def parse_row(line: bytes) -> dict[str, Any]:
 
 @contextmanager
 def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[str, Any]], None]]:
-    """A writer of scalars; does nothing when tensorboardX (extra `tensorboard`) is not installed."""
+    """A writer of scalars; it does nothing if tensorboardX (extra `tensorboard`) is not installed."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
         yield lambda step, row: None
         return
-    # TensorBoard hides what an interrupted run wrote from `purge_step` on: it is about to come again.
+    # From `purge_step` on TensorBoard hides the old points: a resumed run writes them again.
     try:
         writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
-    except OSError as error:  # its queue wants semaphores, which live in /dev/shm; some containers have none
-        warnings.warn(f"no log for TensorBoard: {error.strerror}. Everything else is written.", stacklevel=3)
+    except OSError as error:  # its queue needs semaphores in /dev/shm, which some containers lack
+        warnings.warn(f"no log for TensorBoard: {error.strerror}. All other logs are written.", stacklevel=3)
         yield lambda step, row: None
         return
 
@@ -113,12 +129,12 @@ def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[st
 
 
 class WandbCallback:
-    """Logs every row of metrics to Weights & Biases (extra `wandb`): a callback of `agent.learn` and of `Run.train`.
+    """A callback for `Agent.learn` and `Run.train` that logs every row to Weights & Biases (extra `wandb`).
 
     Args:
-        project: where the run is listed.
-        name: of the run there, and its id: called again with the same name it continues.
-        config: shown beside its curves.
+        project: the project that lists the run.
+        name: name and id of the run; the same name continues the same run.
+        config: settings to show with the curves.
     """
 
     def __init__(self, project: str, name: str | None = None, config: Mapping[str, Any] | None = None):

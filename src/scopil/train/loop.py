@@ -4,8 +4,10 @@ There is one loop for all algorithms; `Algorithm.wants` says what it collects. T
 over keys or over the numbers in a config (examples/sweep.py does).
 """
 
+import os
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -24,10 +26,11 @@ from scopil.errors import ConfigError, EnvError
 from scopil.nn.nets import Network
 from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
-from scopil.train.memory import refuse_too_large
 from scopil.types import PRNGKey, Transition
 
-# A program of some thousand steps is compiled for longer than it runs.
+MEMORY_SHARE = 0.8  # of the machine's memory that a replay or a rollout may take
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
+# For short programs, whose compile time dominates.
 FAST_COMPILE = {"xla_backend_optimization_level": 0}
 
 
@@ -92,10 +95,10 @@ class Loop:
             raise ConfigError(problem)
         if self._wants("replay"):
             row = ring.bytes_per_row(jax.eval_shape(self._stored_shape))
-            refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
+            _refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
         if self._wants("rollout"):
             row = ring.bytes_per_row(jax.eval_shape(self._kept_shape))
-            refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
+            _refuse_too_large("rollout_steps", cfg.rollout_steps, row * cfg.num_envs, spaces.obs_dim)
         try:
             policy = jax.eval_shape(lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0))
         except OverflowError as error:
@@ -452,3 +455,29 @@ def _summary(sums: Metrics, steps: Any) -> Metrics:
         "episode/steps": none * sums["steps"] / played,
         "env/reward": sums["reward"] / steps,
     }
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this process may use; None if the system does not report them."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    try:
+        return min(found, int(CGROUP.read_text()))
+    except (OSError, ValueError):  # no container, or no limit
+        return found
+
+
+def _refuse_too_large(setting: str, steps: int, row: int, observation: int) -> None:
+    """Raise if `steps` steps of `row` bytes each do not fit into memory."""
+    memory, wanted = machine_memory(), steps * row
+    if memory is None or wanted <= MEMORY_SHARE * memory:
+        return
+    fits = int(MEMORY_SHARE * memory / row)
+    raise ConfigError(
+        f"{setting} = {steps:,} steps with observations of {observation:,} numbers need {wanted / 1e9:,.1f} GB, and "
+        f"this machine has {memory / 1e9:,.1f} GB; lower {setting} to {fits:,} or less, or make the observations "
+        f"smaller (gymnasium.wrappers.ResizeObservation and GrayscaleObservation, for images).",
+        setting=setting,
+    )

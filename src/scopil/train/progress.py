@@ -1,4 +1,4 @@
-"""How far and how fast training is, and the numbers to watch: two live lines in a terminal, plain lines elsewhere."""
+"""Progress of training: steps, speed and a few metrics. Two live lines in a terminal, plain lines elsewhere."""
 
 import time
 
@@ -8,39 +8,36 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from scopil.algos.base import Algorithm
 from scopil.train.trainer import TrainStatus
 
-SHOWN = {
-    "episode/return": "return",
-    "episode/steps": "steps",
-    "dual/lambda": "λ",
-    "dual/constraint": "G",
-    "alpha/value": "α",
-    "alpha/entropy": "H",
-    "eval/violations": "viol",
-}
-PAUSE = 10.0  # seconds between two plain lines, beside those of evaluations
+SHOWN = {"episode/return": "return", "episode/steps": "steps", "eval/violations": "viol"}  # for every algorithm
+PAUSE = 10.0  # seconds between two plain lines; evaluations print a line of their own
 
 
 class ProgressLines:
-    """Use as a context manager and call it with each status. With `every_metric` each row of metrics is printed."""
+    """A context manager to call with each `TrainStatus`.
 
-    def __init__(self, title: str, total: int, console: Console | None = None, *, every_metric: bool = False):
-        self._title, self._total = title, total
+    Args:
+        algorithm: its title, and its curves with a short label, are shown.
+        total: environment steps at the end of training.
+        every_metric: whether to print each row of metrics.
+    """
+
+    def __init__(self, algorithm: Algorithm, total: int, console: Console | None = None, *, every_metric: bool = False):
+        self._title, self._total = algorithm.title, total
+        self._labels = SHOWN | {curve.metric: curve.short for curve in algorithm.curves if curve.short}
         self._console, self._every_metric = console or Console(), every_metric
         self._steps = 0
         self._printed: float | None = None  # time of the last plain line
-        self._first: tuple[float, int] | None = None  # time and steps at the first call: compiling is over
+        self._first: tuple[float, int] | None = None  # time and steps at the first call, after compilation
         self._rate: float | None = None
         self._numbers: dict[str, float] = {}
-        self._live = (
-            Live(console=self._console, get_renderable=self._lines, refresh_per_second=4)
-            if self._console.is_terminal
-            else None
-        )
+        live = Live(console=self._console, get_renderable=self._lines, refresh_per_second=4)
+        self._live = live if self._console.is_terminal else None
 
     def __call__(self, status: TrainStatus) -> None:
-        self._numbers |= {k: v for k, v in status.metrics.items() if k in SHOWN and v == v}
+        self._numbers |= {k: v for k, v in status.metrics.items() if k in self._labels and v == v}
         now, self._steps = time.monotonic(), status.env_steps
         if self._first is None:
             self._first = now, status.env_steps
@@ -54,7 +51,7 @@ class ProgressLines:
             self._plain(now, at_once=evaluated or self._steps >= self._total)
 
     def moved(self, steps: int) -> None:
-        """So many steps are made; nothing else is known yet."""
+        """Show a number of steps between two calls."""
         self._steps = steps
         if self._live is None:
             self._plain(time.monotonic())
@@ -67,7 +64,7 @@ class ProgressLines:
         self._console.print("  ".join([*words, self._shown()]), markup=False, highlight=False, soft_wrap=True)
 
     def _shown(self) -> str:
-        return "  ".join(f"{name} {self._numbers[k]:.3g}" for k, name in SHOWN.items() if k in self._numbers)
+        return "  ".join(f"{name} {self._numbers[k]:.3g}" for k, name in self._labels.items() if k in self._numbers)
 
     def _lines(self) -> Group:
         line = Table.grid(padding=(0, 2))

@@ -1,13 +1,14 @@
-"""A run folder and everything in it.
+"""A run folder: one training run on disk.
 
-run.json              algorithm, environment, demonstrations, rules, seed, budget, every config value
-versions.json         of the packages that began it
-demos.npz             the demonstrations, when there are any
-metrics.jsonl         one line per chunk, the same whether or not the run was interrupted
-timing.jsonl          wall-clock times, which differ
-checkpoints/          the newest two training states, complete
-policy.safetensors    the policy at the end, and the learner's state beside it
-best.safetensors      the same, of the best evaluation during training
+run.json              algorithm, environment, demonstrations, rules, seed, budget, every setting
+versions.json         versions of the packages at the start
+demos.npz             a copy of the demonstrations, if there are any
+metrics.jsonl         one row per chunk; an interrupted and resumed run has the same rows
+timing.jsonl          wall-clock times
+checkpoints/          the two newest complete training states
+policy.safetensors    the final policy and the final state of the learner
+best.safetensors      the same for the best evaluation during training
+log.txt               output of the process, if a study or the studio started it
 """
 
 import hashlib
@@ -26,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array
 
-from scopil.algos.base import Algorithm, head_for, refuse_stand_in, stand_in
+from scopil.algos.base import Algorithm, head_for, refuse_stand_in, spaces_of, stand_in
 from scopil.config import build, checked_seed
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
@@ -41,44 +43,40 @@ from scopil.eval.episodes import player
 from scopil.eval.measures import average, measure_all, score
 from scopil.eval.rules import Rules, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
-from scopil.policy import Policy, read_policy
+from scopil.policy import Policy, policy_from
 from scopil.registry import registered
-from scopil.serialization import load_tree, read_note, save_tree
+from scopil.serialization import as_tree, branch, read_arrays, read_note, save_tree
 from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.logging import JsonLines, tensorboard
-from scopil.train.loop import make_loop
+from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Between, Trainer, TrainStatus
 
-FORMAT = 2  # of run.json
+FORMAT = 3  # of run.json
+LOG = "log.txt"
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What a run is. Two runs with equal specs end in equal parameters.
-
-    `config` holds settings of the algorithm that differ from its defaults.
-    """
+    """The definition of a run. Two runs with equal specs end with equal parameters."""
 
     algorithm: Algorithm
     env: str
     demos: str | None = None
-    rules: str | None = None  # to count violations by in evaluations; never given to the learner
+    rules: str | None = None  # rules that evaluations count violations by; never given to the learner
     seed: int = 0
-    steps: int = 0  # 0: the algorithm's budget
-    eval_every: int = 10_000
-    checkpoint_every: int = 50_000
-    log_every: int | None = None  # between rows of metrics; None: 5 000, of a shorter run a tenth of it
-    config: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0  # environment steps; 0: the algorithm's budget
+    eval_every: int = 10_000  # steps between evaluations
+    checkpoint_every: int = 50_000  # steps between checkpoints
+    log_every: int | None = None  # steps between rows of metrics; None: 5 000, or a tenth of a shorter run
+    config: dict[str, Any] = field(default_factory=dict)  # settings that differ from the algorithm's defaults
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "seed", checked_seed(self.seed))
         object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
         if _whole(self.steps) and self.steps >= 2**31:
-            raise ConfigError(
-                f"steps = {self.steps}; want fewer than 2³¹: they are counted in 32 bits.", setting="steps"
-            )
+            raise ConfigError(f"steps = {self.steps}; want fewer than 2³¹: the counter has 32 bits.", setting="steps")
         for name in ("steps", "eval_every", "checkpoint_every"):
             value = getattr(self, name)
             if not _whole(value) or value < 1:
@@ -92,58 +90,65 @@ class RunSpec:
             )
 
     def build_config(self, env: BatchEnv) -> Any:
-        """The settings, with the defaults for the environment's kind of actions."""
+        """The config: given settings over the defaults for the environment's kind of actions."""
         return build(self.algorithm.config, self.config, head_for(env.action_space).continuous)
 
 
 class _Stopped(Exception):
-    """An evaluation was asked to stop."""
+    """An evaluation was stopped."""
 
 
 class Run:
-    """One folder. `create` begins it, `open` finds it again, `train` goes on from wherever it stands."""
+    """A run folder. `create` makes one, `open` opens an existing one, `train` continues from its newest checkpoint."""
 
     def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True):
         self.folder, self.spec, self._settings = folder, spec, settings
-        self.trust_env = trust_env  # false: the spec is a file's, which may not name code
-        self._saved_at: int | None = None  # step of the newest checkpoint of this sitting
+        self.trust_env = trust_env  # False: the spec comes from a file and must not name code
+        self._saved_at: int | None = None  # step of the newest checkpoint that this process wrote
+        self._demos: Demonstrations | None = None  # kept by `create` and `train`
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = JsonLines(folder / "metrics.jsonl")
         self.timing = JsonLines(folder / "timing.jsonl")
 
     @classmethod
     def create(cls, folder: str | Path, spec: RunSpec) -> "Run":
+        """A new run folder. Raises, before anything is written, if the spec cannot be trained."""
         folder = Path(folder)
         run = cls(folder, spec)
-        # One that failed before its first row is not in the way.
+        # A run that failed before its first row may be replaced.
         if (folder / "run.json").exists() and run.begun:
             raise ConfigError(
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
             )
-        demos = None if spec.demos is None else storage.load_demos(spec.demos, run.env())
-        _try_rules(run.rules(), demos, run.env())
-        run._trainer(demos)  # refuses what cannot be trained before anything is written
+        run._demos = None if spec.demos is None else storage.load_demos(spec.demos, run.env())
+        _try_rules(run.rules(), run._demos, run.env())
+        run._trainer()
         run.demos_file.unlink(missing_ok=True)
-        if demos is not None:
-            storage.write(demos, run.demos_file)
+        if run._demos is not None:
+            storage.write(run._demos, run.demos_file)
         write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
         write_atomically(folder / "run.json", json.dumps(run.note(), indent=2).encode() + b"\n")
         return run
 
     @classmethod
     def open(cls, folder: str | Path, algorithm: Algorithm | None = None, *, trust_env: bool = False) -> "Run":
-        """`algorithm` is needed to go on with a run of an algorithm that is not registered, and `trust_env` to import
-        the module that the environment's id names (`module:Id-v0`)."""
+        """An existing run folder.
+
+        Args:
+            folder: the run folder.
+            algorithm: needed to continue a run of an algorithm that is not registered.
+            trust_env: whether to import the module that the environment's id names (`module:Id-v0`).
+        """
         folder = Path(folder)
         _refuse_odd_entries(folder)
         try:
             note = parse_json((folder / "run.json").read_bytes())
-            if note.pop("format", None) != FORMAT:
+            if (found := note.pop("format", None)) != FORMAT:
                 raise CheckpointError(
-                    f"{folder} was made by another version of scopil; run folders from before 0.2 cannot be read: "
-                    f"train again."
+                    f"{folder} has format {str(found)[:20]}, this version of scopil reads {FORMAT}: run folders of "
+                    f"other versions cannot be read; train again."
                 )
-            for key in ("algorithm", "title", "env", "demos", "rules"):  # they are printed
+            for key in ("algorithm", "title", "env", "demos", "rules"):  # these are printed
                 if note.get(key) is not None and not is_line(note[key]):
                     raise CheckpointError(f"{folder}/run.json is damaged: {key} is not a line of text.")
             name, title = note.pop("algorithm"), note.pop("title")
@@ -155,11 +160,11 @@ class Run:
             return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env)
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
-            way_out = f" It holds run folders, name some: {folder / inside[0]}." if inside else ""
+            advice = f" It contains run folders, for example {folder / inside[0]}." if inside else ""
             if (folder / "study.json").exists():
-                way_out = " It holds a study: scopil study NAME continues it, scopil report shows it."
+                advice = " It holds a study: scopil study NAME continues it, scopil report shows it."
             raise CheckpointError(
-                f"{folder} is not a run folder: no readable run.json ({error.strerror}).{way_out}"
+                f"{folder} is not a run folder: no readable run.json ({error.strerror}).{advice}"
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{folder}/run.json is damaged: {error}.") from error
@@ -170,9 +175,19 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether there is anything to lose: a row, a checkpoint, a policy, or a process that is training it."""
+        """Whether the run has a row, a checkpoint, a policy, or a process that is training it."""
         found = self.finished or self.checkpoints.files() or self.metrics.rows()
-        return bool(found) or is_locked(self.folder / ".lock")
+        return bool(found) or self.training
+
+    @property
+    def training(self) -> bool:
+        """Whether a process is training it."""
+        return is_locked(self.folder / ".lock")
+
+    @property
+    def steps_done(self) -> int:
+        """Environment steps according to the newest row of timing.jsonl."""
+        return self.spec.steps if self.finished else min(int(self.timing.last().get("env_steps", 0)), self.spec.steps)
 
     @property
     def policy_file(self) -> Path:
@@ -187,32 +202,43 @@ class Run:
         return self.folder / "demos.npz"
 
     def newest_policy(self) -> Path:
-        """The file to play from: the final policy, or the newest whole checkpoint while the run is young."""
-        newest = self.policy_file if self.finished else self.checkpoints.newest()
-        if newest is None:
+        """The final policy, or before the end of training the newest whole checkpoint."""
+        return self.policy_file if self.finished else self._newest_checkpoint()[0]
+
+    def newest_arrays(self) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
+        """The file of `newest_policy`, its arrays by name, and its note."""
+        return (self.policy_file, *read_arrays(self.policy_file)) if self.finished else self._newest_checkpoint()
+
+    def _newest_checkpoint(self) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
+        if (found := self.checkpoints.read_newest()) is None:
             raise CheckpointError(f"{self.folder} has no policy and no checkpoint yet; train it first.")
-        return newest
+        return found
 
     def policy(self) -> tuple[Policy, int]:
-        """The newest policy, and the environment steps it was trained for. Of a finished run only the policy file is
-        read; of one under way, the newest checkpoint."""
-        file = self.newest_policy()
+        """The newest policy, and the environment steps it was trained for."""
+        file, arrays, note = self.newest_arrays()
         if self.finished:
-            policy, note = read_policy(file)
+            policy = policy_from(arrays, note, file)
         else:
-            policy, note = self.spec.algorithm.policy(self.learner()), read_note(file)
+            policy = self.spec.algorithm.policy(self._learner(file, arrays))
         if type(note.get("env_steps")) is not int:
-            raise CheckpointError(f"{file} is damaged: it does not say its env_steps.")
+            raise CheckpointError(f"{file} is damaged: env_steps is missing from its note.")
         return policy, note["env_steps"]
 
     def learner(self) -> Any:
         """The newest state of the algorithm."""
+        file, arrays, _ = self.newest_arrays()
+        return self._learner(file, arrays)
+
+    def _learner(self, file: Path, arrays: dict[str, np.ndarray]) -> Any:
         refuse_stand_in(self.spec.algorithm)
-        like = self._trainer(self.demos()).shape().learner
-        return load_tree(self.newest_policy(), like, within="learner")[0]
+        env = self.env()
+        spaces, cfg = spaces_of(env.observation_space, env.action_space, env.image), self.spec.build_config(env)
+        like = jax.eval_shape(lambda: self.spec.algorithm.init(jax.random.key(0), spaces, cfg))
+        return as_tree(branch(arrays, "learner"), like, file)
 
     def learned_cost(self) -> Callable[[Array, Array], Array] | None:
-        """(observations, actions) → cost, where the algorithm learns one."""
+        """(observations, actions) → cost, if the algorithm learns one."""
         cost = self.spec.algorithm.learned_cost
         return None if cost is None else partial(cost, self.learner())
 
@@ -224,7 +250,7 @@ class Run:
         return open_env(id_in_file(self.spec.env, self.folder, self.trust_env))
 
     def rules(self) -> Rules | None:
-        """The rules that its evaluations count by; None: what the environment reports."""
+        """The rules that evaluations count violations by; None: the costs that the environment reports."""
         return self._rules
 
     @cached_property
@@ -233,30 +259,35 @@ class Run:
         return None if name is None else load_rules(rules_in_file(name, self.folder, self.trust_env))
 
     def demos(self) -> Demonstrations | None:
-        """The run's own copy: whatever becomes of the original, the run goes on with what it began with."""
-        return None if self.spec.demos is None else storage.read(self.demos_file)
+        """The run's copy of the demonstrations. Reports open hundreds of runs: a run that was neither created nor
+        trained by this process reads its copy at each call and keeps none."""
+        if self._demos is not None or self.spec.demos is None:
+            return self._demos
+        return storage.read(self.demos_file)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Every setting of the algorithm, those at their defaults too. A run that was opened keeps those it began
-        with."""
+        """Every setting of the algorithm, defaults included. An opened run has the settings of its run.json."""
         if self._settings is not None:
             return self._settings
-        return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as a file holds them
+        return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as in run.json
 
     @property
     def digest(self) -> str:
-        """Of all that decides how it ends, but for its demonstrations, whose place may change."""
+        """A hash of everything that determines the result, except the demonstrations, whose path may change."""
         note = self.note()
         kept = {key: note[key] for key in ("algorithm", "env", "rules", "seed", "steps", "config")}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
-    def _trainer(self, demos: Demonstrations | None) -> Trainer:
-        loop = make_loop(self.spec.algorithm, self.env(), demos)
-        return Trainer(loop, self.spec.build_config(self.env()), self.spec.seed)
+    @cached_property
+    def _loop(self) -> Loop:
+        return make_loop(self.spec.algorithm, self.env(), self._demos)
+
+    def _trainer(self) -> Trainer:
+        return Trainer(self._loop, self.spec.build_config(self.env()), self.spec.seed)
 
     def extended(self, steps: int) -> "Run":
-        """The same run with a larger budget: training goes on from its last checkpoint."""
+        """The same run with a larger budget; training continues from its newest checkpoint."""
         if steps < self.spec.steps:
             raise ConfigError(
                 f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already: want more.", setting="steps"
@@ -264,7 +295,7 @@ class Run:
         longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
         if steps > self.spec.steps:
             with self._locked():
-                # In this order: without its policy a run is unfinished, and a kill in between ends it as before.
+                # In this order: a kill between the two leaves an unfinished run with the old budget.
                 self.policy_file.unlink(missing_ok=True)
                 write_atomically(self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n")
         return longer
@@ -272,16 +303,24 @@ class Run:
     def train(
         self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
     ) -> bool:
-        """Train to the end of the budget, or until `observe` or `between` returns True; a checkpoint is saved either
-        way. Returns whether the budget is spent. `between` is that of `Trainer.advance`."""
+        """Train to the end of the budget, or until `observe` or `between` returns True. Saves a checkpoint in both
+        cases.
+
+        Args:
+            observe, between: as in `Trainer.advance`.
+
+        Returns:
+            Whether the budget is used up.
+        """
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
         with self._locked():
             for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
-                leftover.unlink()  # of a write that was killed
+                leftover.unlink()  # from a write that was killed
             self._saved_at = None
-            trainer = self._trainer(self.demos())
+            self._demos = self.demos()
+            trainer = self._trainer()
             state = self.checkpoints.load_newest(trainer.shape())
             if state is not None:
                 trainer.state = state
@@ -295,7 +334,7 @@ class Run:
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state)
             except (DivergedError, EnvError) as error:
-                raise type(error)(f"{error} {self._what_is_left()}") from error
+                raise type(error)(f"{error} {self._newest_step()}") from error
             finally:
                 self.env().close()
             done = trainer.env_steps >= self.spec.steps
@@ -310,15 +349,15 @@ class Run:
         observe: Callable[[TrainStatus], bool | None],
         between: Between,
     ) -> Callable[[TrainStatus], bool | None]:
-        """Evaluates, logs and saves as the chunks go by. Lines are written before the checkpoint after them."""
+        """The observer that evaluates, logs and saves. Rows are written before the checkpoint that follows them."""
         evaluate = self._evaluator(trainer.loop.env, between)
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
-        before = kept[-1].get("seconds", 0.0) if kept else 0.0  # spent by earlier sittings
+        before = kept[-1].get("seconds", 0.0) if kept else 0.0  # seconds of earlier processes
         last, best = at, self._best_score()
 
         def due(every: int, step: int) -> bool:
-            """The first chunk to end at or after a multiple of `every`, and the last one."""
+            """True for the first chunk that ends at or after a multiple of `every`, and for the last chunk."""
             return step // every > last // every or step >= self.spec.steps
 
         def observe_all(status: TrainStatus) -> bool | None:
@@ -335,7 +374,7 @@ class Run:
             self.metrics.append(row)
             board(step, row)
             seconds = time.monotonic() - begun
-            rate = (step - at) / max(seconds, 1e-6)  # a coarse clock may stand still
+            rate = (step - at) / max(seconds, 1e-6)  # a coarse clock may show no difference
             self.timing.append({"env_steps": step, "steps_per_second": rate, "seconds": before + seconds})
             stop = observe(status._replace(metrics=row))
             if stop or due(self.spec.checkpoint_every, step):
@@ -346,7 +385,7 @@ class Run:
         return observe_all
 
     def _every(self) -> list[int]:
-        """Where chunks have to end, beside their usual length."""
+        """The numbers at whose multiples a chunk ends, beside the usual chunk length."""
         short = self.spec.steps <= training.CHUNK
         log_every = self.spec.log_every or (max(1, self.spec.steps // 10) if short else training.CHUNK)
         wanted = log_every, self.spec.eval_every, self.spec.checkpoint_every
@@ -358,18 +397,16 @@ class Run:
             self._saved_at = step
 
     def _best_score(self) -> tuple[float, float] | None:
-        """Of the best policy that is kept; None where there is none."""
+        """Score of best.safetensors; None if there is no such file."""
         try:
             return _score(read_note(self.best_file)["best"])
         except (CheckpointError, OSError, KeyError):
             return None
 
     def note(self, trainer: Trainer | None = None) -> dict[str, Any]:
-        """What run.json, and every policy file, says of the run."""
-        spec = {
-            f: getattr(self.spec, f)
-            for f in ("env", "demos", "rules", "seed", "steps", "eval_every", "checkpoint_every")
-        }
+        """The content of run.json and of the note of every policy file."""
+        names = ("env", "demos", "rules", "seed", "steps", "eval_every", "checkpoint_every")
+        spec = {name: getattr(self.spec, name) for name in names}
         note = {"format": FORMAT, "algorithm": self.spec.algorithm.name, "title": self.spec.algorithm.title, **spec}
         if self.spec.log_every is not None:
             note["log_every"] = self.spec.log_every
@@ -377,9 +414,9 @@ class Run:
         return note if trainer is None else note | {"env_steps": trainer.env_steps}
 
     def _evaluator(self, env: BatchEnv, between: Between) -> Callable[[TrainStatus], dict[str, float]]:
-        """Greedy episodes, from the demonstrated starts if there are any. They are logged, never fed back. Nothing
-        where `between` asks to stop on the way: on a slow environment they take minutes."""
-        first = where.watched_starts(env, self.demos() or where.demos_for(self.spec.env))
+        """Evaluation by greedy episodes, from the demonstrated starts if there are any. The measures are logged and
+        never reach the learner. On a host environment `between` may stop an evaluation; its measures are then empty."""
+        first = where.watched_starts(env, self._demos or where.demos_for(self.spec.env))
         play, policy, rules = player(env, "greedy"), self.spec.algorithm.policy, self.rules()
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
@@ -396,21 +433,21 @@ class Run:
 
         return evaluate
 
-    def _what_is_left(self) -> str:
-        newest = self.checkpoints.newest()
-        if newest is None:
+    def _newest_step(self) -> str:
+        found = self.checkpoints.read_newest()
+        if found is None:
             return f"{self.folder} has no checkpoint yet."
-        return f"The checkpoint of step {int(newest.stem):,} is good: {self.command('resume')}."
+        return f"The checkpoint of step {int(found[0].stem):,} is good: {self.command('resume')}."
 
     def command(self, verb: str) -> str:
-        """What to type for this folder."""
+        """The command line of a verb for this folder."""
         return f"scopil {verb} {self.folder}{trust_option(self.spec.env, self.spec.rules)}"
 
     def _warn_of_new_episodes(self, state: Any) -> None:
         if state.env is not None and self.env().stale(state.env):
             warnings.warn(
-                f"a checkpoint cannot hold what is inside {self.spec.env}: its episodes begin anew here, and the run "
-                f"will not end exactly as an undisturbed one. Everything else goes on.",
+                f"a checkpoint cannot hold the internal state of {self.spec.env}: its episodes restart here, and the "
+                f"result will differ from that of an uninterrupted run.",
                 stacklevel=3,
             )
 
@@ -424,16 +461,17 @@ class Run:
         now = _versions()
         if odd := [f"{name} {begun.get(name)}, now {now[name]}" for name in now if begun.get(name) != now[name]]:
             warnings.warn(
-                f"{self.folder} was begun with {'; '.join(odd)}: it may not end exactly as an undisturbed run.",
+                f"{self.folder} was started with {'; '.join(odd)}: the result may differ from that of an "
+                f"uninterrupted run.",
                 stacklevel=3,
             )
 
     @contextmanager
     def _locked(self):
-        """One process per folder; the lock is released with the process, however it ends."""
+        """A lock: one process per folder. The operating system releases it when the process ends."""
         _refuse_odd_entries(self.folder)
         try:
-            held = lock(self.folder / ".lock", wait=0.3)  # who looks whether it is held, holds it for a moment
+            held = lock(self.folder / ".lock", wait=0.3)  # is_locked() takes the lock briefly
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
         with held:
@@ -442,11 +480,11 @@ class Run:
 
 def _refuse_odd_entries(folder: Path) -> None:
     if odd := odd_entry(folder):
-        raise CheckpointError(f"{odd}; want plain files in a run folder. Remove it, or put a copy in its place.")
+        raise CheckpointError(f"{odd}; want plain files in a run folder. Remove it or replace it by a copy.")
 
 
 def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv) -> None:
-    """On a demonstrated step: a rule that fails would be found at the first evaluation, hours later."""
+    """Try the rules on a demonstrated step: otherwise a faulty rule fails at the first evaluation, hours later."""
     if rules is None or demos is None:
         return
     e = demos.episodes[0]
@@ -457,7 +495,7 @@ def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv)
 
 
 def _score(evaluation: dict[str, float]) -> tuple[float, float]:
-    """Of an evaluation as it is logged."""
+    """Score of an evaluation as logged."""
     return score({name.removeprefix("eval/"): value for name, value in evaluation.items()})
 
 
@@ -466,13 +504,20 @@ def _whole(value: Any) -> bool:
 
 
 def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:
-    """A policy file: the policy, which is read by itself, and the whole learner, to go on from."""
+    """Write a policy file: the policy, which can be read alone, and the whole learner, to continue from."""
     policy = algorithm.policy(learner)
     save_tree(path, {"policy": policy, "learner": learner}, note | {"form": policy.form()})
 
 
+def last_output(folder: Path) -> str:
+    """The last line of a run folder's log.txt."""
+    log = folder / LOG
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "no output"
+
+
 def _versions() -> dict[str, str]:
-    """What the last digit of a number depends on."""
+    """Everything that the last digit of a result depends on."""
     versions = {name: version(name) for name in PACKAGES}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
     return versions | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}

@@ -1,4 +1,4 @@
-"""`scopil runs FOLDER`: every run below a folder, how far it is and what it does. Nothing is played or imported."""
+"""`scopil runs FOLDER`: list the runs below a folder. Nothing is played, and no code that they name is imported."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +10,7 @@ from rich.text import Text
 
 from scopil.cli.options import call
 from scopil.errors import ScopilError
-from scopil.files import is_locked
-from scopil.train.run import Run
-from scopil_bench.local import last_line
-from scopil_bench.runner import steps_done
+from scopil.train.run import Run, last_output
 
 COLUMNS = ("run", "algorithm", "environment", "seed", "steps", "state", "reward", "violations")
 
@@ -23,7 +20,9 @@ def main(argv: list[str]) -> None:
 
 
 def runs(
-    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="where to look", metavar="FOLDER")] = Path(),
+    folder: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(help="the folder to search", metavar="FOLDER")
+    ] = Path(),
 ) -> None:
     """List runs: reward and violations are those of the last evaluation during training."""
     if not folder.is_dir():
@@ -50,16 +49,16 @@ def _row(folder: Path, below: Path) -> list[str]:
     for row in run.metrics.rows():
         last |= {key: value for key, value in row.items() if key.startswith("eval/")}
     figures = [last.get("eval/reward"), last.get("eval/violations")]
-    steps = f"{steps_done(run):,} of {spec.steps:,}"
+    steps = f"{run.steps_done:,} of {spec.steps:,}"
     shown = ["" if value is None else f"{value:.2f}" for value in figures]
-    return [name, spec.algorithm.name, spec.env, str(spec.seed), steps, state(run), *shown]
+    return [name, spec.algorithm.name, spec.env, str(spec.seed), steps, _state(run), *shown]
 
 
-def state(run: Run) -> str:
+def _state(run: Run) -> str:
     if run.finished:
         return "finished"
-    if is_locked(run.folder / ".lock"):
+    if run.training:
         return "training"
-    if (line := last_line(run.folder)).startswith("error:"):
+    if (line := last_output(run.folder)).startswith("error:"):
         return f"failed: {line.removeprefix('error:').strip()}"
     return "stopped" if run.begun else "not started"
