@@ -31,7 +31,7 @@ def test_familiarity_of_one_state_and_of_many(agent):
 
 def test_who_cannot_tell_says_what_is_missing(agent):
     env = toy(continuous=False)
-    with pytest.raises(ConfigError, match="scopil.SCOPILRho"):
+    with pytest.raises(ConfigError, match="SCOPILRho"):
         scopil.SAC(env).familiarity(np.zeros(2))
     with pytest.raises(ConfigError, match="demonstrations"):
         scopil.SCOPILRho(env).familiarity(np.zeros(2))
