@@ -153,7 +153,7 @@ def test_a_damaged_file_is_refused_by_name(policies, tmp_path):
 def test_foreign_files_are_refused_by_name(policies, tmp_path):
     foreign = save_safetensors({"weights": np.ones(3, np.float32)})
     (tmp_path / "bare").write_bytes(foreign)
-    with pytest.raises(CheckpointError, match=r"bare: no checksum at its end: truncated, or not one of our files"):
+    with pytest.raises(CheckpointError, match=r"bare: no checksum"):
         Policy.load(tmp_path / "bare")
     (tmp_path / "sealed").write_bytes(foreign + seal(foreign))
     with pytest.raises(CheckpointError, match="sealed: not readable as safetensors"):

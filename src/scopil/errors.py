@@ -1,16 +1,16 @@
-"""The error family. A message says what was found, what was wanted, and the way out."""
+"""Errors. A message says what was found, what was wanted, and what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class ScopilError(Exception):
-    """Anything scopil refuses on purpose; the command line prints it as one line and exits with code 2."""
+    """Base class. The command line prints such an error as one line and exits with code 2."""
 
 
 class ConfigError(ScopilError):
-    """A setting is out of range or two settings contradict each other. `setting` names the one that is wrong, so that
-    the command line can speak of its flag."""
+    """A setting is out of range, or two settings contradict each other. `setting` is the name of the wrong one, from
+    which the command line derives the flag."""
 
     def __init__(self, message: str, setting: str | None = None):
         super().__init__(message)
@@ -18,15 +18,15 @@ class ConfigError(ScopilError):
 
 
 class EnvError(ScopilError):
-    """An environment is unknown, of a kind we cannot train on, or misbehaves."""
+    """An environment is unknown, cannot be trained on, or breaks the Gymnasium interface."""
 
 
 class DatasetError(ScopilError):
-    """Demonstrations are missing, damaged or do not fit."""
+    """Demonstrations are missing, damaged, or do not fit the environment."""
 
 
 class CheckpointError(ScopilError):
-    """A checkpoint or run folder is missing, damaged or belongs to something else."""
+    """A checkpoint or run folder is missing, damaged, or of another run."""
 
 
 class DivergedError(ScopilError):
@@ -35,12 +35,12 @@ class DivergedError(ScopilError):
 
 @contextmanager
 def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
-    """Around code that reads what others wrote: whatever it raises becomes an error of ours that names the file. NumPy,
-    zipfile, h5py and our own arithmetic raise dozens of kinds for content that makes no sense."""
+    """For code that reads untrusted files: any exception becomes a `kind` that names the file `what`. NumPy, zipfile
+    and h5py raise many kinds of exceptions for damaged content."""
     try:
         yield
     except ScopilError:
         raise
     except Exception as error:
-        why = str(error) or "no more is known"
-        raise kind(f"{what} cannot be read ({type(error).__name__}: {why}): it is damaged, or not ours.") from error
+        why = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise kind(f"{what} cannot be read ({why}): it is damaged, or not a file of scopil.") from error

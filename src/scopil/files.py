@@ -1,4 +1,4 @@
-"""Files: written so that a reader never sees half of one, and locked so that two processes never write one folder."""
+"""Atomic writes, checksums, safe reading of archives, and file locks."""
 
 import hashlib
 import io
@@ -15,11 +15,11 @@ import numpy as np
 
 _SEAL = b"scopil sha256 "
 SEAL_BYTES = len(_SEAL) + 64
-SMALL, MOST_UNPACKED = (2**28, 20)  # bytes that any archive may unpack to, and how many more for each of its own
+SMALL, MOST_UNPACKED = 2**28, 20  # an archive of n bytes may unpack to SMALL + MOST_UNPACKED · n bytes
 
 
 def seal(*pieces: bytes | memoryview) -> bytes:
-    """What to write after a file's pieces so that a reader sees any damage: a SHA-256 over every byte of them."""
+    """The checksum to write after a file's pieces: SHA-256 over all their bytes."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -27,7 +27,7 @@ def seal(*pieces: bytes | memoryview) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes | None:
-    """The body of sealed data; None when there is no seal. Raises ValueError when the seal does not match."""
+    """The body of sealed data; None if there is no seal. Raises ValueError if the checksum does not match."""
     body, tail = data[:-SEAL_BYTES], data[-SEAL_BYTES:]
     if not tail.startswith(_SEAL):
         return None
@@ -37,7 +37,7 @@ def unsealed(data: bytes) -> bytes | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, with a ValueError for text that is nested deeper than Python's stack."""
+    """`json.loads`. Raises ValueError also for text nested deeper than Python's stack."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -45,13 +45,13 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def unpacks_to_far_more(unpacked: int, held: int) -> bool:
-    """Whether an archive of `held` bytes unpacks to so many that it is refused unread."""
+    """Whether an archive of `held` bytes unpacks to too many bytes."""
     return unpacked > SMALL + MOST_UNPACKED * held
 
 
 def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray | None]:
-    """The arrays of a `.npz` by name, None for those that are not wanted, which are not opened. Raises ValueError for
-    anything but plain arrays of numbers and text, and for an archive that unpacks to far more than it is."""
+    """The arrays of a `.npz` by name; None for those that are not wanted, which are not opened. Raises ValueError for
+    anything but arrays of numbers and text, and for an archive that unpacks to too many bytes."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
             raise ValueError("a single array; want an archive of arrays by name")
@@ -67,7 +67,7 @@ def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> 
 
 
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write beside the target, flush to disk, then rename over it: the old file or the new one, never a mix."""
+    """Write a temporary file, flush it to disk, then rename it to `path`: a reader gets the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -76,7 +76,8 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -84,18 +85,18 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def is_line(text: object) -> bool:
-    """Whether a value from a file is a line of text that a terminal can be given: no line ends, no escape sequences."""
+    """Whether a value from a file is text that is safe to print: no line ends, no escape sequences."""
     return isinstance(text, str) and text.isprintable()
 
 
 def odd_entry(folder: Path) -> str | None:
-    """What is wrong with the first entry below a folder that is not a plain file or folder: a link leads elsewhere when
-    it is written to, and reading a pipe or a device may never end."""
+    """The first entry in a folder that is not a plain file or folder, with the reason; None if there is none. Writing
+    to a link changes a file elsewhere, and reading a pipe or a device may never end."""
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
             try:
                 mode = path.lstat().st_mode
-            except FileNotFoundError:  # a temporary file of a run under way
+            except FileNotFoundError:  # a temporary file of a running process
                 continue
             if stat.S_ISLNK(mode):
                 return f"{path} is a link"
@@ -104,24 +105,18 @@ def odd_entry(folder: Path) -> str | None:
     return None
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 class Locked(OSError):
-    """Another process, or another lock of this one, holds the file."""
+    """The lock is held by another process, or by another `Lock` of this one."""
 
 
 class Lock:
-    """A held lock; `release()` or the end of a `with` block gives it up. Made by `lock`."""
+    """A held lock. `release()` or the end of a `with` block releases it. Made by `lock`."""
 
     def __init__(self, held: filelock.BaseFileLock):
         self._held = held
 
     def release(self) -> None:
-        """Give the lock up. A second call does nothing."""
+        """Release the lock. A second call has no effect."""
         self._held.release(force=True)
 
     def __enter__(self) -> "Lock":
@@ -132,15 +127,14 @@ class Lock:
 
 
 def lock(path: Path, wait: float = 0.0) -> Lock:
-    """Take the lock of a file, at once or within `wait` seconds, or raise `Locked`. The operating system gives it up
-    when the process dies.
+    """Take the lock of a file. Raises `Locked` if it stays taken for `wait` seconds, OSError for a symbolic link, which
+    could create a file anywhere. The operating system releases the lock of a process that dies.
 
-    The file is created when it is missing, left in place afterwards on Unix, and its content is never changed. A
-    symbolic link is refused, since following one could create a file anywhere.
+    The file is created if it is missing and stays afterwards on Unix; its content is never changed.
     """
     if path.is_symlink():
-        raise OSError(f"{path} is a symbolic link; wanted a plain file to lock. Remove the link.")
-    # A file system without locks raises: filelock's own way out, a marker file, would outlive a killed process.
+        raise OSError(f"{path} is a symbolic link; want a plain file. Remove the link.")
+    # Raises on a file system without locks: filelock's fallback, a marker file, would outlive a killed process.
     held = filelock.FileLock(path, timeout=wait, thread_local=False, fallback_to_soft=False)
     try:
         held.acquire()
@@ -150,11 +144,10 @@ def lock(path: Path, wait: float = 0.0) -> Lock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock of a file now. Creates nothing."""
-    if not os.path.lexists(path):
-        return False
+    """Whether the lock of a file is held now. Takes a free lock briefly; creates no file."""
     try:
-        lock(path).release()
+        if os.path.lexists(path):
+            lock(path).release()
     except Locked:
         return True
     return False

@@ -1,4 +1,4 @@
-"""Pictures on disk without an imaging library."""
+"""Image and video files."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ def write_png(path: str | Path, image: Image) -> None:
 
 
 def png_bytes(image: Image) -> bytes:
-    """8-bit RGB. Every row is stored as its difference to the row above (filter 2), which deflates well."""
+    """8-bit RGB as PNG. Each row is stored as its difference to the row above (filter 2), which compresses well."""
     height, width, _ = image.shape
     above = np.vstack([np.zeros((1, width * 3), np.uint8), image.reshape(height, -1)[:-1]])
     rows = np.hstack([np.full((height, 1), 2, np.uint8), image.reshape(height, -1) - above])
@@ -36,30 +36,26 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
-    """An endless animation whose last frame rests for a second."""
-    if not frames:
-        raise ScopilError(f"{path}: no frames; want at least one picture to animate.")
+    """An endless animation; its last frame stays for a second."""
+    _refuse_empty(path, frames)
     try:
         from PIL import Image as Pillow
     except ImportError as error:
         raise ScopilError('GIF needs pillow: pip install "scopil[data]"') from error
-    # One palette for all: a palette a frame flickers.
+    # One palette for all frames: with a palette per frame the animation flickers.
     few = np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]])
     palette = Pillow.fromarray(few).quantize(256)
-    pictures = [Pillow.fromarray(f).quantize(palette=palette, dither=Pillow.Dither.NONE) for f in frames]
+    first, *rest = [Pillow.fromarray(f).quantize(palette=palette, dither=Pillow.Dither.NONE) for f in frames]
     pause = round(1000 / fps)
+    durations = [pause] * len(rest) + [max(pause, 1000)]
     buffer = io.BytesIO()
-    durations = [pause] * (len(frames) - 1) + [max(pause, 1000)]
-    pictures[0].save(
-        buffer, "GIF", save_all=True, append_images=pictures[1:], duration=durations, loop=0, optimize=False
-    )
+    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
     write_atomically(Path(path), buffer.getvalue())
 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
-    """H.264, which every browser plays. Sides become even, as it wants them."""
-    if not frames:
-        raise ScopilError(f"{path}: no frames; want at least one picture to animate.")
+    """An H.264 video, which every browser plays. Odd sides grow by a pixel, since the format needs even ones."""
+    _refuse_empty(path, frames)
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError as error:
@@ -76,3 +72,8 @@ def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
         if done.returncode != 0:
             raise ScopilError(f"{path}: ffmpeg failed: {done.stderr.decode(errors='replace').strip()[-300:]}")
         write_atomically(Path(path), file.read_bytes())
+
+
+def _refuse_empty(path: str | Path, frames: Sequence[Image]) -> None:
+    if not frames:
+        raise ScopilError(f"{path}: no frames; want at least one.")

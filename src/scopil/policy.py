@@ -1,7 +1,7 @@
-"""A policy as one value: observation statistics, a network, and a head that makes a distribution of its outputs.
+"""A policy as one value: observation statistics, a network, and a head that turns its outputs into a distribution.
 
-Training, evaluation, `predict` and export share this one object. It is a pytree, so it can be jitted, vmapped and
-saved; a file made by `save` (or by an agent, or by a run) is read back without knowing which algorithm made it.
+Training, evaluation, `predict` and export share this object. It is a pytree, so it can be jitted, vmapped and saved.
+`Policy.load` reads the file of a policy, an agent or a run without the algorithm that made it.
 """
 
 from collections.abc import Callable
@@ -30,61 +30,59 @@ NumpyPolicy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 class Policy(eqx.Module):
     """π(·|s), for any leading axes of observations."""
 
-    normaliser: RunningStats | None  # None: the network sees observations as they are
+    normaliser: RunningStats | None  # None: observations are not normalised
     network: Network
     head: Head
 
     def distribution(self, obs: Float[Array, "*B D"]) -> Categorical | SquashedGaussian:
-        """Over actions in the learner's units: counted from 0, or in [−1, 1]."""
+        """Distribution over actions in the learner's units: numbers from 0, or [−1, 1]."""
         return self.head(self.network(normalise(self.normaliser, obs)))
 
     def act(self, obs: Float[Array, "*B D"], key: PRNGKey | None = None) -> Array:
-        """The likeliest action, or with a key a sampled one, as batch environments take them: counted from 0, or in the
-        environment's box."""
+        """The most likely action, or with a key a sampled one, as batch environments take it: a number from 0, or a
+        vector in the environment's box."""
         pi = self.distribution(obs)
         return self.head.to_env(pi.mode() if key is None else pi.sample(key))
 
     def in_numpy(self) -> NumpyPolicy:
-        """The same without JAX, (observations, generator or None) → actions as the environment counts them. For one
+        """`act` without JAX: (observations, generator or None) → actions as the environment counts them. For a single
         observation it is ten times faster than a compiled call."""
         arrays: Policy = jax.tree.map(np.asarray, self)
-        return partial(_act_numpy, arrays.normaliser, self.network.in_numpy(), arrays.head)
+        network = self.network.in_numpy()
+        return lambda obs, rng: arrays.head.act_numpy(network(normalise_in_numpy(arrays.normaliser, obs)), rng)
 
     def act_numpy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """One call of `in_numpy`; keep that function where there are many."""
+        """One call of the function that `in_numpy` returns; for many calls keep that function."""
         return self.in_numpy()(np.asarray(obs, np.float32), rng)
 
     def to_onnx(self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None) -> Path:
-        """Write the policy as an ONNX graph (docs/deploy.md). `note` becomes the graph's metadata; with a monitor
-        (`agent.monitor()`) `familiarity` is one more output."""
+        """Write the policy as an ONNX graph (docs/deploy.md). `note` is added to the graph's metadata; a monitor
+        (`agent.monitor()`) adds the output `familiarity`."""
         from scopil.export import export_onnx
 
         return export_onnx(self, path, note, monitor)
 
     def to_jax(self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None) -> Path:
-        """Write the policy as a `jax.export` program (docs/deploy.md), with `note` in the description beside it."""
+        """Write the policy as a `jax.export` program (docs/deploy.md), with `note` in its description."""
         from scopil.export import export_jax
 
         return export_jax(self, path, note, monitor)
 
     def save(self, path: str | Path, note: dict[str, Any] | None = None) -> None:
-        """Write the policy alone."""
+        """Write the policy, without a learner's state."""
         save_tree(Path(path), {"policy": self}, (note or {}) | {"form": self.form()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
-        """From `save`, a saved agent, or a run's `policy.safetensors`."""
+        """The policy in a file of `save` or `agent.save`, or in a run's `policy.safetensors`."""
         return read_policy(Path(path))[0]
 
     def form(self) -> dict[str, Any]:
-        """What a file has to say beside the arrays so that the policy can be built again."""
+        """The structure of the policy, as JSON: `_blank` rebuilds it, without the arrays."""
         mlp, image = top(self.network), image_of(self.network)
-        made: dict[str, Any] = {
-            "sizes": [width_of(self.network), *(len(b) for b in mlp.biases)],
-            "activation": mlp.activation,
-            "fixed_std": isinstance(self.network, GaussianNet),
-            "normalises": self.normaliser is not None,
-        }
+        sizes = [width_of(self.network), *(len(b) for b in mlp.biases)]
+        made: dict[str, Any] = {"sizes": sizes, "activation": mlp.activation}
+        made |= {"fixed_std": isinstance(self.network, GaussianNet), "normalises": self.normaliser is not None}
         if image is not None:
             made["image"] = list(image)
         if isinstance(self.head, DiscreteHead):
@@ -92,29 +90,19 @@ class Policy(eqx.Module):
         return made
 
 
-def _act_numpy(
-    stats: RunningStats | None,
-    network: Callable[[np.ndarray], np.ndarray],
-    head: Head,
-    obs: np.ndarray,
-    rng: np.random.Generator | None,
-) -> np.ndarray:
-    return head.act_numpy(network(normalise_in_numpy(stats, obs)), rng)
-
-
 def read_policy(path: Path) -> tuple[Policy, dict[str, Any]]:
-    """The policy in a file, and the file's note."""
+    """The policy in a file, and the file's note. Raises CheckpointError."""
     arrays, note = read_arrays(path)
     return policy_from(arrays, note, path), note
 
 
 def policy_from(arrays: dict[str, np.ndarray], note: dict[str, Any], path: Path) -> Policy:
-    """The policy among the arrays of a file."""
+    """The policy among the arrays of a file. Raises CheckpointError if there is none."""
     try:
         like = jax.eval_shape(partial(_blank, note["form"]), jax.random.key(0))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
-            f"{path} holds no policy; want a run's policy.safetensors, or a file made by agent.save or policy.save."
+            f"{path} holds no policy; want a run's policy.safetensors, or a file of agent.save or policy.save."
         ) from error
     return as_tree(branch(arrays, "policy"), like, path)
 

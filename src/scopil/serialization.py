@@ -1,7 +1,7 @@
-"""Any pytree of arrays as a sealed safetensors file. Loading executes nothing.
+"""Pytrees of arrays as safetensors files with a checksum. Loading executes nothing.
 
-A file holds every array by its path in the tree (typed keys as their data), a JSON note, and a checksum over all
-of it. The unused part of a replay ring is not written: it is zeros.
+A file holds every array under its path in the tree (typed keys as their data), a JSON note, and a checksum over both.
+The unused part of a replay buffer is zero and is not written.
 """
 
 import json
@@ -32,20 +32,20 @@ def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
         write_atomically(path, *pieces, seal(*pieces))
     except OSError as error:
         raise CheckpointError(
-            f"cannot write {path}: {error.strerror}. What was saved before is whole: make room and go on from it."
+            f"cannot write {path}: {error.strerror}. Earlier files are complete: free some disk space and resume."
         ) from error
 
 
 def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | memoryview]:
-    """The file's pieces. The library joins them first, which for a full replay costs three copies of it, and writes
-    metadata in any order, where equal states are to give equal bytes."""
+    """The pieces of a safetensors file. The safetensors library would copy a full replay buffer three times, and its
+    order of metadata varies, while equal states have to give equal bytes."""
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # keeps every array aligned
     header: dict[str, Any] = {"__metadata__": metadata}
     pieces, at = [], 0
     for name in order:
         array = np.ascontiguousarray(arrays[name])
         if array.dtype.str[1:] not in DTYPES:
-            raise CheckpointError(f"{name} is an array of {array.dtype}, which files cannot hold; want plain numbers.")
+            raise CheckpointError(f"{name} is an array of {array.dtype}, which cannot be saved; want plain numbers.")
         end = at + array.nbytes
         header[name] = {"dtype": DTYPES[array.dtype.str[1:]], "shape": arrays[name].shape, "data_offsets": (at, end)}
         pieces.append(array.reshape(-1).view(np.uint8).data)
@@ -56,7 +56,7 @@ def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> lis
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays by name and the note of a checkpoint, after its seal has been checked."""
+    """The arrays by name and the note of a file, after a check of its checksum. Raises CheckpointError."""
     try:
         body = unsealed(path.read_bytes())
     except OSError as error:
@@ -64,15 +64,13 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}: the file is damaged.") from error
     if body is None:
-        raise CheckpointError(f"{path}: no checksum at its end: truncated, or not one of our files.")
+        raise CheckpointError(f"{path}: no checksum at its end: truncated, or not a file of scopil.")
     try:
         header = parse_json(body[8 : 8 + int.from_bytes(body[:8], "little")])
         about = parse_json(header["__metadata__"]["scopil"])
         if about["format"] != FORMAT:
-            raise CheckpointError(
-                f"{path}: format {about['format']}, of another version of scopil; this one reads {FORMAT}. Files from "
-                f"before 0.2 cannot be converted: train again."
-            )
+            found = f"format {about['format']}, of another version of scopil"
+            raise CheckpointError(f"{path}: {found}; this one reads {FORMAT}. Train again.")
         if not isinstance(about["note"], dict):
             raise ValueError(f"a note of type {type(about['note']).__name__}")
         return load_safetensors(body), about["note"]
@@ -85,17 +83,17 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, dict[str, Any]]:
-    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note. `within` picks one
-    branch of what was saved."""
+    """The tree saved at `path`, in the structure of `like` (arrays or shapes), and its note. `within` is the name of
+    one branch of the saved tree. Raises CheckpointError."""
     arrays, note = read_arrays(path)
     return as_tree(arrays if within is None else branch(arrays, within), like, path), note
 
 
 def branch(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """The arrays below one branch of a tree: a key of a dict, or a field."""
+    """The arrays of one branch of a tree, which is a key of a dict or a field."""
     heads = (f"['{name}']", f".{name}")
     found = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
-    return {n: a for n, a in found.items() if not n or n[0] in ".["}  # `.env` is no branch of `.env_steps`
+    return {n: a for n, a in found.items() if not n or n[0] in ".["}  # `.env` is not a branch of `.env_steps`
 
 
 def as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:

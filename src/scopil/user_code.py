@@ -1,6 +1,6 @@
-"""Code of the caller's own: an environment, rules or an expert in a file, named as `my_file.py:name` or `module:name`.
+"""User code: an environment, rules or an expert, named as `my_file.py:name` or `module:name`.
 
-Only what a caller gives as an argument may be loaded here; a name that was read from a file is not such an argument.
+Only names given by the caller may be loaded, never names read from a file.
 """
 
 import importlib
@@ -17,15 +17,15 @@ from scopil.errors import ConfigError
 
 
 def python() -> list[str]:
-    """For processes of our own. `python -m` would import from the current folder before the standard library: so only
-    where this process does too."""
+    """The command for child processes. `python -m` imports from the current folder before the standard library; `-P`
+    prevents that unless this process does the same."""
     here = {"", os.getcwd()} & set(sys.path)
     return [sys.executable, *([] if here else ["-P"])]
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`my_file.py:name` → (my_file.py, name); the second is empty where only a file or module is named. A drive's
-    colon (C:\\…) separates nothing."""
+    """`my_file.py:name` → (my_file.py, name); the second is empty if only a file or module is named. The colon of a
+    drive (C:\\…) is part of the file name."""
     where, colon, attribute = name.rpartition(":")
     if not colon or len(where) == 1:
         return name, ""
@@ -33,33 +33,29 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is that of a Python file, or of something in one."""
+    """Whether a name refers to a Python file, or to an object in one."""
     return split_name(name)[0].endswith(".py")
 
 
 def load_module(name: str, wanted: str) -> ModuleType:
-    """A module by its file or by its name, from this folder or installed. `wanted` is an example for messages."""
+    """A module by its file or its name, from this folder or installed. `wanted` is an example for error messages."""
     where, _ = split_name(name)
     try:
         return _from_file(Path(where)) if where.endswith(".py") else _by_name(where)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"no file {where} in {Path.cwd()}; want a Python file, as in {wanted}, or its whole path."
-        ) from error
+        raise ConfigError(f"no file {where} in {Path.cwd()}; want a Python file, as in {wanted}.") from error
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"cannot import {name!r}: {error}; looked in {Path.cwd()} and among installed packages. Want a file or a "
-            f"module, as in {wanted}."
-        ) from error
-    except Exception as error:  # whatever a file of the caller's raises
+        places = f"looked in {Path.cwd()} and among installed packages"
+        raise ConfigError(f"cannot import {name!r}: {error}; {places}. Want a name as in {wanted}.") from error
+    except Exception as error:  # raised by the user's file
         raise ConfigError(f"{where} fails when it is imported: {type(error).__name__}: {error}.") from error
 
 
 def load_object(name: str, wanted: str) -> Any:
-    """What is called `my_file.py:name` or `module:name`."""
+    """The object named `my_file.py:name` or `module:name`."""
     where, attribute = split_name(name)
     if not attribute:
-        raise ConfigError(f"{name!r} names a file or module and nothing in it; want {wanted}.")
+        raise ConfigError(f"{name!r} names no object in a file or module; want {wanted}.")
     module = load_module(name, wanted)
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
@@ -69,7 +65,7 @@ def load_object(name: str, wanted: str) -> Any:
 
 @contextmanager
 def findable(folder: Path) -> Iterator[None]:
-    """Modules of a folder can be imported, after everything that is installed: no file there can pose as a package."""
+    """Makes the modules of a folder importable. Installed packages come first, so no file can replace one."""
     if (place := str(folder)) in sys.path:
         yield
         return
@@ -86,19 +82,18 @@ def _by_name(name: str) -> ModuleType:
 
 
 def _from_file(file: Path) -> ModuleType:
-    """One file is one module, however often and by whichever path it is named."""
+    """The module of a file, the same for every path and every call."""
     file = file.resolve(strict=True)
     known = sys.modules.get(file.stem)
-    if known is not None and _same(known, file):
+    if known is not None and (source := getattr(known, "__file__", None)) and Path(source).resolve() == file:
         return known
     name = file.stem if known is None and importlib.util.find_spec(file.stem) is None else f"{file.stem}@{file}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
+    assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # classes and copies look their module up by name
+    sys.modules[name] = module  # pickle and copy look modules up by name
     try:
         with findable(file.parent):
             spec.loader.exec_module(module)
@@ -106,8 +101,3 @@ def _from_file(file: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _same(module: ModuleType, file: Path) -> bool:
-    found = getattr(module, "__file__", None)
-    return found is not None and Path(found).resolve() == file

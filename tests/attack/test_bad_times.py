@@ -102,9 +102,9 @@ def written_whole(folder: Path) -> Iterator[None]:
 
 
 def write_more(folder: Path) -> None:
-    with pytest.raises(DatasetError, match=r"cannot write .*Nothing was changed"):
+    with pytest.raises(DatasetError, match="cannot write"):
         storage.write(small_set((3000,)), folder / "demos.npz")
-    with pytest.raises(CheckpointError, match=r"cannot write .*make room"):
+    with pytest.raises(CheckpointError, match="cannot write"):
         save_tree(folder / "p", {"a": np.ones(30_000)}, {})
     with pytest.raises(OSError, match=r"File too large|No space left"):
         write_evaluation(folder, {"policy": "y"}, EVALUATED | {"extra": {"a" * 20_000: {}}}, {})

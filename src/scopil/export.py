@@ -1,35 +1,62 @@
-"""A policy as an ONNX graph, node by node from its weights: no tracing, nothing that a runtime may lack."""
+"""Policies for programs without scopil: an ONNX graph, or a program of `jax.export`.
 
+inputs    obs (batch, D): flat rows of float32, as a learner gets them
+          noise (batch, A): standard Gumbel for discrete actions, standard normal for continuous ones; zeros are greedy
+outputs   action, sampled_action: (batch,) numbers as the environment counts them, or (batch, A) in its box
+          logits (batch, A): log π(a|s) · or mean, std (batch, A): of the Gaussian before tanh
+          familiarity (batch,): with a monitor
+"""
+
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.export
+import jax.numpy as jnp
 import numpy as np
 
-from scopil.errors import ScopilError
-from scopil.export.interface import checked_path, description, outputs
+from scopil._version import __version__
+from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
-from scopil.losses.density_ratio import Monitor
+from scopil.losses.density_ratio import Monitor, familiarity
 from scopil.nn import normalise
-from scopil.nn.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH
-from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.nn.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH, SquashedGaussian
+from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import ConvNet, GaussianNet, top, width_of
 from scopil.policy import Policy
 
-OPSET, IR_VERSION = 17, 8  # of 2022: old runtimes read them too
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+OPSET, IR_VERSION = 17, 8  # of 2022, for old runtimes
 ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
 ABOUT = (
     "A policy trained by scopil. Inputs: obs (batch, D) float32; noise (batch, A) float32, standard {noise}, or one "
     "row of zeros for the greedy action alone. Outputs: {outputs}. Observations are normalised inside."
 )
+Note = dict[str, str] | None
 
 
-def export_onnx(
-    policy: Policy, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None
-) -> Path:
-    """Write a policy as ONNX and return the path. Needs `pip install "scopil[onnx]"`; reading the file needs an ONNX
-    runtime and nothing of ours. See docs/deploy.md."""
-    path = checked_path(path, ".onnx")
+def export_jax(policy: Policy, path: str | Path, note: Note = None, monitor: Monitor | None = None) -> Path:
+    """Write a policy as a serialised StableHLO program for CPUs, GPUs and TPUs and any batch size, with a description
+    in `<path>.json`. Returns the path. See docs/deploy.md."""
+    path = _checked(path, ".jaxexport")
+    (batch,) = jax.export.symbolic_shape("batch")
+    widths = (width_of(policy.network), policy.head.num_actions)
+    inputs = [jax.ShapeDtypeStruct((batch, n), jnp.float32) for n in widths]
+    exported = jax.export.export(jax.jit(_program(policy, monitor)), platforms=PLATFORMS)(*inputs)
+    about: dict[str, Any] = {**_description(policy, note), "inputs": ["obs", "noise"]}
+    about |= {"outputs": list(_outputs(policy.head, monitor)), "platforms": list(exported.platforms)}
+    about |= {"jax_version": jax.__version__, "calling_convention": exported.calling_convention_version}
+    write_atomically(path, memoryview(exported.serialize()))
+    write_atomically(path.with_name(path.name + ".json"), json.dumps(about, indent=2).encode() + b"\n")
+    return path
+
+
+def export_onnx(policy: Policy, path: str | Path, note: Note = None, monitor: Monitor | None = None) -> Path:
+    """Write a policy as an ONNX graph and return the path. Needs `pip install "scopil[onnx]"`; any ONNX runtime reads
+    the file. See docs/deploy.md."""
+    path = _checked(path, ".onnx")
     onnx = _onnx()
     graph = _Graph(onnx)
     network_output = _network(graph, policy)
@@ -39,14 +66,52 @@ def export_onnx(
         _continuous(graph, policy.head, network_output)
     if monitor is not None:
         _familiarity(graph, monitor)
-    model = graph.model(policy, outputs(policy.head, monitor), description(policy, note))
+    model = graph.model(policy, _outputs(policy.head, monitor), _description(policy, note))
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString(deterministic=True))
     return path
 
 
+def _checked(path: str | Path, ending: str) -> Path:
+    path = Path(path)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; want a file name such as {path / ('policy' + ending)}.")
+    return path
+
+
+def _outputs(head: Head, monitor: Monitor | None) -> tuple[str, ...]:
+    policy = ("action", "sampled_action", *(("mean", "std") if head.continuous else ("logits",)))
+    return policy if monitor is None else (*policy, "familiarity")
+
+
+def _description(policy: Policy, note: Note) -> dict[str, str]:
+    return {str(k): str(v) for k, v in (note or {}).items()} | {
+        "scopil_version": __version__,
+        "noise": "normal" if policy.head.continuous else "gumbel",
+        "normalises_observations": str(policy.normaliser is not None).lower(),
+    }
+
+
+def _program(policy: Policy, monitor: Monitor | None) -> Any:
+    head = policy.head
+
+    def scopil_policy(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+        return act(obs, noise) | ({} if monitor is None else {"familiarity": familiarity(monitor, obs)})
+
+    def act(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+        pi = policy.distribution(obs)
+        if isinstance(pi, SquashedGaussian):
+            actions = {"action": head.to_env(pi.mode()), "sampled_action": head.to_env(pi.at(noise)[0])}
+            return actions | {"mean": pi.mean, "std": jnp.exp(pi.log_std)}
+        assert isinstance(head, DiscreteHead)
+        sampled = jnp.argmax(pi.log_probs + noise, axis=-1)
+        return {"action": pi.mode() + head.start, "sampled_action": sampled + head.start, "logits": pi.log_probs}
+
+    return scopil_policy
+
+
 class _Graph:
-    """Nodes and constants as they are added."""
+    """Nodes and constants of a graph, built from the weights node by node, without tracing."""
 
     def __init__(self, onnx: Any):
         self.onnx, self.nodes, self.constants = onnx, [], []
@@ -88,13 +153,14 @@ class _Graph:
 
 
 def _network(graph: _Graph, policy: Policy) -> str:
-    """From `obs` to the network's outputs; of a Gaussian with one deviation for all states, to its means."""
+    """From `obs` to the network's outputs: logits, or means and raw log σ."""
     x, stats, network = "obs", policy.normaliser, policy.network
     if stats is not None:
         scale = 1.0 / np.sqrt(np.asarray(stats.var) + np.float32(normalise.EPS))
         x = graph.node("Sub", x, graph.constant("obs_mean", stats.mean))
         x = graph.node("Mul", x, graph.constant("obs_scale", scale))
-        x = _clip(graph, x, "obs_limit", -normalise.LIMIT, normalise.LIMIT)
+        limits = (("obs_limit_low", -normalise.LIMIT), ("obs_limit_high", normalise.LIMIT))
+        x = graph.node("Clip", x, *(graph.constant(*limit) for limit in limits))
     below, mlp = network.mlp if isinstance(network, GaussianNet) else network, top(network)
     if isinstance(below, ConvNet):
         x = _convolutions(graph, below, x)
@@ -106,14 +172,14 @@ def _network(graph: _Graph, policy: Policy) -> str:
             x = graph.node(ACTIVATIONS[mlp.activation], x)
     if not isinstance(network, GaussianNet):
         return x
-    # A row of zeros for each observation, and log σ on top of it.
+    # log σ is the same for all states: it is added to a row of zeros per observation.
     zeros = graph.node("Mul", x, graph.constant("zero", 0.0))
     rows = graph.node("Add", zeros, graph.constant("free_log_std", network.log_std))
     return graph.node("Concat", x, rows, axis=-1)
 
 
 def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
-    """From pixels to what the MLP sees. ONNX has channels before height and width."""
+    """From pixels to the inputs of the MLP. ONNX puts channels before height and width."""
     x = graph.node("Mul", x, graph.constant("pixel_scale", 1 / 255))
     x = graph.node("Reshape", x, graph.constant("image", [-1, *net.image], np.int64))
     if not net.channels_first:
@@ -125,7 +191,7 @@ def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
 
 
 def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
-    """argmax log π, and by Gumbel's trick a sample: argmax (log π + noise)."""
+    """argmax log π, and a sample by the Gumbel trick: argmax (log π + noise)."""
     first = graph.constant("first_action", head.start, np.int64)
     logits = graph.node("LogSoftmax", network_output, axis=-1, out="logits")
     noisy = graph.node("Add", logits, "noise")
@@ -134,7 +200,7 @@ def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
 
 
 def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
-    """tanh μ and tanh(μ + σ noise) in the environment's box; log σ as `gaussian.soft_clip_log_std` has it."""
+    """tanh μ and tanh(μ + σ noise) in the environment's box; log σ as in `gaussian.soft_clip_log_std`."""
     width = head.num_actions
     halves = graph.constant("halves", [width, width], np.int64)
     split = graph.onnx.helper.make_node("Split", [network_output, halves], ["mean", "raw_log_std"], axis=-1)
@@ -150,11 +216,11 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
     noisy = graph.node("Add", "mean", graph.node("Mul", std, "noise"))
     for u, out in (("mean", "action"), (noisy, "sampled_action")):
         inside = graph.node("Add", graph.node("Mul", graph.node("Tanh", u), half), centre)
-        graph.node("Min", graph.node("Max", inside, low), high, out=out)  # never a rounding error outside
+        graph.node("Min", graph.node("Max", inside, low), high, out=out)  # rounding may leave the box
 
 
 def _familiarity(graph: _Graph, monitor: Monitor) -> None:
-    """The share of demonstrated states that look at least as strange, as `contrast.familiarity` has it."""
+    """Share of demonstrated states with at least this novelty, as in `density_ratio.familiarity`."""
     contrast, nets = monitor.contrast, monitor.contrast.nets.params
     x = graph.node("Sub", "obs", graph.constant("demo_mean", contrast.mean))
     x = graph.node("Mul", x, graph.constant("demo_scale", contrast.scale))
@@ -169,15 +235,11 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
             h = graph.node("Gemm", h, *names, transB=1)
             h = graph.node("Relu", h) if i < 2 else h
         shown = np.asarray(monitor.shown[k])[-int(monitor.known[k]) :]
-        stranger = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)
-        counted = graph.node("Cast", stranger, to=graph.onnx.TensorProto.FLOAT)
+        at_least = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)
+        counted = graph.node("Cast", at_least, to=graph.onnx.TensorProto.FLOAT)
         shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
     total = graph.node("Sum", *shares)
     graph.node("Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity")
-
-
-def _clip(graph: _Graph, x: str, name: str, low: float, high: float) -> str:
-    return graph.node("Clip", x, graph.constant(f"{name}_low", low), graph.constant(f"{name}_high", high))
 
 
 def _onnx() -> Any:
