@@ -1,4 +1,4 @@
-"""A policy as a value: distribution, act and act_numpy agree; files of it, whole, damaged and foreign."""
+"""Policies: distribution, act and act_numpy agree; files are read back bit for bit, or refused."""
 
 import json
 from typing import Any
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
 from scopil import serialization
@@ -23,7 +24,7 @@ OBS = 3
 
 
 def make(kind: str) -> Policy:
-    """Of every kind: numbered or continuous, with and without statistics."""
+    """Discrete or continuous, with and without statistics."""
     key = jax.random.key(0)
     stats = RunningStats(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 2.0, 9.0]), jnp.float32(40.0))
     box = BoxHead(jnp.array([-1.0, 0.0]), jnp.array([3.0, 0.5]))
@@ -53,9 +54,6 @@ def obs() -> np.ndarray:
 
 def start_of(policy: Policy) -> int:
     return policy.head.start if isinstance(policy.head, DiscreteHead) else 0
-
-
-# --- acting --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,9 +108,6 @@ def test_the_normaliser_is_part_of_the_policy(policies, obs):
     np.testing.assert_allclose(policy.act(jnp.asarray(obs)), want, rtol=1e-5, atol=1e-5)
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_policy_comes_back_bit_for_bit(kind, policies, tmp_path):
     policy, path = policies[kind], tmp_path / "policy.safetensors"
@@ -128,84 +123,44 @@ def test_a_saved_policy_comes_back_bit_for_bit(kind, policies, tmp_path):
     assert (tmp_path / "again").read_bytes() == path.read_bytes()  # equal policies, equal files
 
 
-def test_a_policy_is_found_among_other_things(policies, tmp_path):
-    """As in a saved agent: beside the learner's state."""
+def test_a_policy_is_found_beside_a_learner(policies, tmp_path):
     policy = policies["gaussian"]
     save_tree(tmp_path / "agent", {"policy": policy, "learner": jnp.ones(5)}, {"form": policy.form()})
     jax.tree.map(np.testing.assert_array_equal, Policy.load(tmp_path / "agent"), policy)
 
 
-def test_a_damaged_file_is_refused_by_name(policies, tmp_path):
-    path = tmp_path / "policy.safetensors"
-    policies["box"].save(path)
-    whole = path.read_bytes()
+def test_damaged_and_foreign_files_are_refused_by_name(policies, tmp_path):
+    policies["box"].save(tmp_path / "whole")
+    whole, files = (tmp_path / "whole").read_bytes(), {}
     for at in (20, len(whole) // 2, len(whole) - 10):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(CheckpointError, match=r"policy\.safetensors: .*damaged"):
-            Policy.load(path)
-    path.write_bytes(whole[:-1])
-    with pytest.raises(CheckpointError, match=r"policy\.safetensors: no checksum at its end"):
-        Policy.load(path)
-    with pytest.raises(CheckpointError, match=r"cannot read .*missing: No such file"):
-        Policy.load(tmp_path / "missing")
-
-
-def test_foreign_files_are_refused_by_name(policies, tmp_path):
+        files[f"damaged-{at}"] = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     foreign = save_safetensors({"weights": np.ones(3, np.float32)})
-    (tmp_path / "bare").write_bytes(foreign)
-    with pytest.raises(CheckpointError, match=r"bare: no checksum"):
-        Policy.load(tmp_path / "bare")
-    (tmp_path / "sealed").write_bytes(foreign + seal(foreign))
-    with pytest.raises(CheckpointError, match="sealed: not readable as safetensors"):
-        Policy.load(tmp_path / "sealed")
-    (tmp_path / "text").write_bytes(b"hello" + seal(b"hello"))
-    with pytest.raises(CheckpointError, match="text: not readable as safetensors"):
-        Policy.load(tmp_path / "text")
+    metadata = {"scopil": json.dumps({"format": "scopil-checkpoint-1", "note": {}})}
+    old = save_safetensors({"weights": np.ones(3, np.float32)}, metadata)
+    files |= {"cut": whole[:-1], "bare": foreign, "sealed": foreign + seal(foreign), "old": old + seal(old)}
+    files |= {"text": b"hello" + seal(b"hello")}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
     save_tree(tmp_path / "checkpoint", {"learner": jnp.ones(3)}, {"steps": 5})
-    with pytest.raises(CheckpointError, match=r"checkpoint holds no policy; want a run's policy\.safetensors"):
-        Policy.load(tmp_path / "checkpoint")
+    for name in (*files, "checkpoint", "missing"):
+        with pytest.raises(CheckpointError, match=name):
+            Policy.load(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sizes": [3]},
-        {"sizes": [3, 0, 4]},
-        {"sizes": [3, 1 << 40, 4]},
-        {"sizes": "many"},
-        {"activation": "gelu"},
-        {"start": "four"},
-    ],
-)
-def test_a_form_that_makes_no_sense_is_refused(changes, policies, tmp_path):
+FORMS = [{"sizes": [3]}, {"sizes": [3, 0, 4]}, {"sizes": [3, 1 << 40, 4]}, {"sizes": "many"}, {"activation": "gelu"}]
+FORMS += [{"start": "four"}, {"sizes": [3, 7, 4]}, {"normalises": True}, {"fixed_std": True}]
+
+
+@pytest.mark.parametrize("changes", FORMS)
+def test_a_form_that_is_invalid_or_does_not_fit_the_arrays_is_refused(changes, policies, tmp_path):
     policy = policies["numbered"]
     save_tree(tmp_path / "odd", {"policy": policy}, {"form": policy.form() | changes})
-    with pytest.raises(CheckpointError, match="odd holds no policy"):
+    with pytest.raises(CheckpointError, match="odd"):
         Policy.load(tmp_path / "odd")
 
 
-def test_a_form_that_does_not_fit_the_arrays_is_refused(policies, tmp_path):
-    policy = policies["numbered"]
-    for changes in ({"sizes": [3, 7, 4]}, {"normalises": True}, {"fixed_std": True}):
-        save_tree(tmp_path / "odd", {"policy": policy}, {"form": policy.form() | changes})
-        with pytest.raises(CheckpointError, match="odd: "):
-            Policy.load(tmp_path / "odd")
-
-
-def test_a_file_of_another_version_is_refused_with_the_way_out(tmp_path):
-    metadata = {"scopil": json.dumps({"format": "scopil-checkpoint-1", "note": {}})}
-    old = save_safetensors({"weights": np.ones(3, np.float32)}, metadata)
-    (tmp_path / "old").write_bytes(old + seal(old))
-    with pytest.raises(
-        CheckpointError, match=r"old: format scopil-checkpoint-1, of another version of scopil; .*train again"
-    ):
-        Policy.load(tmp_path / "old")
-
-
 def test_the_file_is_readable_by_the_safetensors_library(policies, tmp_path):
-    from safetensors.numpy import load
-
     policies["gaussian"].save(tmp_path / "policy")
     body = (tmp_path / "policy").read_bytes()
-    arrays = load(body[: -len(seal(b""))])
+    arrays = load_safetensors(body[: -len(seal(b""))])
     np.testing.assert_array_equal(arrays["['policy'].network.log_std"], np.array([-0.3, 0.4], np.float32))

@@ -1,4 +1,4 @@
-"""The studio in a real Chromium, driven by key presses and clicks."""
+"""The studio in Chromium, driven by key presses and clicks."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 MINUTE = 60_000  # ms
 PATIENCE = 3 * MINUTE  # a loaded machine compiles slowly
-# Controls that a screen reader could not name.
+# Controls without a name for screen readers.
 NAMELESS = """[...document.querySelectorAll("input, select, button")]
   .filter((e) => !e.ariaLabel && !e.labels?.length && !e.textContent.trim()).length"""
 HOSTILE = "<img src=x onerror=window.harmed=1>"
@@ -49,7 +49,7 @@ class Studio:
         self.process.wait()
 
     def left_behind(self) -> list[str]:
-        """Processes that know the folder."""
+        """Processes with the folder in their command line."""
         found = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -66,7 +66,7 @@ def studio(tmp_path):
     made = Studio(tmp_path)
     yield made
     made.kill()
-    for note in (tmp_path / ".studio").glob("*.json"):  # trainings outlive their studio
+    for note in (tmp_path / ".studio").glob("*.json"):  # training processes outlive their studio
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
 
@@ -98,7 +98,7 @@ def play(page, keys: list[str], already: int = 0):
     shown_step(page, already + len(keys))
 
 
-SEED = 213  # two starts near the hole, and ways into it
+SEED = 213  # two starts near the hole; the keys below reach it
 FIRST, SECOND = list("ccaaccxx"), list("zzxxss")
 ACTIONS = {"c": 8, "a": 1, "x": 6}
 
@@ -142,7 +142,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     (episode,) = storage.read(file)
     assert episode.actions.tolist() == [ACTIONS[key] for key in FIRST]
     assert main(["demos", "check", str(file)]) == 0
-    for _ in range(200):  # its workers notice that nobody speaks to them any more
+    for _ in range(200):  # workers end when their server is gone
         if not studio.left_behind():
             break
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Policies from one start: what the page shows is what `agent.play` plays."""
+"""Compared policies: the page shows the episodes of `agent.play`."""
 
 import io
 import shutil
@@ -29,7 +29,7 @@ def config(tmp_path_factory):
     return StudioConfig(home)
 
 
-def test_a_roll_is_what_agent_play_plays_from_there(config):
+def test_the_episodes_shown_are_those_of_agent_play(config):
     args = {"env": MAZE, "policies": ["sac", "bc", "mine.safetensors"], "start": START}
     found = checked_call(comparing.roll, args, config)
     for shown in found["policies"]:
@@ -47,7 +47,7 @@ def test_a_roll_is_what_agent_play_plays_from_there(config):
     assert len(found["near"]) == comparing.NEAR
 
 
-def test_my_rules_take_the_place_of_the_trays(config):
+def test_rules_of_the_caller_replace_those_of_the_tray(config):
     judged = StudioConfig(config.folder, rules=str(config.folder / "rules.py"))
     args = {"env": MAZE, "policies": ["sac"], "start": START}
     (shown,) = checked_call(comparing.roll, args, judged)["policies"]
@@ -56,24 +56,21 @@ def test_my_rules_take_the_place_of_the_trays(config):
     assert shown["measures"]["violations/low"] == sum(low[1:])
 
 
-@pytest.mark.parametrize("start", [[0.0], [1e9, 0.0], [-144.0, -144.0], [0.0, 0.0, 0.0], []])
-def test_starts_off_the_tray_are_refused(config, start):
-    with pytest.raises(ScopilError):
-        comparing.roll(config, MAZE, ["sac"], start)
-
-
-def test_policies_are_few_here_and_of_the_environment(config):
+def test_invalid_policies_starts_and_environments_are_refused(config):
     for policies in ([], ["sac"] * 5, ["pole"], ["none"], ["../sac"]):
         with pytest.raises((ScopilError, OSError)):
             comparing.roll(config, MAZE, policies, START)
+    for start in ([0.0], [1e9, 0.0], [-144.0, -144.0], [0.0, 0.0, 0.0], []):
+        with pytest.raises(ScopilError):
+            comparing.roll(config, MAZE, ["sac"], start)
     with pytest.raises(EnvError):
         comparing.tray(config, "os:path-v0")
     assert comparing.tray(config, "CartPole-v1") == {"tray": None}
-    with pytest.raises(ConfigError, match="by seed"):
+    with pytest.raises(ConfigError):
         comparing.roll(config, "CartPole-v1", ["pole"], START)
 
 
-def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(config, monkeypatch):
+def test_the_first_part_of_the_map_covers_the_tray(config, monkeypatch):
     monkeypatch.setattr(comparing, "MAP_CHUNK", 16)
     found = comparing.starts_map(config, MAZE, "sac", 0)
     starts = np.array(found["starts"])
@@ -82,12 +79,12 @@ def test_the_map_of_starts_covers_the_tray_evenly_from_its_first_part_on(config,
     agent = load(config.folder / "sac")
     played = agent.play(starts[3:4].astype(np.float32))[0]
     assert found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
-    with pytest.raises(ConfigError, match="part 999"):
+    with pytest.raises(ConfigError):
         comparing.starts_map(config, MAZE, "sac", 999)
     assert comparing.cost_map(config, "sac") == {"cost": None}
 
 
-def test_other_environments_are_frames_of_one_seed(config):
+def test_policies_of_other_environments_are_frames_of_one_seed(config):
     about, data = comparing.frames(config, "CartPole-v1", ["pole", "pole"], 3)
     one, two = about["policies"]
     assert one == two
@@ -142,9 +139,9 @@ def odd(obs, action, next_obs):
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*share an object")  # which they do, for the copies to show
+@pytest.mark.filterwarnings("ignore:.*share an object")  # on purpose: rules need copies
 @pytest.mark.parametrize("kind", ["Named", "Parts"])
-def test_downloads_of_named_observations_are_rows_and_rules_see_them_whole(tmp_path, kind):
+def test_downloads_flatten_dict_and_tuple_observations_and_rules_get_them_unflattened(tmp_path, kind):
     (tmp_path / "parts.py").write_text(PARTS)
     (tmp_path / "odd.py").write_text(RULES)
     env = f"{tmp_path / 'parts.py'}:{kind}"
@@ -166,7 +163,7 @@ def test_a_recorded_episode_is_replayed(config):
         comparing.replay(config, "marble-maze/simple-v1", "nothing")
 
 
-def test_positions_that_break_a_rule_are_found_in_any_number():
+def test_violating_positions_are_found_in_any_number():
     params = trays.tray_of(comparing._opened(MAZE))
     assert params is not None
     places = np.tile(np.array([[-50.0, -60.0], [0.0, 150.0], [0.0, -165.0]]), (101, 1))

@@ -1,7 +1,7 @@
-"""Who may talk to the studio: tokens, cookies, Host, Origin, bodies, sockets. The server runs in this process; the one
-worker that is asked is never started, unless a test says so."""
+"""Access to the studio: tokens, cookies, Host, Origin, bodies, sockets, names of files. The server runs in this process
+and starts no worker."""
 
-import json
+import asyncio
 
 import pytest
 
@@ -18,76 +18,91 @@ PLAY = "ws://127.0.0.1:8808/play"
 
 
 @pytest.fixture
-def app(tmp_path):
+def app(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "Worker", SilentWorker)
     return server.make_app(tmp_path, token=TOKEN, port=8808)
 
 
 @pytest.fixture
-def stranger(app):
+def anonymous(app):
     """A browser without the cookie."""
     return TestClient(app, base_url=HERE, follow_redirects=False)
 
 
 @pytest.fixture
-def friend(stranger):
+def client(anonymous):
     """A browser that has opened the printed address."""
-    assert stranger.get(f"/?token={TOKEN}").status_code == 303
-    stranger.headers["origin"] = HERE
-    return stranger
+    assert anonymous.get(f"/?token={TOKEN}").status_code == 303
+    anonymous.headers["origin"] = HERE
+    return anonymous
 
 
-def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_see(stranger):
-    answer = stranger.get(f"/?token={TOKEN}")
+class SilentWorker:
+    """In place of a worker process: keeps messages and never answers."""
+
+    received: list = []  # noqa: RUF012
+
+    @classmethod
+    async def start(cls, role, config):
+        cls.received = []
+        return cls()
+
+    async def send(self, fields):
+        self.received.append(fields)
+
+    async def receive(self):
+        await asyncio.sleep(3600)
+
+    async def end(self):
+        pass
+
+
+def refused_socket(client, url=PLAY, **headers):
+    with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect(url, headers=headers):
+        pass
+    return closed.value.code
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_see(anonymous):
+    answer = anonymous.get(f"/?token={TOKEN}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith("scopil-studio-8808=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
-    page = stranger.get("/")
-    assert page.status_code == 200
-    assert "<title>" in page.text
+    assert anonymous.get("/").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/index.html", "/report?name=x", "/nothing", "/ask/overview", "/?token="])
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "\u00e9\u4e2d", "%00"])
-def test_without_the_cookie_only_the_right_token_opens_the_first_page(stranger, path, token):
-    joined = f"{path}{'&' if '?' in path else '?'}token={token}"
-    assert stranger.get(joined).status_code == 401
-    assert "set-cookie" not in stranger.get(joined).headers
-
-
-@pytest.mark.parametrize("cookie", ["", "x", TOKEN, "é", "a" * 4000])
-def test_a_made_up_cookie_opens_nothing(stranger, cookie):
-    answer = stranger.get("/", headers={"cookie": f"scopil-studio-8808={cookie}".encode()})
+def test_a_wrong_token_opens_no_page(anonymous, path, token):
+    answer = anonymous.get(f"{path}{'&' if '?' in path else '?'}token={token}")
     assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
 
 
-def test_the_token_opens_no_other_path(stranger):
+def test_a_forged_cookie_opens_nothing_and_the_token_only_the_first_page(anonymous):
+    for cookie in ("", "x", TOKEN, "é", "a" * 4000):
+        answer = anonymous.get("/", headers={"cookie": f"scopil-studio-8808={cookie}".encode()})
+        assert answer.status_code == 401
     for path in ("/index.html", "/ask/overview", "/report"):
-        assert stranger.get(f"{path}?token={TOKEN}").status_code == 401
-    assert stranger.post(f"/?token={TOKEN}", headers={"origin": HERE}).status_code == 401
+        assert anonymous.get(f"{path}?token={TOKEN}").status_code == 401
+    assert anonymous.post(f"/?token={TOKEN}", headers={"origin": HERE}).status_code == 401
 
 
-FOREIGN_HOSTS = [
-    "evil.example",
-    "evil.example:8808",
-    "127.0.0.1.evil.example",
-    "127.0.0.1:8808@evil.example",
-    "",
-    "0.0.0.0",
-]
+FOREIGN_HOSTS = ["evil.example", "evil.example:8808", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "0.0.0.0", ""]
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-def test_a_rebound_name_is_refused_even_with_the_cookie(friend, host):
-    assert friend.get("/", headers={"host": host}).status_code == 421
-    assert friend.get(f"/?token={TOKEN}", headers={"host": host}).status_code == 421
+def test_a_foreign_host_name_is_refused_even_with_the_cookie(client, host):
+    assert client.get("/", headers={"host": host}).status_code == 421
+    assert client.get(f"/?token={TOKEN}", headers={"host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1", "LOCALHOST:1"])
-def test_this_machine_may_have_any_port_as_behind_a_tunnel(friend, host):
-    assert friend.get("/", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
+def test_any_port_of_this_machine_is_accepted_as_behind_a_tunnel(client, host):
+    assert client.get("/", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
 
 
 FOREIGN_ORIGINS = [
@@ -95,55 +110,37 @@ FOREIGN_ORIGINS = [
     "null",
     "http://127.0.0.1:8809",
     "http://localhost:8808",
-    f"{HERE}.evil.example",
+    f"{HERE}.x.y",
     "file://",
 ]
 
 
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
-def test_another_sites_origin_is_refused_for_reading_asking_and_sockets(friend, origin):
-    assert friend.get("/", headers={"origin": origin}).status_code == 403
-    assert friend.post("/ask/overview", json={}, headers={"origin": origin}).status_code == 403
-    with pytest.raises(WebSocketDisconnect) as closed, friend.websocket_connect(PLAY, headers={"origin": origin}):
-        pass
-    assert closed.value.code == 1008
+def test_a_foreign_origin_is_refused_for_pages_requests_and_sockets(client, origin):
+    assert client.get("/", headers={"origin": origin}).status_code == 403
+    assert client.post("/ask/overview", json={}, headers={"origin": origin}).status_code == 403
+    assert refused_socket(client, origin=origin) == 1008
 
 
-def test_questions_and_sockets_need_an_origin(friend):
-    del friend.headers["origin"]
-    assert friend.get("/").status_code == 200
-    assert friend.post("/ask/overview", json={}).status_code == 403
-    with pytest.raises(WebSocketDisconnect), friend.websocket_connect(PLAY):
-        pass
-    assert friend.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+def test_requests_and_sockets_need_an_origin(client):
+    del client.headers["origin"]
+    assert client.get("/").status_code == 200
+    assert client.post("/ask/overview", json={}).status_code == 403
+    assert refused_socket(client) == 1008
+    assert client.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 403
 
 
-def test_a_socket_needs_the_cookie_and_our_name(friend, app, monkeypatch):
-    monkeypatch.setattr(server, "Worker", Deaf)
-    with friend.websocket_connect(PLAY) as socket:
+def test_a_socket_needs_the_cookie_and_a_known_host(client, app):
+    with client.websocket_connect(PLAY) as socket:
         socket.send_json({"do": "ping"})
-    elsewhere = friend.websocket_connect("ws://evil.example/play", headers={"cookie": _cookies(friend)})
-    with pytest.raises(WebSocketDisconnect), elsewhere:
-        pass
-    stranger = TestClient(app, base_url=HERE)
-    with (
-        pytest.raises(WebSocketDisconnect),
-        stranger.websocket_connect(f"{PLAY}?token={TOKEN}", headers={"origin": HERE}),
-    ):
-        pass
+    cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    refused_socket(client, "ws://evil.example/play", cookie=cookie)
+    refused_socket(TestClient(app, base_url=HERE), f"{PLAY}?token={TOKEN}", origin=HERE)
 
 
-def _cookies(client) -> str:
-    return "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-
-
-def test_every_answer_carries_the_policy(friend, stranger):
-    for answer in (
-        friend.get("/"),
-        friend.get("/nothing"),
-        friend.post("/ask/nothing"),
-        friend.get("/", headers={"host": "x"}),
-    ):
+def test_every_answer_carries_the_security_headers(client):
+    answers = [client.get("/"), client.get("/nothing"), client.post("/ask/nothing")]
+    for answer in (*answers, client.get("/", headers={"host": "x"})):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -151,64 +148,46 @@ def test_every_answer_carries_the_policy(friend, stranger):
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_large_body_is_refused_unread(friend):
-    sent = 0
-
+def test_a_large_body_is_refused_unread(client):
     def pieces():
-        nonlocal sent
-        while sent < 100 * 2**20:
-            sent += 2**16
+        for _ in range(1600):
             yield b" " * 2**16
 
     big = {"content-length": str(100 * 2**20)}
-    assert friend.post("/ask/overview", content=b"", headers=big).status_code == 413
-    assert friend.post("/ask/overview", content=b" " * (server.LARGEST_BODY + 1)).status_code == 413
-    assert friend.post("/ask/overview", content=pieces()).status_code == 413  # of unknown length
-    assert friend.post("/ask/overview", content=b"", headers={"content-length": "-1"}).status_code in (400, 413)
+    assert client.post("/ask/overview", content=b"", headers=big).status_code == 413
+    assert client.post("/ask/overview", content=b" " * (server.LARGEST_BODY + 1)).status_code == 413
+    assert client.post("/ask/overview", content=pieces()).status_code == 413  # of unknown length
+    assert client.post("/ask/overview", content=b"", headers={"content-length": "-1"}).status_code in (400, 413)
 
 
-BODIES = [
-    b"{",
-    b"[]",
-    b"1",
-    b'"x"',
-    b"null",
-    b"\xff\xfe",
-    b"{" * 5000,
-    b"[" * 60000,
-    b'{"a": NaN}',
-    b'{"a": 1e999}',
-    b'{"a": Infinity}',
-]
+BODIES = ["{", "[]", "1", '"x"', "null", "{" * 5000, "[" * 60000, '{"a": NaN}', '{"a": 1e999}', '{"a": Infinity}']
 
 
-@pytest.mark.parametrize("body", BODIES)
-def test_what_is_not_a_json_object_is_refused_before_anybody_is_asked(friend, body):
-    answer = friend.post("/ask/overview", content=body)
+@pytest.mark.parametrize("body", [b"\xff\xfe", *map(str.encode, BODIES)])
+def test_a_body_that_is_not_a_json_object_is_refused_before_any_worker_starts(client, body):
+    answer = client.post("/ask/overview", content=body)
     assert answer.status_code == 400
     assert "JSON" in answer.json()["refused"]
 
 
-def test_unknown_questions_and_paths_are_not_found(friend):
-    for verb in ("nothing", "report", "__class__", "../x", "overview/x"):
-        assert friend.post(f"/ask/{verb}", json={}).status_code == 404
+def test_unknown_requests_and_paths_are_not_found(client):
+    for request in ("nothing", "report", "__class__", "../x", "overview/x"):
+        assert client.post(f"/ask/{request}", json={}).status_code == 404
     for path in ("/../pyproject.toml", "/%2e%2e/server.py", "/server.py", "/page/index.html", "/etc/passwd"):
-        assert friend.get(path).status_code == 404
+        assert client.get(path).status_code == 404
 
-
-# --- names of files -----------------------------------------------------------------------------------------------
 
 OUTSIDE = ["", ".", "..", "../x", "a/../../x", "/etc/passwd", "a/..", "a\\..\\x", "a\0b", ".hidden", "a/.b", "x" * 301]
 OUTSIDE += ["a\nb", "\u202ea", "~/..", "//x", "\ud800", "../../../../etc/passwd", "a/./../../b", "\\\\host\\x"]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_names_that_could_lead_elsewhere_are_refused(tmp_path, name):
+def test_a_name_that_may_lead_out_of_the_folder_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="not a valid name"):
         paths.inside(tmp_path, name)
 
 
-def test_links_that_lead_out_are_refused_and_not_listed(tmp_path):
+def test_a_link_that_leads_out_of_the_folder_is_refused_and_not_listed(tmp_path):
     home, other = tmp_path / "home", tmp_path / "other"
     (home / "deep").mkdir(parents=True)
     other.mkdir()
@@ -225,68 +204,26 @@ def test_links_that_lead_out_are_refused_and_not_listed(tmp_path):
     assert paths.inside(home, "deep/new.npz") == home / "deep" / "new.npz"
 
 
-# --- the socket ---------------------------------------------------------------------------------------------------
-
-
-class Deaf:
-    """A worker process that is none."""
-
-    heard: list = []  # noqa: RUF012
-
-    @classmethod
-    async def start(cls, role, setting):
-        cls.heard = []
-        return cls()
-
-    async def send(self, fields):
-        self.heard.append(fields)
-
-    async def receive(self):
-        import asyncio
-
-        await asyncio.sleep(3600)
-
-    async def end(self):
-        pass
-
-
 @pytest.mark.parametrize("messages", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_malformed_messages_close_their_socket_and_nothing_else(friend, monkeypatch, messages):
-    monkeypatch.setattr(server, "Worker", Deaf)
-    kinds = [
-        "[",
-        "{",
-        "[]",
-        "null",
-        '"x"',
-        "{" * 2000,
-        '{"a": NaN}',
-        "x" * (server.LARGEST_MESSAGE + 1),
-        "\u0000",
-        "1e999",
-    ]
-    sent = sockets = 0
-    while sent < messages:
-        sockets += 1
-        with friend.websocket_connect(PLAY) as socket:
+def test_malformed_messages_close_their_socket_and_nothing_else(client, messages):
+    kinds = ["[", "{", "[]", "null", '"x"', "{" * 2000, '{"a": NaN}', "x" * (server.LARGEST_MESSAGE + 1), "\0", "1e999"]
+    for _ in range(-(-messages // (server.MALFORMED + 1))):
+        with client.websocket_connect(PLAY) as socket:
             for i in range(server.MALFORMED):
                 socket.send_text(kinds[i % len(kinds)])
                 assert socket.receive_json()["kind"] == "refused"
             socket.send_text("one too many")
             with pytest.raises(WebSocketDisconnect) as closed:
                 socket.receive_json()
-        sent += server.MALFORMED + 1
         assert closed.value.code == 1008
-        assert not Deaf.heard
-    assert sockets == -(-messages // (server.MALFORMED + 1))
-    assert friend.get("/").status_code == 200
+        assert not SilentWorker.received
+    assert client.get("/").status_code == 200
 
 
-def test_more_sockets_than_allowed_are_refused(friend, monkeypatch):
-    monkeypatch.setattr(server, "Worker", Deaf)
+def test_more_sockets_than_allowed_are_refused(client, monkeypatch):
     monkeypatch.setattr(server, "SOCKETS", 2)
-    two = friend.websocket_connect(PLAY), friend.websocket_connect(PLAY)
-    with two[0], two[1], pytest.raises(WebSocketDisconnect), friend.websocket_connect(PLAY):
-        pass
-    with friend.websocket_connect(PLAY) as socket:
-        socket.send_text(json.dumps({"do": "ping"}))
+    two = client.websocket_connect(PLAY), client.websocket_connect(PLAY)
+    with two[0], two[1]:
+        refused_socket(client)
+    with client.websocket_connect(PLAY) as socket:
+        socket.send_json({"do": "ping"})

@@ -1,4 +1,4 @@
-"""The page's own files: readable in light and dark, and nothing fetched from elsewhere."""
+"""The files of the page: contrast in light and dark, no inline code, no requests to other servers."""
 
 import re
 from itertools import product
