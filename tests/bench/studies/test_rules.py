@@ -123,6 +123,6 @@ def test_the_corridor_is_the_printed_one():
 
 
 def test_the_study_has_every_task():
-    assert list(STUDY.settings) == list(ENVS) == list(STUDY.tables)
+    assert list(STUDY.tasks) == list(ENVS) == list(STUDY.tables)
     assert results.demonstrator_measures(STUDY, "corridor")["Demonstrator, unseen starts"]["violations"] == 0
     assert STUDY.spec("full", STUDY.cells(["flag"])[0], 0, None).steps == 100_000

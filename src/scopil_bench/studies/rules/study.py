@@ -2,17 +2,17 @@
 
 from functools import partial
 
-from scopil_bench.studies.base import Budget, Setting, Study
+from scopil_bench.studies.base import Budget, Study, Task
 from scopil_bench.studies.rules import ENVS, corridor, demonstrations
 from scopil_bench.studies.rules.tasks import TASKS
 from scopil_bench.summaries import Table
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
-SETTINGS = {
-    name: Setting(title=task.title, env=ENVS[name], demos=partial(demonstrations, name), steps=100_000)
+ALL = {
+    name: Task(title=task.title, env=ENVS[name], demos=partial(demonstrations, name), steps=100_000)
     for name, task in TASKS.items()
 } | {
-    "corridor": Setting(
+    "corridor": Task(
         title="The corridor of docs/own_task.md",
         env=ENVS["corridor"],
         demos=partial(demonstrations, "corridor"),
@@ -31,8 +31,8 @@ STUDY = Study(
         "Small tasks. In each, breaking the rule earns more, the demonstrator keeps it, and no learner is given it. "
         "Every method has the library's defaults on every task."
     ),
-    settings=SETTINGS,
-    tables={name: Table(setting.title, name, METHODS, METHODS) for name, setting in SETTINGS.items()},
+    tasks=ALL,
+    tables={name: Table(task.title, name, METHODS, METHODS) for name, task in ALL.items()},
     budgets={"full": Budget(seeds=5), "short": Budget(seeds=1, steps=2_000, eval_every=1_000, checkpoint_every=1_000)},
     evaluations=("greedy/unseen", "sampled/unseen"),
     episodes=1000,
