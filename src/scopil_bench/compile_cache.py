@@ -1,7 +1,7 @@
-"""What runs of one plan have compiled, shared between their processes: the second seed of a method compiles nothing.
+"""A compilation cache that the runs of one plan share: the second seed of a method compiles nothing.
 
-JAX runs what it finds in its compilation cache, so the folder is one that nobody else can read or write, made anew for
-every plan and removed with it. A `JAX_COMPILATION_CACHE_DIR` that the user has set is used instead.
+JAX executes what it finds in its cache. The folder is therefore private to the user, made for one plan and removed with
+it. If the user has set `JAX_COMPILATION_CACHE_DIR`, that folder is used instead.
 """
 
 import os
@@ -12,25 +12,25 @@ import weakref
 from pathlib import Path
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-EVERY_PROGRAM = {  # also the small ones, of which there are many
+EVERY_PROGRAM = {  # small programs too
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-PREFIX = "scopil-programs-"  # then the number of the process that made it
+PREFIX = "scopil-programs-"  # followed by the id of the process that made it
 
 
-class Programs:
-    """A cache that is removed when this is."""
+class CompileCache:
+    """A cache folder that is removed with this object."""
 
     def __init__(self) -> None:
-        _remove_left_behind()
+        _remove_abandoned()
         self.folder = None if CACHE in os.environ else Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         if self.folder is not None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """For a process that trains. Nothing is shared where the folder is gone: the next one of that name may be
-        somebody else's."""
+        """Environment variables for a training process. Empty if the folder is gone or no longer private: another user
+        may have made a folder of that name."""
         if self.folder is None or not _is_private(self.folder):
             return {}
         return EVERY_PROGRAM | {CACHE: str(self.folder)}
@@ -41,13 +41,13 @@ def _is_private(folder: Path) -> bool:
         found = folder.lstat()
     except OSError:
         return False
-    if not hasattr(os, "getuid"):  # Windows: the temporary folder is the user's own
+    if not hasattr(os, "getuid"):  # Windows: the temporary folder belongs to the user
         return stat.S_ISDIR(found.st_mode)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
-def _remove_left_behind() -> None:
-    """Of our processes that were killed."""
+def _remove_abandoned() -> None:
+    """Remove the folders of killed processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         number = folder.name.removeprefix(PREFIX).partition("-")[0]
         if number.isdecimal() and _is_private(folder) and not _is_alive(int(number)):
@@ -56,9 +56,9 @@ def _remove_left_behind() -> None:
 
 def _is_alive(process: int) -> bool:
     if not hasattr(os, "getuid"):
-        return True  # Windows: asking would end it
+        return True  # Windows: the signal would end the process
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, PermissionError, OverflowError):  # gone; its number may be another user's by now
+    except (ProcessLookupError, PermissionError, OverflowError):  # gone; its id may belong to another user now
         return False
     return True

@@ -1,4 +1,4 @@
-"""Runs on local processes, one core each. Every run is its own `scopil resume`."""
+"""The local engine: every run is one process on one core, `scopil resume FOLDER`."""
 
 import os
 import subprocess
@@ -8,20 +8,20 @@ from pathlib import Path
 from scopil.cli.interrupts import PARENT
 from scopil.train.run import LOG
 from scopil.user_code import python
-from scopil_bench.compile_cache import Programs
+from scopil_bench.compile_cache import CompileCache
 
-# One thread per run: handing each small operation to another thread costs more than the operation.
+# One thread per run: the operations are too small to share between threads.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Local:
-    """Trains in this machine's processes."""
+    """Starts runs as processes on this machine."""
 
     def __init__(self) -> None:
-        self._programs = Programs()
+        self._cache = CompileCache()
 
     def start(self, folder: Path, trust_env: bool) -> "Process":
-        return Process(folder, trust_env, environment=self._programs.environment())
+        return Process(folder, trust_env, environment=self._cache.environment())
 
 
 class Process:
@@ -45,7 +45,7 @@ class Process:
         return self._popen.poll()
 
     def stop(self) -> None:
-        """Ask it to save a checkpoint and stop; `wait` for that."""
+        """Ask the process to save a checkpoint and stop; `wait` waits for that."""
         self._popen.terminate()
 
     def wait(self) -> None:

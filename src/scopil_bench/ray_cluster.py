@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster. Nodes share no disk: a run's files are sent to a node, and come back as it writes them.
+"""The Ray engine. Nodes share no disk: a run's files are sent to a node and returned as they are written.
 
-A task is one run, trained by the same process a local engine starts. When its node dies, the run continues on
-another node from what had come back. scopil must be installed on every node.
+A task is one run, trained by the same process as on the local engine. If its node dies, the run continues on another
+node from the files that were returned. scopil must be installed on every node.
 """
 
 import ipaddress
@@ -17,23 +17,23 @@ from scopil.files import lock, write_atomically
 from scopil_bench.local import LOG, Process
 
 POLICY = "policy.safetensors"
-# Ray binds to 127.0.0.1 when this is 0, on Linux too; it is read when ray is imported. Ray's own option for the address
-# of a node, _node_ip_address, turns 127.0.0.1 into the address that others reach.
+# Ray binds to 127.0.0.1 if this is 0, on Linux too; it is read when ray is imported. Ray's option _node_ip_address does
+# not help: it replaces 127.0.0.1 by the external address.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-LOOK = 1.0  # seconds between two checks of a run's files
-LOSSES = 5  # of one run in a row with nothing new in between, before it counts as failed
+CHECK = 1.0  # seconds between two checks of a run's files
+LOSSES = 5  # of one run in a row without a new file, before it counts as failed
 Files = dict[str, bytes]  # by path within the run's folder
-Stamps = dict[str, tuple[int, int]]  # time of the last change and size
+Stamps = dict[str, tuple[int, int]]  # modification time in ns, size
 
 
 class Cluster:
-    """The cluster at `address` (`auto`: the one this machine belongs to), or without one, Ray on this machine alone."""
+    """The cluster at `address` (`auto`: the one of this machine); without an address, Ray on this machine alone."""
 
     def __init__(self, address: str | None = None, gpus: float = 0.0):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False}
-        if address is None:  # whoever reaches a cluster's ports runs code: nobody else shall
-            os.environ |= {LOOPBACK: "0", "RAY_AUTH_MODE": "token"}  # Ray draws the token and keeps it
+        if address is None:  # a cluster's ports run code: no other user or machine may reach them
+            os.environ |= {LOOPBACK: "0", "RAY_AUTH_MODE": "token"}  # Ray generates the token
             options["include_dashboard"] = False
         ray = _ray()
         try:
@@ -55,7 +55,7 @@ class Cluster:
 
 
 class Task:
-    """One run on some node."""
+    """One run on a node."""
 
     def __init__(self, folder: Path, train: Any, trust_env: bool):
         self._folder, self._train, self._trust_env = folder, train, trust_env
@@ -68,7 +68,7 @@ class Task:
         self._stream = self._train.remote(self._folder.name, files, self._trust_env, os.getcwd())
 
     def poll(self) -> int | None:
-        """Collect what has come back. Returns the exit code of the run's process, or None while it is running."""
+        """Write the returned files. Returns the exit code of the run's process, or None while it is running."""
         ray = _ray()
         while ray.wait([self._stream], timeout=0)[0]:
             try:
@@ -96,21 +96,18 @@ class Task:
         return code
 
     def stop(self) -> None:
-        """What has come back stays; another time the run continues from its newest checkpoint."""
+        """Cancel the task. Returned files stay; a later call continues from the newest checkpoint."""
         _ray().cancel(self._stream, force=False, recursive=True)
 
     def wait(self) -> None:
         self._lock.release()
 
 
-# --- on a node ----------------------------------------------------------------------------------------------------
-
-
-def _train(
+def _train(  # runs on a node
     name: str, files: Files, trust_env: bool, here: str | None = None
 ) -> Iterator[tuple[Files, list[str], int | None]]:
-    """The run's new files, the names of all of them, and at the end its exit code; again and again. Code that a run
-    names by a file is looked up in `here`, the folder where the command was given, if the node has it too."""
+    """Yield new files, the names of all files, and the exit code (None while running). The process runs in `here`, the
+    folder of the command, if the node has it: a run may name code by file."""
     with tempfile.TemporaryDirectory(prefix="scopil-") as place:
         folder = Path(place, name)
         _write(folder, files, list(files))
@@ -123,23 +120,20 @@ def _train(
                 yield news, list(seen), code
                 if code is not None:
                     return
-                time.sleep(LOOK)
+                time.sleep(CHECK)
         finally:
             process.stop()
             process.wait()
 
 
-# --- files --------------------------------------------------------------------------------------------------------
-
-
 def _rank(path: str) -> int:
-    """A checkpoint must never exist without the log lines before it, nor a policy without everything else."""
+    """Order of writing: logs, then checkpoints, which refer to log lines, then the policy, which marks the end."""
     return 2 if path == POLICY else 1 if path.startswith("checkpoints/") else 0
 
 
 def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
-    """The files that are new or changed, and the stamps of all. Policies and checkpoints are read first, so that the
-    logs they depend on are at least as new."""
+    """New and changed files, and the stamps of all. Policies and checkpoints are read first, so that their logs are at
+    least as new."""
     news: Files = {}
     stamps: Stamps = {}
     paths = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
@@ -149,14 +143,14 @@ def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
             stat = path.stat()
             if seen.get(name) != (stat.st_mtime_ns, stat.st_size):
                 news[name] = path.read_bytes()
-        except FileNotFoundError:  # an old checkpoint, removed meanwhile
+        except FileNotFoundError:  # an old checkpoint, removed in the meantime
             continue
         stamps[name] = (stat.st_mtime_ns, stat.st_size)
     return news, stamps
 
 
 def _write(folder: Path, files: Files, there: list[str]) -> None:
-    """Policies and checkpoints last, and only then delete the checkpoints that no longer exist."""
+    """Write files in the order of `_rank`, then delete checkpoints that are not in `there`."""
     for path in sorted(files, key=_rank):
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise CheckpointError(f"a node sent a file named {path!r}, outside of the run's folder {folder}.")
@@ -171,8 +165,8 @@ def _refuse_reachable(ray: Any) -> None:
     if not all(ipaddress.ip_address(one).is_loopback for one in found):
         ray.shutdown()
         raise ConfigError(
-            f"Ray on this machine listens on {', '.join(found)}, where others can reach it; want 127.0.0.1. Set "
-            f"{LOOPBACK}=0 before ray is imported, or start a cluster yourself and give its address."
+            f"Ray on this machine listens on {', '.join(found)}; want 127.0.0.1. Set {LOOPBACK}=0 before ray is "
+            f"imported, or start a cluster and give its address."
         )
 
 

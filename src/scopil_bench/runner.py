@@ -1,7 +1,7 @@
-"""A list of runs on an engine: local processes, or a Ray cluster.
+"""Train a list of runs on an engine: local processes, or a Ray cluster.
 
-It can be stopped at any moment. Called again, finished runs are kept and unfinished ones continue; a failed run does
-not stop the others.
+It can be stopped at any time. Called again, finished runs are kept and unfinished ones continue; a failed run does not
+stop the others.
 """
 
 import json
@@ -26,7 +26,7 @@ POLL = 0.3  # seconds
 
 @runtime_checkable
 class Job(Protocol):
-    """One run in progress."""
+    """One run in progress. `poll` returns the exit code, or None while it is running."""
 
     def poll(self) -> int | None: ...
     def stop(self) -> None: ...
@@ -35,17 +35,17 @@ class Job(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where runs are trained."""
+    """Starts runs."""
 
     def start(self, folder: Path, trust_env: bool) -> Job: ...
 
 
 def prepare(folder: Path, spec: RunSpec) -> Run:
-    """The run in `folder`: opened, or created."""
+    """The run in `folder`, opened or created. Refuses a folder with other settings or demonstrations."""
     if not (folder / "run.json").exists():
         Run.create(folder, spec).env().close()
         return Run(folder, spec)  # a created run keeps its demonstrations and its environment in memory
-    found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # trusted where it is what is wanted
+    found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # the caller's spec names the same code
     before, now = _flat(found.note()), _flat(wanted.note())
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
         raise ConfigError(f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one.")
@@ -55,22 +55,22 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
 
 
 def _refuse_changed_demos(found: Run, wanted: Run) -> None:
-    """A run keeps a copy of its demonstrations; runs of one plan shall have learned from the same ones."""
+    """A run keeps a copy of its demonstrations; all runs of a plan must learn from the same ones."""
     if (kept := found.demos()) is None or wanted.spec.demos is None:
         return
     try:
         now = storage.load_demos(wanted.spec.demos, wanted.env())
     except DatasetError:
-        return  # the source is gone: the copy serves
+        return  # the source is gone; the copy is used
     if now.digest != kept.digest:
         raise ConfigError(
-            f"{found.folder} learned from other demonstrations than {wanted.spec.demos} holds now: they were damaged "
-            f"or changed since. Restore them (the run's own copy is {found.demos_file}), or name another folder."
+            f"{found.folder} has other demonstrations than {wanted.spec.demos}, which has changed. Restore it (the "
+            f"run's copy is {found.demos_file}), or name another folder."
         )
 
 
 def _flat(note: dict[str, Any]) -> dict[str, Any]:
-    note = json.loads(json.dumps(note))  # tuples become the lists that files hold
+    note = json.loads(json.dumps(note))  # tuples become lists, as in files
     return note | note.pop("config")
 
 
@@ -85,7 +85,7 @@ def train_runs(
     workers: int = 2,
     **options: Any,
 ) -> list[Run]:
-    """Train several algorithms side by side, each in a process of its own. Called again it continues.
+    """Train several algorithms, each run in its own process. Called again it continues.
 
     Args:
         out: the runs go to `out/<algorithm>-<seed>`.
@@ -110,35 +110,28 @@ def train_runs(
     return runs
 
 
-def _killed(number: int, folder: Path) -> str:
-    """Of a process that could write no last line of its own."""
-    guess = " (out of memory?)" if number == signal.SIGKILL else ""
-    return f"killed by signal {number}{guess} after: {last_output(folder)}"
-
-
 def execute(
     runs: Sequence[Run],
     workers: int = 2,
     observe: Callable[[Collection[Path], dict[Path, str]], None] = lambda going, failed: None,
     engine: Engine | None = None,
 ) -> dict[Path, str]:
-    """Train every unfinished run, at most `workers` at a time. Returns the last line of the log of those that
-    failed.
+    """Train every unfinished run, at most `workers` at a time. Returns the last log line of each failed run, by folder.
 
-    A run that another process is training (a worker may outlive a killed parent) is not started; it is waited for.
+    A run that another process is training (a worker may outlive a killed parent) is not started but waited for.
     """
-    if workers < 1:  # nothing would ever start
+    if workers < 1:
         raise ConfigError(f"workers = {workers}; want at least 1.", setting="workers")
     engine = engine or Local()
     waiting = [run for run in runs if not run.finished]
     going: dict[Path, Job] = {}
     failed: dict[Path, str] = {}
-    observe(going, failed)  # what earlier calls finished
+    observe(going, failed)
     try:
         while waiting or going:
             waiting = [run for run in waiting if not run.finished]
-            # The lock first: a run finishes before it is released.
-            free = (run for run in list(waiting) if not _busy(run) and not run.finished)
+            # The lock is tested first: a run finishes before its lock is released.
+            free = (run for run in list(waiting) if not is_locked(run.folder / ".lock") and not run.finished)
             while len(going) < workers and (run := next(free, None)):
                 waiting.remove(run)
                 going[run.folder] = engine.start(run.folder, run.trust_env)
@@ -147,7 +140,7 @@ def execute(
                 if (code := job.poll()) is not None:
                     del going[folder]
                     if code:
-                        failed[folder] = last_output(folder) if code > 0 else _killed(-code, folder)
+                        failed[folder] = _failure(code, folder)
             observe(going, failed)
     finally:
         for job in going.values():
@@ -157,10 +150,17 @@ def execute(
     return failed
 
 
+def _failure(code: int, folder: Path) -> str:
+    if code > 0:
+        return last_output(folder)
+    guess = " (out of memory?)" if -code == signal.SIGKILL else ""
+    return f"killed by signal {-code}{guess} after: {last_output(folder)}"
+
+
 def execute_with_progress(
     runs: Sequence[Run], workers: int = 2, console: Console | None = None, engine: Engine | None = None
 ) -> dict[Path, str]:
-    """`execute`, with a bar for everything together and one for each run in progress, and a line for each that ends."""
+    """`execute` with progress bars for all runs and for each running one, and a line for each run that ends."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -171,7 +171,7 @@ def execute_with_progress(
     everything = bar.add_task("all runs", total=sum(run.spec.steps for run in runs), left="")
     reported = {run.folder for run in runs if run.finished}
 
-    def look(going: Collection[Path], failed: dict[Path, str]) -> None:
+    def show(going: Collection[Path], failed: dict[Path, str]) -> None:
         done = {run.folder: run.steps_done for run in runs}
         left = remaining_seconds(runs, workers)
         for run in runs:
@@ -184,16 +184,16 @@ def execute_with_progress(
         bar.update(everything, completed=sum(done.values()), left=_words(left))
 
     with bar:
-        return execute(runs, workers, look, engine)
+        return execute(runs, workers, show, engine)
 
 
 def name(run: Run) -> str:
-    """Setting, method and seed: `simple/scopil-3`."""
+    """Task, method and seed: `simple/scopil-3`."""
     return "/".join(run.folder.parts[-2:])
 
 
 def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
-    """Steps left divided by the last speed of each algorithm; one without a speed yet counts as the average."""
+    """Steps left divided by the last speed of each algorithm; an algorithm without a speed counts as the average."""
     rates: dict[str, list[float]] = {}
     for run in runs:
         if rate := run.timing.last().get("steps_per_second"):
@@ -211,8 +211,3 @@ def _words(seconds: float | None) -> str:
         return ""
     minutes = round(seconds / 60)
     return f", {minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f", {minutes} min left"
-
-
-def _busy(run: Run) -> bool:
-    """Whether a process is training the run now."""
-    return is_locked(run.folder / ".lock")

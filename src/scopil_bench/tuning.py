@@ -1,9 +1,9 @@
-"""Settings of a study's method searched by Optuna. Trials are runs in folders, so that a search can be stopped and
-called again; they are judged from starts of their own, which no report uses.
+"""Search of a method's settings by Optuna. Trials are runs in folders, so that a search can be stopped and continued.
+They are evaluated from their own starts, which no report uses.
 
-<out>/tuning/trials.jsonl                  one line on what is searched, then one per trial: its settings, and its value
-                                           once it is known, or that it failed
-<out>/tuning/runs/<trial>/<setting>-<seed>/  run folders
+<out>/tuning/trials.jsonl                  one line that describes the search, then one per trial: settings, and its
+                                           value or failure once known
+<out>/tuning/runs/<trial>/<task>-<seed>/   run folders
 """
 
 import json
@@ -32,26 +32,26 @@ from scopil_bench.studies.base import Study
 from scopil_bench.summaries import Cell
 
 TUNING, TRIALS = "tuning", "trials.jsonl"
-TUNE_SEED = 20_250_711  # of the starts that trials are judged from; a report's come from seed 0
-FIRST_SEED = 1_000  # of trials' runs: the seeds of the study's own runs stay unseen too
+TUNE_SEED = 20_250_711  # of the trials' starts; a report's have seed 0
+FIRST_SEED = 1_000  # of the trials' runs; the study's runs have seeds from 0
 DEFAULT_OBJECTIVE = {"reward": 1.0}
-# How a DivergedError begins: of a run's process only the log is seen.
+# In the message of a DivergedError: of a run's process only the log is available.
 DIVERGED = "stopped before environment step"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is searched, and what for."""
+    """The ranges of a search and its objective."""
 
     method: str
     settings: Mapping[str, Any]  # name → [low, high], [low, high, "log"], or {"choices": […]}
-    objective: Mapping[str, float]  # the largest weighted sum of measures wins
+    objective: Mapping[str, float]  # weights of measures; the sum is maximised
     trials: int = 20
-    seeds: int = 1  # runs per trial and setting
+    seeds: int = 1  # runs per trial and task
 
 
 class Trial(dict):
-    """One line of trials.jsonl: `settings`, and `value` and `measures` where they are known, or why it `failed`."""
+    """One line of trials.jsonl: `settings`; then `value` and `measures`, or `failed` with the reason."""
 
     @property
     def done(self) -> bool:
@@ -67,7 +67,7 @@ class Trial(dict):
 
 
 def search_from(plan: Mapping[str, Any], study: Study) -> Search:
-    """The table `tune` of a study's file, checked."""
+    """The checked table `tune` of a study file."""
     known = {"method", "settings", "objective", "trials", "seeds"}
     if odd := sorted(set(plan) - known):
         raise ConfigError(f"[tune] has no entry {odd[0]}; there are {', '.join(sorted(known))}.")
@@ -94,7 +94,7 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
 
 
 def _range(name: str, given: Any, type_: Any) -> Any:
-    """A range as the setting counts: of a real number [0, 1] holds all between."""
+    """A checked range. For a setting that is a real number, [0, 1] becomes [0.0, 1.0]."""
     if isinstance(given, Mapping) and set(given) == {"choices"} and given["choices"]:
         return given
     numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
@@ -107,7 +107,7 @@ def _range(name: str, given: Any, type_: Any) -> Any:
     if type_ is not int:
         return [*map(float, numbers), *given[2:]]
     if any(n % 1 for n in numbers):
-        raise ConfigError(f"[tune.settings] {name} = {given!r}; want whole numbers, as the setting is one.")
+        raise ConfigError(f"[tune.settings] {name} = {given!r}; want whole numbers.")
     return [*map(int, numbers), *given[2:]]
 
 
@@ -122,12 +122,12 @@ def tune(
     engine: Engine | None = None,
 ) -> list[Trial]:
     """Search until there are `search.trials` trials; returns all of them, the best first, failed ones last."""
-    optuna, console, engine = _optuna(), console or Console(), engine or Local()  # one for all trials
+    optuna, console, engine = _optuna(), console or Console(), engine or Local()
     folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
     _refuse_other_search(found, wanted, trials, folder)
     write_demos(study, out, study.tasks)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
-    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # called again, it draws others
+    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # a continued search draws other settings
     evaluator = Evaluator(study)
     try:
         while len(trials) < search.trials or not all(t.over for t in trials):
@@ -138,17 +138,17 @@ def tune(
             while len(trials) < search.trials and len(trials) - len(over) < workers:
                 drawn = asked.ask(ranges).params
                 trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
-            _write(folder, wanted, trials)  # before they are trained: called again, they are continued
+            _write(folder, wanted, trials)  # before training, so that a continued search finds them
             try:
-                _train_and_judge(study, search, out, trials, workers, console, engine, evaluator)
+                _train_and_evaluate(study, search, out, trials, workers, console, engine, evaluator)
             finally:
                 _write(folder, wanted, trials)
     finally:
         evaluator.close()
     if not any(t.done for t in trials):
         raise ScopilError(
-            f"all {len(trials)} trials in {folder} diverged; want one that does not: search other ranges in another "
-            f"folder (--out), or more trials."
+            f"all {len(trials)} trials in {folder} diverged; search other ranges in another folder (--out), or more "
+            f"trials."
         )
     return sorted(trials, key=lambda t: -t["value"] if t.done else math.inf)
 
@@ -158,7 +158,7 @@ def read_trials(out: Path) -> list[Trial]:
 
 
 def _read(out: Path) -> tuple[dict[str, Any], list[Trial]]:
-    """What was searched, and the trials. Files from before it was noted do not say what was searched."""
+    """The description of the search and its trials."""
     file = out / TUNING / TRIALS
     if not file.exists():
         return {}, []
@@ -171,42 +171,43 @@ def _read(out: Path) -> tuple[dict[str, Any], list[Trial]]:
 
 
 def _described(study: Study, search: Search) -> dict[str, Any]:
-    """All that a trial's value depends on, by the names that a study's file has for it. How many trials there are is no
-    part of it: a search may go on."""
+    """All that a trial's value depends on, named as in a study file. The number of trials is not part of it: a search
+    may be continued."""
     found: dict[str, Any] = {"tune.method": search.method, "tune.seeds": search.seeds}
     found["tune.objective"] = dict(search.objective)
     found |= {f"tune.settings.{name}": given for name, given in search.settings.items()}
-    for name, setting in study.tasks.items():
+    for name, task in study.tasks.items():
         spec = study.spec(next(iter(study.budgets)), Cell(name, search.method), FIRST_SEED, None)
         kept = {
             "algorithm": spec.algorithm.name,
             "env": spec.env,
-            "demos": setting.demos if isinstance(setting.demos, str) else None,  # others are the study's own
-            "rules": name_of_rules(setting.rules),
+            "demos": task.demos if isinstance(task.demos, str) else None,  # made by the study
+            "rules": name_of_rules(task.rules),
             "steps": spec.steps,
             "episodes": study.episodes_of(name),
-            # Trials have their own of what is searched; so the best ones may be copied into the study's file.
+            # Without the searched settings: the best ones may be copied into the study file.
             "config": {key: value for key, value in spec.config.items() if key not in search.settings},
         }
         found |= {f"settings.{name}.{key}": value for key, value in kept.items()}
-    return json.loads(json.dumps(found))  # as the file holds it
+    return json.loads(json.dumps(found))  # as in the file
 
 
 def _refuse_other_search(
     found: Mapping[str, Any], wanted: Mapping[str, Any], trials: Sequence[Trial], folder: Path
 ) -> None:
-    """Values of two searches do not compare, and Optuna refuses settings outside of its ranges."""
+    """Values of two searches are not comparable, and Optuna refuses settings outside its ranges."""
     names = dict.fromkeys([*found, *wanted]) if trials else {}
     if not any(t.over for t in trials):
-        names.pop("tune.objective", None)  # nothing was judged by it: a misspelt measure can be mended
-    # As text: 0 and 0.0 are other ranges, of whole numbers and of any.
+        names.pop("tune.objective", None)  # nothing was evaluated: a misspelt measure can be corrected
+    # As text: 0 and 0.0 are different ranges, of whole and of real numbers.
     was, now = ({n: json.dumps(each.get(n), sort_keys=True) for n in names} for each in (found, wanted))
     if odd := [f"{n} = {was[n]}, not {now[n]}" for n in names if was[n] != now[n]]:
-        said = f"with {', '.join(odd[:3])}" if found else "that it does not describe, not this one"
-        raise ConfigError(f"{folder} holds a search {said}: name another folder with --out, or remove this one.")
+        raise ConfigError(
+            f"{folder} holds a search with {', '.join(odd[:3])}: name another folder with --out, or remove this one."
+        )
 
 
-def _train_and_judge(
+def _train_and_evaluate(
     study: Study,
     search: Search,
     out: Path,
@@ -216,8 +217,8 @@ def _train_and_judge(
     engine: Engine | None,
     evaluator: Evaluator,
 ) -> None:
-    """Train what was asked for and is not judged yet. A trial of which a run diverges has failed: it would diverge
-    again. Whatever else stops a run may be mended, and is raised."""
+    """Train and evaluate the open trials. A trial with a diverged run has failed: it would diverge again. Other
+    failures are raised, since their cause may be removed."""
     runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.over}
     failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
     for i, mine in runs.items():
@@ -229,37 +230,35 @@ def _train_and_judge(
     for i, mine in runs.items():
         if trials[i].failed:
             continue
-        measures = average(
-            [_judge(study, evaluator, setting, run) for setting, run in zip(_settings(study, search), mine)]
-        )
+        measures = average([_evaluate(study, evaluator, task, run) for task, run in zip(_tasks(study, search), mine)])
         if odd := [name for name in search.objective if name not in measures]:
-            raise ConfigError(f"[tune] objective: no {odd[0]} is measured; there are {', '.join(measures)}.")
+            raise ConfigError(f"[tune] objective: no measure {odd[0]}; there are {', '.join(measures)}.")
         value = sum(weight * measures[name] for name, weight in search.objective.items())
         trials[i].update(value=value, measures=measures)
         console.print(f"trial {i}: {value:.4g}  {trials[i]['settings']}", markup=False, highlight=False)
 
 
-def _settings(study: Study, search: Search) -> list[str]:
-    """The setting of each run of a trial."""
-    return [setting for setting in study.tasks for _ in range(search.seeds)]
+def _tasks(study: Study, search: Search) -> list[str]:
+    """The task of each run of a trial."""
+    return [task for task in study.tasks for _ in range(search.seeds)]
 
 
 def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) -> list[Run]:
     budget, made = next(iter(study.budgets)), []
-    for k, setting in enumerate(_settings(study, search)):
+    for k, task in enumerate(_tasks(study, search)):
         seed = FIRST_SEED + k % search.seeds
-        spec = study.spec(budget, Cell(setting, search.method), seed, demos_name(study, out, setting))
+        spec = study.spec(budget, Cell(task, search.method), seed, demos_name(study, out, task))
         spec = replace(spec, config=spec.config | trial["settings"])
-        made.append(prepare(out / TUNING / "runs" / f"{number:04d}" / f"{setting}-{seed}", spec))
+        made.append(prepare(out / TUNING / "runs" / f"{number:04d}" / f"{task}-{seed}", spec))
     return made
 
 
-def _judge(study: Study, evaluator: Evaluator, setting: str, run: Run) -> Measures:
-    """Greedy episodes from starts that neither training nor a report uses, counted by a report's rules."""
+def _evaluate(study: Study, evaluator: Evaluator, task: str, run: Run) -> Measures:
+    """Greedy episodes from starts that neither training nor a report uses, with a report's rules."""
     env = evaluator.env(run)
-    first = unseen_starts(env, study.episodes_of(setting) or EPISODES, TUNE_SEED)
+    first = unseen_starts(env, study.episodes_of(task) or EPISODES, TUNE_SEED)
     episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
-    return average(measure_all(episodes, env, evaluator.rules(run, setting)))
+    return average(measure_all(episodes, env, evaluator.rules(run, task)))
 
 
 def _distribution(optuna: Any, given: Any) -> Any:
@@ -272,7 +271,7 @@ def _distribution(optuna: Any, given: Any) -> Any:
 
 
 def _hashable(choice: Any) -> Any:
-    return json.dumps(choice) if isinstance(choice, list) else choice  # Optuna takes no lists
+    return json.dumps(choice) if isinstance(choice, list) else choice  # Optuna accepts no lists
 
 
 def _plain(value: Any) -> Any:

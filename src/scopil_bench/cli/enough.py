@@ -1,4 +1,4 @@
-"""`scopil demos enough SET`: would fewer demonstrations do, would more help?"""
+"""`scopil demos enough SET`: violations and reward over the number of demonstrations."""
 
 import json
 import signal
@@ -18,16 +18,16 @@ from scopil.files import write_atomically
 
 def enough(
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(help="a set of demonstrations", metavar="SET")],
-    env: Annotated[str | None, option("default: the environment it was recorded on", "ID")] = None,
-    sizes: Annotated[str | None, option("how many to learn from; default: 5, 10, 20, … all", "A,B")] = None,
+    env: Annotated[str | None, option("default: the environment of the recording", "ID")] = None,
+    sizes: Annotated[str | None, option("numbers of demonstrations; default: 5, 10, 20, … all", "A,B")] = None,
     steps: Annotated[int, option("environment steps per run", "N")] = 200_000,
     seeds: Annotated[int, option("runs per number of demonstrations", "N")] = 1,
     workers: Annotated[int, option("runs at a time, one core each", "N")] = 2,
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
-    out: Annotated[Path, option("where runs and the curve go", "DIR")] = Path("out/enough"),
+    out: Annotated[Path, option("folder of the runs and the curve", "DIR")] = Path("out/enough"),
 ) -> None:
-    """Learn from parts of a set, and see how lawful that is from unseen starts. Stopped and called again it goes on."""
+    """Train on parts of a set and evaluate from unseen starts. It can be stopped and continued."""
     from scopil.data import storage  # these import JAX
     from scopil.eval.rules import load_rules
     from scopil_bench import planning, results
@@ -36,7 +36,7 @@ def enough(
 
     demos = storage.load_demos(source)
     if (where := env or id_in_file(demos.env_id, source, trust_env)) is None:
-        raise ConfigError(f"{source} does not say which environment it is of; name it: --env ID.")
+        raise ConfigError(f"{source} does not name its environment; give it with --env ID.")
     counted = None if rules is None else load_rules(rules)
     numbers = curves.sizes_for(len(demos)) if sizes is None else _numbers(sizes)
     study = curves.study(demos, where, numbers, steps, seeds, counted)
@@ -62,7 +62,7 @@ def _numbers(given: str) -> list[int]:
     try:
         return [int(part) for part in given.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--sizes {given}: want numbers with commas between them, such as 5,10,20.") from error
+        raise ConfigError(f"--sizes {given}; want numbers separated by commas, such as 5,10,20.") from error
 
 
 def _table(points: list[Any], titles: dict[str, str]) -> Table:

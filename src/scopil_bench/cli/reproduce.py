@@ -1,4 +1,4 @@
-"""`scopil reproduce`: what `scopil study paper` does, under the name that a paper's readers look for."""
+"""`scopil reproduce`: the same as `scopil study paper`."""
 
 from scopil.cli.options import call
 from scopil_bench.cli.study import study
@@ -9,7 +9,7 @@ def main(argv: list[str]) -> int:
 
 
 def _taken(argv: list[str], flag: str, default: str) -> list[str]:
-    """The value of an option, or its default, as the first word of the others."""
+    """The arguments with the value of an option, or its default, in front."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
     if flag not in words[:-1]:
         return [default, *words]

@@ -1,4 +1,4 @@
-"""`scopil study NAME`: a study of ours, or one of your own in a file, from training to the report."""
+"""`scopil study NAME`: a built-in study, or one in a file, from training to the report."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,6 @@ from scopil_bench import studies
 from scopil_bench.local import Local
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.runner import Engine
-from scopil_bench.studies.base import Study
 from scopil_bench.studies.running import check_budget, run_study
 from scopil_bench.summaries import Cell
 
@@ -33,29 +32,31 @@ def study(
         tyro.conf.arg(help=f"one of {', '.join(studies.names())}, or my_study.toml", metavar="STUDY"),
     ],
     only: Annotated[
-        str, option("some of the study's tables (paper: simple,multiple,two-modes,ablation,yardsticks)", "A,B")
+        str, option("only these tables of the study (paper: simple,multiple,two-modes,ablation,yardsticks)", "A,B")
     ] = "",
     seeds: Annotated[int | None, option("runs per method; default: the budget's (paper: 10, short: 2)", "N")] = None,
     budget: Annotated[
-        str | None, option("paper, or short (minutes, to try the machinery); default: the study's first", "NAME")
+        str | None, option("paper, or short (a trial of minutes); default: the study's first", "NAME")
     ] = None,
     steps: Annotated[int | None, option("environment steps per run; default: the budget's", "N")] = None,
     workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
     engine: Annotated[Literal["local", "ray"], tyro.conf.arg(help="processes on this machine, or Ray")] = "local",
-    address: Annotated[str | None, option("of a Ray cluster; default: Ray on this machine", "HOST:PORT")] = None,
-    gpus: Annotated[float, tyro.conf.arg(help="share of a GPU that a run asks Ray for", metavar="X")] = 0.0,
-    out: Annotated[
-        Path | None, option("where runs and results go; default: out/reproduce, or out/STUDY", "DIR")
+    address: Annotated[
+        str | None, option("address of a Ray cluster; default: Ray on this machine", "HOST:PORT")
     ] = None,
-    check: Annotated[bool, tyro.conf.arg(help="exit with 1 when a result lies outside its expected range")] = False,
+    gpus: Annotated[float, tyro.conf.arg(help="share of a GPU per run (Ray)", metavar="X")] = 0.0,
+    out: Annotated[
+        Path | None, option("folder of runs and results; default: out/reproduce, or out/STUDY", "DIR")
+    ] = None,
+    check: Annotated[bool, tyro.conf.arg(help="exit with 1 if a result is outside its expected range")] = False,
 ) -> int:
-    """Train, evaluate and report. Stop it at any time; called again it continues."""
+    """Train, evaluate and report. It can be stopped at any time and continued."""
     found = studies.find(name)
     budget = check_budget(found, budget)
     for what, value in (("seeds", seeds), ("workers", workers), ("steps", steps)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
-    if check and not _ranges(found, budget):
+    if check and not (found.expectations and found.expectations(budget, {})[0]):
         raise ConfigError(f"--check: {found.name} has no expected ranges for --budget {budget}; omit --check.")
     tables = [part for part in only.split(",") if part]
     wanted = found.cells(tables)
@@ -76,10 +77,6 @@ def study(
     code = _exit_code(report, wanted, check, console)
     console.print(f"written: {out / 'report.html'}, report.md and report.json", soft_wrap=True)
     return code
-
-
-def _ranges(study: Study, budget: str) -> bool:
-    return study.expectations is not None and bool(study.expectations(budget, {})[0])
 
 
 @contextmanager

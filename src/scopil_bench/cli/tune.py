@@ -1,4 +1,4 @@
-"""`scopil tune my_study.toml`: settings of one method, searched by Optuna."""
+"""`scopil tune my_study.toml`: search settings of a method with Optuna."""
 
 import json
 import signal
@@ -23,17 +23,17 @@ def main(argv: list[str]) -> None:
 
 def tune(
     study: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(help="a study's file with a table [tune]", metavar="my_study.toml")
+        tyro.conf.Positional[str], tyro.conf.arg(help="a study file with a table [tune]", metavar="my_study.toml")
     ],
-    trials: Annotated[int | None, option("how many in all; default: the file's, or 20", "N")] = None,
+    trials: Annotated[int | None, option("total number; default: the file's, or 20", "N")] = None,
     workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
     seed: Annotated[int, tyro.conf.arg(help="of the search", metavar="S")] = 0,
     out: Annotated[Path | None, option("the study's folder; default: out/STUDY", "DIR")] = None,
 ) -> None:
-    """Search settings. Stop it at any time; called again it continues. Trials are judged from starts of their own, so
-    that the study's report still shows starts that nothing was chosen by."""
+    """Search settings. It can be stopped at any time and continued. Trials are evaluated from their own starts, so that
+    the study's report has starts on which nothing was chosen."""
     if not is_study_file(study):
-        raise ConfigError(f"{study}: want a study's file, as in scopil tune my_study.toml.")
+        raise ConfigError(f"{study} is not a study file; want for example scopil tune my_study.toml.")
     for what, value in (("trials", trials), ("workers", workers)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
@@ -45,8 +45,8 @@ def tune(
     with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
         made = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
     best, diverged = made[0], sum(trial.failed for trial in made)
-    aside = f", of which {diverged} diverged" if diverged else ""
-    console.print(f"\nbest of {len(made)} trials{aside} ({best['value']:.4g}); for {study}:\n", highlight=False)
+    note = f", of which {diverged} diverged" if diverged else ""
+    console.print(f"\nbest of {len(made)} trials{note} ({best['value']:.4g}); for {study}:\n", highlight=False)
     lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
     console.print("\n".join([f"[methods.{search.method}]", *lines]), markup=False, highlight=False)
-    console.print(f"\nscopil study {study} reports all of them", highlight=False)
+    console.print(f"\nscopil study {study} reports all trials", highlight=False)

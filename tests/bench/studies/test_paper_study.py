@@ -1,4 +1,4 @@
-"""The paper's tables are complete, and every run of every budget can be created; so can those of the other studies."""
+"""The paper's tables are complete, and every run of every study and budget can be created."""
 
 from pathlib import Path
 
@@ -9,25 +9,18 @@ from scopil.errors import ConfigError
 from scopil.registry import find, registered
 from scopil_bench import studies
 from scopil_bench.planning import plan
-from scopil_bench.studies.paper.published import PRINTED, heading, number
+from scopil_bench.studies.paper.published import PRINTED, heading
 from scopil_bench.studies.paper.study import STUDY
 from scopil_bench.summaries import Cell
 
 
-def test_numbers_are_read_as_printed():
-    assert number("simple", "scopil", "violations") == (0.087, 0.126)
-    assert number("simple", "ppo-dgd", "reward") == (-10.94, 0.11)
-    assert number("multiple", "scopil", "violations/vertical") == (0.55, 1.37)
-    assert number("two-modes", "scopil", "frequency") == (0.0035, 0.0)
-
-
 @pytest.mark.parametrize("setting", PRINTED)
 def test_rules_add_up_to_the_printed_sums(setting):
-    """A digit mistyped in one of them would show. The paper rounds to two digits in places."""
+    """Finds mistyped digits. The paper rounds some numbers to two digits."""
     for method, row in PRINTED[setting].items():
-        rules = [number(setting, method, m)[0] for m in row if m.startswith("violations/")]
-        total = number(setting, method, "violations")[0]
-        assert sum(rules) == pytest.approx(total, abs=0.011), method
+        means = {measure: float(text.split("±")[0]) for measure, text in row.items()}
+        rules = [mean for measure, mean in means.items() if measure.startswith("violations/")]
+        assert sum(rules) == pytest.approx(means["violations"], abs=0.011), method
 
 
 def test_the_papers_letters():
@@ -50,7 +43,7 @@ def test_every_cell_has_a_printed_row_and_an_algorithm():
 
 def test_some_tables_or_an_unknown_one():
     assert STUDY.cells(["two-modes"]) == [Cell("two-modes", "scopil")]
-    with pytest.raises(ConfigError, match=r"no table simpel in paper; there are simple, multiple"):
+    with pytest.raises(ConfigError, match="simpel"):
         STUDY.cells(["simpel"])
 
 
@@ -79,7 +72,7 @@ def test_studies_are_found_by_name():
     found = {name: studies.find(name) for name in studies.names()}
     assert [found[name].name for name in found] == list(found) == studies.names()
     assert set(found) >= {"paper", "half-cheetah-wall", "lunar-lander", "lap-grid-world"}
-    with pytest.raises(ConfigError, match="no study 'papre'; there are paper, "):
+    with pytest.raises(ConfigError, match="papre"):
         studies.find("papre")
 
 
@@ -107,5 +100,5 @@ def test_a_study_of_another_package(monkeypatch):
     assert studies.find("theirs") is STUDY
     assert "theirs" in studies.names()
     monkeypatch.setattr(Point, "load", lambda self: "nothing")
-    with pytest.raises(ConfigError, match=r"their\.module:STUDY is a str; want"):
+    with pytest.raises(ConfigError, match="is a str"):
         studies.find("theirs")

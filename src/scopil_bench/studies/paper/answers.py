@@ -1,5 +1,4 @@
-"""The paper's three questions, answered from results. Each answer states its criterion, so that readers can
-judge it."""
+"""The paper's three questions, answered from results. Each answer states its criterion."""
 
 from collections.abc import Sequence
 
@@ -17,12 +16,12 @@ from scopil_bench.summaries import EVALUATIONS, Cell, Result, Results, in_words,
 
 KEY = EVALUATIONS[0]  # greedy, demonstrated starts
 FEWER = 10  # times
-BOTH = 0.9  # share of paired starts passed on both sides, and of lawful episodes, that counts as yes
+BOTH = 0.9  # smallest share of paired starts with both sides, and of lawful episodes, for a yes
 SIGNIFICANT = 0.05
-NAMED = 3  # comparisons that an answer names; its details have all
+NAMED = 3  # at most so many comparisons are named in an answer; the details have all
 
 
-TITLES = {"scopil-clone": "SCOPIL from a clone"}  # of methods that are no algorithms of their own
+TITLES = {"scopil-clone": "SCOPIL from a clone"}  # of methods that are not algorithms
 
 
 def title(method: str) -> str:
@@ -30,17 +29,17 @@ def title(method: str) -> str:
 
 
 def answers(results: Results, simple: str = "simple") -> list[Answer]:
-    """`simple` is the setting that stands for the paper's Simple."""
+    """`simple`: the task that replaces the paper's Simple."""
     return [
-        Answer("Does SCOPIL keep constraints that nobody models?", *_keeps(results, simple)),
+        Answer("Does SCOPIL keep constraints that are not modelled?", *_keeps(results, simple)),
         Answer("Does SCOPIL keep both modes of the demonstrations?", *_modes(results)),
         Answer("What does the entropy inside SCOPIL's constraint do?", *_entropy(results, simple)),
     ]
 
 
 def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """Whether a method has significantly fewer violations from unseen starts than every other, in every setting where
-    both have runs. `yardsticks` are given the true cost and are not compared. One correction for all comparisons."""
+    """Whether a method has significantly fewer violations from unseen starts than every other, in every task where both
+    have runs. `yardsticks` are given the true cost and are not compared. All tests are corrected together."""
     pairs = [
         (where, results[Cell(where.setting, ours)], runs)
         for where, runs in results.items()
@@ -75,12 +74,12 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
 
 
 def mode_tables(setting: str, results: Results) -> list[Block]:
-    """Mode coverage of every method that has one, for the page's Two-modes section."""
+    """Mode coverage of every method, for the Two-modes section of the report."""
     headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
     grid = extra_grid(Layout({}, title), results, setting, "modes", headings)
     if grid is None:
         return []
-    return [Text("Sampled play from the starts where both ways round the circle were demonstrated."), grid]
+    return [Text("Sampled episodes from the starts with demonstrations on both sides of the circle."), grid]
 
 
 def _each(runs: Sequence[Result], key: str = KEY) -> list[float]:
@@ -100,9 +99,8 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
             printed = PRINTED[where.setting.removesuffix("-simulated")]["scopil"]["violations"]
             lines.append(
                 f"{where.setting}, {in_words(KEY)}: {_figure(runs)} violations per episode (paper: {printed}; "
-                f"unavoidable, because an episode starts in one: {unavoidable(found):.3g}). With 95 % confidence at "
-                f"most {found.p_avoidable:.2%} of episodes contain an avoidable one; {found.unsafe:.0%} of seeds have "
-                f"any."
+                f"unavoidable, in initial states: {unavoidable(found):.3g}). With 95 % confidence at most "
+                f"{found.p_avoidable:.2%} of episodes contain an avoidable one; {found.unsafe:.0%} of seeds have any."
             )
     ours = results.get(Cell(simple, "scopil"))
     rivals = {a: results[Cell(simple, a)] for a in ("sac", "icrl", "bc") if Cell(simple, a) in results}
@@ -189,7 +187,7 @@ def _by_holm(comparisons: int) -> str:
 
 
 def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Without entropy in the constraint, λ asks for a policy without any, where α asks for some: they can race."""
+    """Without entropy in the constraint, λ lowers the policy's entropy and α raises it: both may diverge."""
     share = [summarise(runs, KEY).unsafe for runs in (a, b)]
     lines = [
         f"Seeds with an avoidable violation, {in_words(KEY)}: {share[0]:.0%} ({with_it}), {share[1]:.0%} ({without})."

@@ -1,7 +1,7 @@
-"""Expected ranges, kept in JSON files by budget, and whether results lie in them.
+"""Expected ranges of results, from JSON files by budget.
 
-`scopil study --check` fails when a result lies outside its *range*. A *target* is what we aim for; the report
-shows whether it is met.
+`scopil study --check` fails if a result is outside its *range*. A *target* is an aim; the report shows whether it is
+met.
 """
 
 import json
@@ -20,16 +20,16 @@ PAPER, UNSEEN = (Path(__file__).with_name(f"expected_{study}.json") for study in
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """low ≤ value ≤ high, the value being the mean or deviation over seeds of a measure."""
+    """low ≤ value ≤ high, where the value is the mean or deviation of a measure over seeds."""
 
     setting: str
     method: str
     measure: str
-    source: str  # where the bounds come from
-    tried: str = ""  # what did not help to reach a target
+    source: str  # of the bounds
+    tried: str = ""  # attempts that did not reach a target
     evaluation: str = "greedy/demonstrated"  # or `modes`: sampled play from the paired starts
     statistic: Literal["mean", "std"] = "mean"
-    over: str | None = None  # the value is divided by this method's in the same setting
+    over: str | None = None  # the value is divided by this method's in the same task
     low: float | int | None = None
     high: float | int | None = None
 
@@ -38,7 +38,7 @@ class Expectation:
         return Cell(self.setting, self.method)
 
     def words(self) -> str:
-        """What is expected, in one line."""
+        """The expectation in one line."""
         over = f" / {title(self.over)}'s" if self.over else ""
         where = "sampled, paired starts" if self.evaluation == "modes" else in_words(self.evaluation)
         ends = (("≥", self.low), ("≤", self.high))

@@ -1,7 +1,6 @@
-"""Mode coverage: where the demonstrator went both ways round a circle, does the policy?
+"""Mode coverage: does a policy pass a circle on both sides where both were demonstrated?
 
-An episode counts for a side when it reaches the hole and breaks no rule after its initial state: going straight
-through the circle passes it on neither side.
+An episode counts for a side if it reaches the hole and has no violation after its initial state.
 """
 
 from collections.abc import Callable
@@ -27,22 +26,22 @@ if TYPE_CHECKING:
     from scopil_bench.studies.base import FinishedRun
 
 PAIRS = "paired_episodes"
-EPISODES = 40  # per start; a side taken once in ten episodes is missed with probability 0.015
+EPISODES = 40  # per start; a side with probability 0.1 is missed with probability 0.015
 SEED = 1
 
 
 @dataclass(frozen=True)
 class Modes:
-    """Episodes that count, by paired start and side (S, 2), and the sides of the demonstrations (S, 2)."""
+    """Counted episodes by paired start and side (S, 2), and sides of the demonstrations (S, 2)."""
 
     played: np.ndarray
     demonstrated: np.ndarray
     episodes: int  # played from each start
 
     def measures(self) -> Measures:
-        """both: share of starts from which both sides were taken. divergence: mean over starts of the total
-        variation ½ Σ |p − q| between the played split p and the demonstrated split q, and 1 where no episode counts.
-        lawful: share of episodes that count."""
+        """both: share of starts with episodes on both sides. divergence: mean over starts of the total variation
+        ½ Σ |p − q| between the played split p and the demonstrated split q, and 1 if no episode counts. lawful: share
+        of episodes that count."""
         counted = self.played.sum(axis=1, keepdims=True)
         p = self.played / np.maximum(counted, 1)
         q = self.demonstrated / self.demonstrated.sum(axis=1, keepdims=True)
@@ -59,7 +58,7 @@ def has_pairs(demos: Demonstrations | None) -> bool:
 
 
 def modes_of(finished: "FinishedRun") -> dict[str, Measures]:
-    """The study's extra measures of a run: mode coverage, where its demonstrations have pairs."""
+    """Extra measures of a run: mode coverage, if its demonstrations have pairs."""
     env, demos = finished.env, finished.demos
     if demos is None or not has_pairs(demos) or not isinstance(env, CompiledEnv):
         return {}
@@ -71,11 +70,9 @@ def modes_of(finished: "FinishedRun") -> dict[str, Measures]:
 def mode_coverage(
     env: CompiledEnv, demos: Demonstrations, play: Callable[[EnvState], list[Episode]], episodes: int = EPISODES
 ) -> Modes:
-    """`play` plays one sampled episode from each initial state it is given."""
+    """Mode coverage of `play`, which plays one sampled episode from each given initial state."""
     if not has_pairs(demos) or demos.starts is None:
-        raise DatasetError(
-            f"{demos.name} has no starts with several episodes; want a set like marble-maze/two-modes-v1."
-        )
+        raise DatasetError(f"{demos.name} has no paired starts; want a set like marble-maze/two-modes-v1.")
     circle, hole = _landmarks(env)
     pairs = demos.about[PAIRS]
     first = states_at(env, demos.starts[[pair[0] for pair in pairs]])

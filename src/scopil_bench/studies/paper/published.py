@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-# Mean ± deviation over ten seeds, digit for digit. Two slips of the paper stay as they are: SCOPIL's H on Simple
-# (a sum with C whose deviation is 0.126 has no part of 0.95), and the deviations of Two-modes' length and steps,
-# which are those of episodes, not of seeds. SAC's H+C is printed "1.99±0,19".
+# Mean ± deviation over ten seeds, as printed. Two errors of the paper are kept: the deviation of SCOPIL's H on Simple
+# (0.95, but H+C has 0.126), and the deviations of Two-modes' length and steps, which are over episodes, not seeds.
+# SAC's H+C is printed "1.99±0,19".
 _SIMPLE = """
 measure                scopil       icrl          sac           s-dgd         s-eic        s-dgd-eic    ppo-dgd
 reward                 -13.46±0.29  -11.88±0.10   -11.31±0.28   -13.22±0.19   -13.76±0.21  -13.41±0.36  -10.94±0.11
@@ -57,18 +57,11 @@ PRINTED: dict[str, dict[str, dict[str, str]]] = {  # setting → method → meas
 }
 
 
-def number(setting: str, method: str, measure: str) -> tuple[float, float]:
-    """The paper's mean and deviation."""
-    mean, deviation = PRINTED[setting][method][measure].split("±")
-    return float(mean), float(deviation)
-
-
 _HEADINGS = {"reward": "Rwd", "steps": "Steps", "length": "Length", "violations": "Viol.", "frequency": "F(viol.)"}
 
 
 def heading(name: str, names: Sequence[str]) -> str:
-    """The paper's letters: `violations/circle` → C, `frequency/circle` → F(C); sums are named after their parts, H+C or
-    H+V+C."""
+    """The paper's letters: `violations/circle` → C, `frequency/circle` → F(C); sums are H+C or H+V+C."""
     letters = "+".join(_letter(n) for n in names if n.startswith("violations/"))
     if name in ("violations", "frequency") and letters:
         return letters if name == "violations" else f"F({letters})"
