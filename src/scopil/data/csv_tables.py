@@ -1,8 +1,8 @@
 """Episodes as tables: a folder of `.csv` files, one per episode, or one file with one episode.
 
 A header names the columns. `action` or `action_…` are the action, `reward` the reward, `terminated` and `truncated`
-flags; observations are the columns `obs…`, or, where there are none, all other columns but `step`, `t` and `time`.
-The last row may lack its action: it is where the episode ended, and a flag in it says how.
+flags. Observations are the columns `obs…`, or, if there are none, all other columns except `step`, `t` and `time`. The
+last row may lack its action: it is then the state in which the episode ended, and its flags say how.
 """
 
 import csv
@@ -29,6 +29,7 @@ class Columns(NamedTuple):
 
 
 def from_tables(path: Path) -> Demonstrations:
+    """The set in a `.csv` file or in a folder of them. Raises `DatasetError`, with file and row."""
     files = [path] if path.is_file() else sorted(path.glob("*.csv"), key=_natural)
     if not files:
         raise DatasetError(f"{path} holds no .csv files; want one per episode, with a header.")
@@ -42,8 +43,7 @@ def from_tables(path: Path) -> Demonstrations:
     if columns.unused:
         assumed.append(f"not used: {', '.join(columns.unused)}")
     episodes = [_episode(dict(zip(header, zip(*rows))), columns, file) for file, (header, rows) in zip(files, tables)]
-    whole = len(columns.actions) == 1 and all(_numbered(e["actions"]) for e in episodes)
-    if whole:
+    if len(columns.actions) == 1 and all(_are_numbers_of_choices(e["actions"]) for e in episodes):
         assumed.append("actions are whole numbers: read as discrete actions")
         episodes = [e | {"actions": e["actions"].astype(np.int64)[:, 0]} for e in episodes]
     return from_raw_episodes(episodes, path.stem, path.name, assumed)
@@ -82,9 +82,9 @@ def _columns(header: list[str], file: Path) -> Columns:
 def _episode(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) -> RawEpisode:
     acted = len(cells[columns.actions[0]])
     if not any(cells[c][-1].strip() for c in columns.actions):
-        acted -= 1  # the last row is where the episode ended
+        acted -= 1  # the last row is the state in which the episode ended
     if acted == 0:
-        raise DatasetError(f"{file}: no actions; want at least one row with one.")
+        raise DatasetError(f"{file}: no actions; want at least one row with an action.")
     raw: RawEpisode = {
         "observations": np.stack([_numbers(cells[c], c, file) for c in columns.observations], axis=1),
         "actions": np.stack([_numbers(cells[c][:acted], c, file) for c in columns.actions], axis=1),
@@ -109,10 +109,10 @@ def _numbers(cells: tuple[str, ...], column: str, file: Path) -> np.ndarray:
     return np.array(numbers)
 
 
-def _numbered(actions: np.ndarray) -> bool:
+def _are_numbers_of_choices(actions: np.ndarray) -> bool:
     return bool(np.all((actions == np.floor(actions)) & (actions >= 0)))
 
 
 def _natural(file: Path) -> list[tuple[bool, int, str]]:
-    """episode_2 before episode_10."""
+    """A sort key that puts episode_2 before episode_10."""
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", file.stem)]

@@ -1,4 +1,4 @@
-"""Episodes, and demonstrations: episodes of somebody who does the task and keeps its rules, checked when made."""
+"""Episodes, and demonstrations: episodes of an expert that does the task and keeps its rules, with their spaces."""
 
 import hashlib
 import json
@@ -20,16 +20,16 @@ FOLDS = 4  # of cross-validation: a quarter of the demonstrations is held out at
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Episode:
-    """One episode, demonstrated or played: T actions and T+1 observations, the last of them after the last action."""
+    """One episode, demonstrated or played: T actions and T+1 observations, the last one after the last action."""
 
     observations: np.ndarray  # (T+1, *observation shape)
     actions: np.ndarray  # (T, *action shape)
-    rewards: np.ndarray | None = None  # (T,); None when they were not recorded
+    rewards: np.ndarray | None = None  # (T,); None if not recorded
     terminated: bool = True  # ended by the task
     truncated: bool = False  # stopped by a time limit
-    start: np.ndarray | None = None  # what `reset(options={"start": ...})` takes to start here again
-    # What the environment reported of every visited state, the initial one included, (T+1, …) each: `cost`,
-    # `cost_<rule>`, `position`, … It is there to count violations by; no learner is given it.
+    start: np.ndarray | None = None  # `reset(options={"start": start})` starts here again
+    # Entries of the environment's `info` for every visited state, (T+1, …) each: `cost`, `cost_<rule>`, `position`, …
+    # Evaluation counts violations by them; no learner is given them.
     info: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -38,19 +38,20 @@ class Episode:
 
     @property
     def total_reward(self) -> float:
+        """The sum of rewards; NaN if they were not recorded."""
         return float("nan") if self.rewards is None else float(np.sum(self.rewards, dtype=np.float64))
 
 
 class DemoTransitions(NamedTuple):
-    """Demonstrated steps, one row each. There is no cost field: learners get these."""
+    """Demonstrated steps, one row each. Learners get these, so there is no cost field."""
 
     obs: Any
     action: Any
     next_obs: Any
-    episode: Any  # the number of the demonstrated episode that a step belongs to
-    reward: Any  # None where rewards were not recorded
-    terminated: Any  # the task was over after this step
-    group: Any = None  # a number; steps of one group are held out together when something is cross-validated
+    episode: Any  # the index of the step's episode
+    reward: Any  # None if not recorded
+    terminated: Any  # the task ended with this step
+    group: Any = None  # an integer; cross-validation holds out the steps of one group together
 
 
 def hesitation(steps: DemoTransitions) -> np.ndarray:
@@ -70,7 +71,7 @@ def hesitation(steps: DemoTransitions) -> np.ndarray:
 
 
 class DemoStarts(NamedTuple):
-    """Where demonstrated episodes begin, one row each."""
+    """The first observations of demonstrated episodes, one row each."""
 
     obs: Any
     group: Any  # equal starts have equal numbers
@@ -78,7 +79,9 @@ class DemoStarts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Demonstrations:
-    """Episodes with their observation and action spaces. Immutable: every change makes a new, newly checked object."""
+    """Episodes with their observation and action spaces. Immutable: every change makes a new object.
+
+    The constructor checks every value and raises `DatasetError`; arrays are copied and read-only."""
 
     episodes: tuple[Episode, ...]
     observation_space: Space
@@ -86,7 +89,7 @@ class Demonstrations:
     name: str = "demonstrations"
     env_id: str | None = None
     about: dict[str, Any] = field(default_factory=dict)  # provenance: seed, recorder, …; JSON values only
-    flattened_from: gym.Space | None = None  # the Dict or Tuple space that rows of observations were made from
+    flattened_from: gym.Space | None = None  # the Dict or Tuple space that observations were flattened from
 
     def __post_init__(self):
         if not self.episodes:
@@ -110,7 +113,7 @@ class Demonstrations:
             raise DatasetError(f"{self.name}: starts of shapes {sorted(shapes)}; want the same in every episode.")
 
     def _set(self, field_name: str, value: Any) -> None:
-        object.__setattr__(self, field_name, value)  # the class is frozen; only __post_init__ writes
+        object.__setattr__(self, field_name, value)  # the class is frozen; only __post_init__ calls this
 
     def _check(self, index: int, episode: Episode) -> Episode:
         where = f"{self.name}, episode {index}"
@@ -158,7 +161,7 @@ class Demonstrations:
 
     @cached_property
     def observations(self) -> np.ndarray:
-        """The observations an action was taken at, (pairs, …): all but the last of each episode."""
+        """The observations before each action, (pairs, …): all but the last of each episode."""
         return _frozen(np.concatenate([e.observations[:-1] for e in self.episodes]))
 
     @cached_property
@@ -172,12 +175,12 @@ class Demonstrations:
 
     @property
     def starts(self) -> np.ndarray | None:
-        """Every episode's start, or None when one of them has none."""
+        """The start of every episode, (episodes, …); None if not recorded."""
         starts = [e.start for e in self.episodes]
         return None if any(s is None for s in starts) else np.stack(starts)  # type: ignore[arg-type]
 
     def as_given(self, observation: np.ndarray) -> Any:
-        """An observation as the environment gave it: by its names, where it has some."""
+        """An observation in the environment's own form: unflattened, if it came from a Dict or Tuple."""
         return observation if self.flattened_from is None else gym.spaces.unflatten(self.flattened_from, observation)
 
     def transitions(self) -> DemoTransitions:
@@ -196,6 +199,7 @@ class Demonstrations:
         )
 
     def first_states(self) -> DemoStarts:
+        """The first observations as flat rows, and a number for each that is equal for equal rows."""
         first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
         return DemoStarts(first, np.unique(first, axis=0, return_inverse=True)[1].reshape(-1))
 
@@ -211,7 +215,7 @@ class Demonstrations:
 
     @cached_property
     def digest(self) -> str:
-        """A SHA-256 over everything that is learned from: the episodes and their spaces, not names and provenance."""
+        """A SHA-256 over the episodes and their spaces, without names, provenance and `info`. Computed once."""
         found = hashlib.sha256(f"{self.observation_space}{self.action_space}".encode())
         for e in self.episodes:
             found.update(f"{e.terminated}{e.truncated}".encode())
@@ -220,6 +224,7 @@ class Demonstrations:
         return found.hexdigest()
 
     def statistics(self) -> dict[str, float]:
+        """Counts of episodes and pairs, mean and standard deviation of reward and steps, share of terminated ones."""
         steps = np.array([len(e) for e in self.episodes], dtype=np.float64)
         rewards = np.array([e.total_reward for e in self.episodes])
         return {
@@ -238,13 +243,14 @@ class Demonstrations:
 
         write(self, path)
 
-    # --- other sets made from this one --------------------------------------------------------------------------
+    # --- making new sets ----------------------------------------------------------------------------------------
 
     def select(self, keep: Callable[[Episode], bool]) -> "Demonstrations":
+        """The episodes for which `keep` is true."""
         return replace(self, episodes=tuple(e for e in self.episodes if keep(e)))
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
-        """Two sets of whole episodes, the first with `fraction` of them (at least one on either side)."""
+        """Two sets of whole episodes, the first with `fraction` of them; each has at least one."""
         if not 0 < fraction < 1 or len(self) < 2:
             raise DatasetError(f"cannot split {len(self)} episodes at {fraction}; want ≥ 2 episodes, 0 < fraction < 1.")
         order = np.random.default_rng(seed).permutation(len(self))
@@ -276,12 +282,11 @@ class Demonstrations:
             observations: one array (T+1, …) per episode.
             actions: one array (T, …) per episode.
             rewards: one array (T,) per episode, or None.
-            terminated: one flag per episode: the task ended it. Without any flags all count as terminated, which
-                `about["assumed"]` then says.
-            truncated: one flag per episode: a time limit stopped it. Of an episode with neither, the end is missing.
-            action_space: taken from the data where it is not given: integer actions mean `Discrete(max + 1)`, real
-                ones a Box of their range.
-            observation_space: an unbounded Box where it is not given.
+            terminated: one flag per episode: the task ended it. Without any flags all episodes count as terminated,
+                which is noted in `about["assumed"]`.
+            truncated: one flag per episode: a time limit stopped it. An episode with neither flag was cut off.
+            action_space: default: `Discrete(max + 1)` for integer actions, a Box of their range for real ones.
+            observation_space: default: an unbounded Box, or Discrete for integers.
             fields: `name`, `env_id` and `about` of the set.
         """
         rewards = [None] * len(actions) if rewards is None else rewards
@@ -314,7 +319,7 @@ class Demonstrations:
 
 
 def describe_space(space: Space) -> str:
-    """A space in a few characters: a Box without its bounds."""
+    """A short text: a Box without its bounds."""
     return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
@@ -338,10 +343,9 @@ def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:
 
 
 def _plain(space: Space) -> Space:
-    """Discrete values are kept as int64, whatever the environment's own integers."""
-    return (
-        gym.spaces.Discrete(int(space.n), start=int(space.start)) if isinstance(space, gym.spaces.Discrete) else space
-    )
+    """Discrete values are int64, whatever the environment's own dtype."""
+    discrete = isinstance(space, gym.spaces.Discrete)
+    return gym.spaces.Discrete(int(space.n), start=int(space.start)) if discrete else space
 
 
 def _flags(given: Any, what: str, episodes: int, absent: bool) -> list[bool]:
@@ -353,7 +357,7 @@ def _flags(given: Any, what: str, episodes: int, absent: bool) -> list[bool]:
 
 
 def _json(about: dict[str, Any], name: str) -> dict[str, Any]:
-    """`about` as it will come back from a file: tuples become lists now rather than after a round trip."""
+    """`about` after a round trip through JSON, as a file would return it: tuples become lists."""
     try:
         return json.loads(json.dumps(about, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -384,7 +388,7 @@ def _finite(array: np.ndarray, original: np.ndarray, what: str) -> np.ndarray:
 
 
 def _cast(array: np.ndarray, dtype: Any, what: str) -> np.ndarray:
-    with np.errstate(over="ignore"):  # reported just below
+    with np.errstate(over="ignore"):  # `_finite` reports it
         return _finite(np.ascontiguousarray(array, dtype=dtype).reshape(array.shape), array, what)
 
 
@@ -399,7 +403,7 @@ def _fit(values: Any, space: Space, what: str) -> np.ndarray:
     else:
         low, high, dtype = space.low, space.high, space.dtype
     if dtype.kind == "f":
-        array = _cast(array, dtype, what)  # first: bounds are of that precision too
+        array = _cast(array, dtype, what)  # before the comparison: bounds have that precision too
     elif not np.all(array == np.floor(array)):
         raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
     outside = (array < low) | (array > high)

@@ -1,8 +1,7 @@
 """Demonstrations to and from local Minari datasets, without loss and without a network connection.
 
-Minari's own fields carry what they can (observations, actions, rewards, ends, spaces, the environment's spec, the
-start as the episode's reset options, numbers of `info` as its infos). The rest goes into the dataset's metadata under
-`scopil`.
+Minari's own fields hold observations, actions, rewards, ends, spaces, the environment's spec, the start (in the
+episode's reset options) and numbers of `info`. The rest is in the dataset's metadata under `scopil`.
 """
 
 import math
@@ -29,14 +28,14 @@ from scopil.files import parse_json, unpacks_to_far_more
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
 _LARGEST = 2**24  # numbers in one observation or action
-_DEEPEST = 16  # groups within groups
-_PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # Minari's own provenance
+_DEEPEST = 16  # nested HDF5 groups
+_PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # fields of Minari
 
 
 def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False) -> Path:
-    """Make the local dataset `dataset_id`, (namespace/)name-v0, and return its folder.
+    """Write the local dataset `dataset_id`, (namespace/)name-v0, and return its folder. Raises `DatasetError`.
 
-    The dataset is built in a hidden folder beside its place and moved there when it is whole.
+    The dataset is built in a hidden folder beside its place and moved there when it is complete.
     """
     minari = _minari()
     try:
@@ -64,7 +63,8 @@ def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False
 
 
 def from_minari(dataset_id: str) -> Demonstrations:
-    """Any local dataset whose actions are Box or Discrete, or a few joint choices; Dict observations become rows."""
+    """Read a local dataset. Actions are Box or Discrete, or joint choices, which become numbers; Dict and Tuple
+    observations become flat rows. Raises `DatasetError`."""
     minari = _minari()
     root = minari.storage.get_dataset_path()
     if not (root / dataset_id / "data").is_dir():
@@ -113,7 +113,8 @@ def from_minari(dataset_id: str) -> Demonstrations:
 
 
 def _refuse_absurd(data: Path) -> None:
-    """Sizes that a file only claims, before Minari reserves memory for them, and parts that lie in other files."""
+    """Refuse sizes that the file claims but does not hold, before Minari reserves memory for them, and links to other
+    files."""
     metadata = parse_json((data / "metadata.json").read_bytes())
     held = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
     if not 0 < metadata["total_episodes"] <= held:
@@ -131,8 +132,8 @@ def _refuse_absurd(data: Path) -> None:
 
 
 def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
-    """Bytes of every dataset. Links could lead to other files, or round in circles; and reading takes time and memory
-    for every chunk, stored or not, of which a file has fewer than bytes."""
+    """Bytes of every HDF5 dataset. Refuses links, which could lead to other files or in circles, and more chunks than
+    the file has bytes, since every chunk costs time and memory even if it is not stored."""
     h5py = import_module("h5py")
     for name in group:
         part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
@@ -147,11 +148,11 @@ def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
 
 
 def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
-    infos = [name for name in numbers_in(demos.episodes) if name]  # HDF5 has no empty names
+    infos = [name for name in numbers_in(demos.episodes) if name]  # HDF5 allows no empty names
     buffers = [_buffer(minari, e, infos) for e in demos]
     registered = demos.env_id in gym.registry
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about authors and e-mails left out
+        warnings.simplefilter("ignore", UserWarning)  # about missing authors and e-mails
         dataset = minari.create_dataset_from_buffers(
             dataset_id,
             buffers,
@@ -170,7 +171,7 @@ def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
 
 
 def _swap(new: Path, target: Path, aside: Path) -> None:
-    """Folders cannot be replaced in one call: keep the old one at hand until the new one is in place."""
+    """Replace a folder. That takes two calls; if the second fails, the old folder is restored."""
     had = target.exists()
     if had:
         target.rename(aside)
@@ -183,7 +184,7 @@ def _swap(new: Path, target: Path, aside: Path) -> None:
 
 
 def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
-    """Missing rewards become NaN: Minari has no other way to mark them, and 0 would be a reward."""
+    """Missing rewards become NaN: Minari has no other mark for them, and 0 would be a reward."""
     last = np.arange(len(episode)) == len(episode) - 1
     rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
     return minari.data_collector.EpisodeBuffer(
@@ -198,19 +199,19 @@ def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
 
 
 def _key(name: str) -> str:
-    """A name for HDF5, where "/" leads to another group and "." to the same; `_info` reads it back."""
+    """A name for HDF5, in which "/" and "." have a meaning; `_info` reverses it."""
     return "%2E" if name == "." else quote(name, safe=" ")
 
 
 def _info(episode: Any) -> dict[str, np.ndarray]:
-    """One number for every visited state, as we export them."""
+    """The entries of `info` that are one number for every visited state."""
     found = {unquote(name): np.asarray(values) for name, values in (episode.infos or {}).items()}
     states = (len(episode.rewards) + 1,)
     return {k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"}
 
 
 def _named(ours: dict[str, Any], dataset_id: str) -> gym.Space | None:
-    """The Dict or Tuple space that exported rows were made from."""
+    """The Dict or Tuple space that exported rows were flattened from."""
     if "flattened_from" not in ours:
         return None
     try:
@@ -249,7 +250,7 @@ def _local_ids(root: Path) -> list[str]:
 
 @contextmanager
 def _root(path: str) -> Iterator[None]:
-    """Minari takes its root from the environment only."""
+    """Set Minari's root folder, which it takes from an environment variable only."""
     before = os.environ.get(_ROOT)
     os.environ[_ROOT] = path
     try:
