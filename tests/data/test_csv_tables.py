@@ -70,33 +70,32 @@ def test_an_environment_decides_what_whole_numbers_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "word"),
     [
-        ("", "0 lines; want a header"),
-        ("x,action\n", "1 lines; want a header"),
-        ("1,2\n3,4\n", "columns 1, 2; want action"),
-        ("action,reward\n1,2\n", "want action or action_…, and obs_…"),
-        ("x,x,action\n1,2,3\n", "a different name for every column"),
-        ("x,action\n1,2,3\n", "row 1: 3 cells for 2 columns"),
-        ("x,action\n1,2\nfast,2\n", "row 2: 'fast' in column 'x'; want a number"),
+        ("", "0 lines"),
+        ("x,action\n", "1 lines"),
+        ("1,2\n3,4\n", "columns 1, 2"),
+        ("action,reward\n1,2\n", "obs_"),
+        ("x,x,action\n1,2,3\n", "different name"),
+        ("x,action\n1,2,3\n", "row 1: 3 cells"),
+        ("x,action\n1,2\nfast,2\n", "row 2: 'fast' in column 'x'"),
         ("x,action\n1,\n2,1\n", "row 1: nothing in column 'action'"),
         ("x,action\n1,\n", "no actions"),
         ("x,action\nnan,1\n", "nan at index"),
-        ("x,action\n1,1\n,1\n", "row 2: nothing in column 'x'"),
-        ("x,action,terminated\n1,1,1\n2,1,0\n", "terminals set at step 0 of 2"),
-        ("x,action,terminated\n1,1,0\n2,,yes\n", "row 2: 'yes' in column 'terminated'"),
+        ("x,action,terminated\n1,1,1\n2,1,0\n", "step 0 of 2"),
+        ("x,action,terminated\n1,1,0\n2,,yes\n", "row 2: 'yes'"),
     ],
 )
-def test_bad_tables_are_refused_by_file_and_row(text, message, tmp_path):
+def test_faulty_tables_are_refused_by_file_and_row(text, word, tmp_path):
     folder = write(tmp_path / "episodes", {"bad.csv": text})
-    with pytest.raises(DatasetError, match=message) as refusal:
+    with pytest.raises(DatasetError, match=word) as refusal:
         load_demos(folder)
     assert "\n" not in str(refusal.value)
 
 
-def test_files_that_do_not_match_are_refused(tmp_path):
+def test_files_with_other_columns_or_bytes_are_refused(tmp_path):
     folder = write(tmp_path / "episodes", {"a.csv": "x,action\n1,1\n", "b.csv": "y,action\n1,1\n"})
-    with pytest.raises(DatasetError, match=r"b.csv: other columns than a.csv \(x, y\)"):
+    with pytest.raises(DatasetError, match=r"b.csv.*a.csv \(x, y\)"):
         load_demos(folder)
     (folder / "b.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DatasetError, match="cannot read"):

@@ -1,5 +1,6 @@
-"""Recording: the recorder by itself, then the real window loop on SDL's dummy screen."""
+"""Recording: the recorder, the keys, and the window loop on SDL's dummy screen."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -31,15 +32,14 @@ def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
 
 
 class Corridor(gym.Env):
-    """Walk right for three cells; cell 2 costs. Optionally one that forgets its seed."""
+    """Three cells to the right; cell 2 costs. A forgetful one does not repeat itself from its seed."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 500}  # noqa: RUF012
     observation_space = gym.spaces.Discrete(1000)
     action_space = gym.spaces.Discrete(2)
-    render_mode = "rgb_array"
 
-    def __init__(self, forgetful=False):
-        self.forgetful, self.resets, self.played = forgetful, 0, []
+    def __init__(self, forgetful=False, render_mode="rgb_array"):
+        self.forgetful, self.render_mode, self.resets, self.played = forgetful, render_mode, 0, []
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -114,7 +114,7 @@ def test_undo_repeats_marble_maze_exactly(tmp_path):
     np.testing.assert_array_equal(reset_again, observations[0])
 
 
-def test_rules_that_are_named_alone_are_counted_while_recording(tmp_path):
+def test_rules_without_a_total_cost_are_counted_while_recording(tmp_path):
     class NamedAlone(Walk):
         def info(self):
             return {"cost_left": self.x < -1, "cost_right": self.x > 1, "cost_note": "not a number"}
@@ -147,18 +147,18 @@ def test_continuous_actions_are_recorded_as_they_were_played(tmp_path):
     assert (episode.terminated, episode.truncated) == (False, True)
 
 
-def test_two_recorders_of_one_file_lose_nothing_of_each_other(tmp_path):
+def finish(recorder):
+    while not recorder.over:
+        recorder.step(1)
+
+
+def test_two_recorders_of_one_file_keep_the_episodes_of_both(tmp_path):
     both = [Recorder(Corridor(), tmp_path / "a.npz", seed=100 * i) for i in range(2)]
     for recorder in (*both, both[0]):
         finish(recorder)
         recorder.keep()
     assert len(storage.read(tmp_path / "a.npz")) == both[0].kept == 3
     assert [kept["seed"] for kept in both[0].recorded] == [0, 100, 1]
-
-
-def finish(recorder):
-    while not recorder.over:
-        recorder.step(1)
 
 
 def test_restart_repeats_the_start_and_discard_changes_it(tmp_path):
@@ -188,7 +188,7 @@ def test_a_file_of_the_same_environment_is_continued_with_new_starts(tmp_path):
 
 
 class Wide(Walk):
-    """Walks out of its own space where it is told to."""
+    """Leaves its own observation space under action 1."""
 
     observation_space = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([2, LIMIT], np.float32))
 
@@ -206,32 +206,20 @@ def test_an_environment_that_leaves_its_bounds_is_recorded_without_them(tmp_path
         assert np.isinf(demos.observation_space.high).all() == (kept > 1)
         assert demos.about.get("assumed", []) == [LEFT_BOUNDS] * (kept > 1)
     assert demos.observations.max() > 2
+    assert without_bounds(gym.spaces.Box(1, 9, (2,), np.uint8)) == gym.spaces.Box(0, 255, (2,), np.uint8)
 
 
-def test_whole_numbers_without_bounds_stay_whole_numbers():
-    wide = without_bounds(gym.spaces.Box(1, 9, (2,), np.uint8))
-    assert wide == gym.spaces.Box(0, 255, (2,), np.uint8)
-
-
-def test_a_set_names_its_environment_as_the_caller_did(tmp_path):
-    name = "CartPole-v1(max_episode_steps=5)"
-    for kept in (1, 2):  # and is continued under that name
-        recorder = Recorder(make_env(name), tmp_path / "a.npz", drawn=False, env_id=name)
+def test_a_file_of_another_environment_is_refused_and_unchanged(tmp_path):
+    out, name = tmp_path / "a.npz", "CartPole-v1(max_episode_steps=5)"
+    for kept in (1, 2):  # continued under the name that the caller gave
+        recorder = Recorder(make_env(name), out, drawn=False, env_id=name)
         finish(recorder)
         recorder.keep()
-        assert (storage.read(tmp_path / "a.npz").env_id, recorder.kept) == (name, kept)
-    with pytest.raises(DatasetError, match=r"episodes of CartPole-v1\(max_episode_steps=5\), not of CartPole-v1"):
-        Recorder(cartpole(), tmp_path / "a.npz")
-
-
-def test_a_file_of_another_environment_is_left_alone(tmp_path):
-    out = tmp_path / "a.npz"
-    recorder = Recorder(cartpole(), out)
-    finish(recorder)
-    recorder.keep()
+        assert (storage.read(out).env_id, recorder.kept) == (name, kept)
     before = out.read_bytes()
-    with pytest.raises(DatasetError, match=r"holds episodes of CartPole-v1, not of Acrobot-v1"):
-        Recorder(gym.make("Acrobot-v1", render_mode="rgb_array"), out)
+    for other in (cartpole(), gym.make("Acrobot-v1", render_mode="rgb_array")):
+        with pytest.raises(DatasetError, match=r"holds episodes of CartPole-v1\(max_episode_steps=5\)"):
+            Recorder(other, out)
     assert out.read_bytes() == before
     with pytest.raises(DatasetError, match="not a file"):
         Recorder(cartpole(), tmp_path)
@@ -246,29 +234,26 @@ def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(storage, "write_atomically", full)
-        with pytest.raises(DatasetError, match="No space left"):
+        with pytest.raises(DatasetError):
             recorder.keep()
     assert recorder.over
     recorder.keep()
     assert len(storage.read(tmp_path / "a.npz")) == 1
 
 
-def test_unfit_environments_are_refused_at_once(tmp_path):
-    env = cartpole()
-    env.action_space = gym.spaces.Discrete(2, start=1)
-    with pytest.raises(EnvError, match="Discrete ones counted from 0"):
-        Recorder(env, tmp_path / "a.npz")
-    with pytest.raises(EnvError, match="keyboard play wants Discrete"):
-        keyboard.play(gym.make("Pendulum-v1", render_mode="rgb_array"), tmp_path / "a.npz", keys=CARTPOLE)
-    with pytest.raises(EnvError, match="render_mode='rgb_array'"):
-        Recorder(cartpole(render_mode=None), tmp_path / "a.npz")
-    with pytest.raises(EnvError, match="Box or Discrete observations"):
-        Recorder(gym.make("Blackjack-v1", render_mode="rgb_array"), tmp_path / "a.npz")
-    with pytest.raises(ConfigError, match="plays action 5"):
-        keyboard.play(cartpole(), tmp_path / "a.npz", keys=parse_keys("a=5", 9))
+def test_unfit_environments_and_keys_are_refused(tmp_path):
+    out, from_one = tmp_path / "a.npz", cartpole()
+    from_one.action_space = gym.spaces.Discrete(2, start=1)
+    for env in (from_one, cartpole(render_mode=None), gym.make("Blackjack-v1", render_mode="rgb_array")):
+        with pytest.raises(EnvError, match="recording wants"):
+            Recorder(env, out)
+    with pytest.raises(EnvError, match="Discrete"):
+        keyboard.play(gym.make("Pendulum-v1", render_mode="rgb_array"), out, keys=CARTPOLE)
+    with pytest.raises(ConfigError, match="action 5"):
+        keyboard.play(cartpole(), out, keys=parse_keys("a=5", 9))
 
 
-def test_dropping_and_noting_follow_the_episode_not_its_place(tmp_path):
+def test_dropping_and_annotating_follow_the_episode_not_its_place(tmp_path):
     out = tmp_path / "a.npz"
     recorder = Recorder(cartpole(), out)
     for _ in range(3):
@@ -310,22 +295,9 @@ def test_marble_keys_push_the_ball_where_they_point():
     assert keys.action(("k",)) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a", "want key=action"),
-        ("a=x", "want key=action"),
-        ("=1", "want key=action"),
-        ("a+=1", "want key=action"),
-        ("a=2", r"action 2; want 0 … 1"),
-        ("a=0,a=1", "given twice"),
-        ("u=1", "u means undo"),
-        ("enter=1", "return means keep"),
-        ("", "no keys"),
-    ],
-)
-def test_bad_key_maps_are_refused(text, complaint):
-    with pytest.raises(ConfigError, match=complaint):
+@pytest.mark.parametrize("text", ["a", "a=x", "=1", "a+=1", "a=2", "a=0,a=1", "u=1", "enter=1", ""])
+def test_faulty_key_maps_are_refused(text):
+    with pytest.raises(ConfigError):
         parse_keys(text, 2)
 
 
@@ -333,7 +305,7 @@ def test_key_maps_take_chords_and_an_idle_action():
     keys = parse_keys(" a=0, D=1 ,up+left=2", 3, idle=2)
     assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
     assert keys.idle == 2
-    with pytest.raises(ConfigError, match="idle: action 3"):
+    with pytest.raises(ConfigError, match="idle"):
         parse_keys("a=0", 3, idle=3)
 
 
@@ -358,7 +330,7 @@ def test_a_tap_acts_once_and_two_keys_together_are_one_chord():
     assert [k for _, k in acts(together, 1)] == [("up", "left")]
 
 
-def test_a_held_key_repeats_until_it_is_let_go():
+def test_a_held_key_repeats_until_it_is_released():
     times = [t for t, _ in acts([(0, "up", True), (0.7, "up", False)], 2)]
     assert times == pytest.approx([0.05, 0.40, 0.53, 0.66], abs=0.021)
 
@@ -395,7 +367,7 @@ def test_frozen_play_through_the_window(tmp_path, screen):
     assert [episode["violations"] for episode in demos.about["recorded"]] == [1, 2]
 
 
-def test_nothing_moves_without_a_key_and_quitting_keeps_nothing_unasked(tmp_path, screen, monkeypatch):
+def test_nothing_moves_without_a_key_and_quitting_keeps_no_episode(tmp_path, screen, monkeypatch):
     shown = []
     draw = keyboard.Window.draw
 
@@ -467,7 +439,7 @@ keyboard.play(env, Path(sys.argv[1]), keys=parse_keys("a=0,d=1", 2))
 """
 
 
-def test_a_crash_loses_the_current_episode_alone(tmp_path):
+def test_a_kill_loses_only_the_current_episode(tmp_path):
     pytest.importorskip("pygame")
     out = tmp_path / "a.npz"
     environment = os.environ | {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}
@@ -500,34 +472,10 @@ def test_at_once_a_key_acts_when_pressed_and_a_chord_replaces_it(tmp_path):
 
 def test_scopil_play_names_the_environment_as_it_was_given(tmp_path, screen, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "mine.py").write_text(f"import gymnasium as gym, numpy as np\n{inspect.getsource(Corridor)}")
     post(screen, *"ddd", "return")
-    argv = ["play", "--env", "mine.py:Short(steps=3)", "--keys", "d=1", "--out", "a.npz", "--episodes", "1"]
+    argv = ["play", "--env", "mine.py:Corridor(forgetful=True)", "--keys", "d=1", "--out", "a.npz", "--episodes", "1"]
     assert main(argv) == 0
     demos = storage.read("a.npz")
-    assert demos.env_id == "mine.py:Short(steps=3)"
+    assert demos.env_id == "mine.py:Corridor(forgetful=True)"
     make_env(demos.env_id).close()
-
-
-FILE = """
-import gymnasium as gym, numpy as np
-
-class Short(gym.Env):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 500}
-    observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
-
-    def __init__(self, steps=1, render_mode=None):
-        self.steps, self.render_mode = steps, render_mode
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.now = 0
-        return 0, {}
-
-    def step(self, action):
-        self.now += 1
-        return self.now, 0.0, self.now == self.steps, False, {}
-
-    def render(self):
-        return np.zeros((40, 60, 3), np.uint8)
-"""
