@@ -109,7 +109,7 @@ def test_reference_has_every_algorithm_with_its_settings():
         assert f"| `{name}` | `scopil.{class_name}` |" in page
         section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
         assert not [s.name for s in settings(find(name).config) if f"| `{s.name}` |" not in section]
-    assert set(build_docs.page_of()) == set(BUILT_IN)  # each has a page
+    assert not BUILT_IN.keys() - build_docs.page_of().keys()  # each has a page
 
 
 def test_reference_has_every_command_and_option():
