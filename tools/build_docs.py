@@ -20,14 +20,15 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import is_dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest.mock import patch
 
 import scopil
 import scopil_bench
 from scopil.cli import VERBS
+from scopil.cli import main as command
 from scopil.config import markdown_table
 from scopil.registry import BUILT_IN, registered
 
@@ -242,14 +243,10 @@ def _command(words: list[str]) -> Iterator[str]:
 
 def help_text(words: list[str]) -> str:
     """What `scopil WORDS --help` prints, on lines without end."""
-    os.environ |= {"COLUMNS": "1000", "NO_COLOR": "1"}
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # in another encoding the boxes are drawn otherwise
-    with redirect_stdout(said):
-        try:
-            import_module(VERBS[words[0]][0]).main([*words[1:], "--help"])
-        except SystemExit as stop:
-            if stop.code:
-                raise
+    with patch.dict(os.environ, COLUMNS="1000", NO_COLOR="1"), redirect_stdout(said):
+        if code := command([*words, "--help"]):
+            raise SystemExit(f"tools/build_docs.py: scopil {' '.join(words)} --help ended with {code}.")
     said.seek(0)
     return said.read()
 
