@@ -1,10 +1,10 @@
-"""The whole attack, with a table: `make attack`. It can be stopped at any time and goes on where it was.
+"""All mutations and kills, with a table of results: `make attack`. It can be stopped and resumed at any time.
 
     python -m attack.campaign --mutations 10000 --kills 1000      half an hour of one core
     python -m attack.campaign --mutations 300 --kills 70          about two minutes: `make attack-short`, as CI runs it
 
-Mutations and kills are drawn from fixed seeds. What was found so far is in the JSON file that --out names; without one
-it begins anew.
+Mutations and kills are drawn from fixed seeds. Results so far are kept in the JSON file --out; without it the campaign
+starts from the beginning.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from attack.fuzz import GIGABYTES, SECONDS, attack
 from attack.targets import TARGETS
 from scopil.files import write_atomically
 
-VICTIMS, WRITERS = process_kills.VICTIMS, kills.WRITERS
-ROUND = 250  # mutations of one kind between two notes
-# How many of a hundred kills hit whole commands of each kind; the others hit writers, which cost milliseconds.
+COMMANDS, WRITERS = process_kills.COMMANDS, kills.WRITERS
+ROUND = 250  # mutations of one kind between two writes of the results
+# Kills of whole commands in per cent of all kills; the others hit writers, which cost milliseconds.
 WHOLE = {"training": 9, "evaluation": 5, "study": 2, "recording": 5}
 COUNTS = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
 
@@ -32,8 +32,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutations", type=int, default=10_000, help="of each kind of file")
     parser.add_argument("--kills", type=int, default=1_000, help="in all, of whole commands and of writers")
-    parser.add_argument("--out", type=Path, help="JSON file to go on from and to write to")
-    parser.add_argument("--only", help=argparse.SUPPRESS)  # one kind of kills, in a process of its own
+    parser.add_argument("--out", type=Path, help="JSON file of results, resumed if it exists")
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # one kind of kills, in a separate process
     options = parser.parse_args()
     if options.only:
         return _kill(options.only, options.kills)
@@ -71,14 +71,14 @@ def _round(files: dict[str, Any], name: str, wanted: int) -> None:
 
 
 def _shares(kills: int) -> dict[str, int]:
-    """How many kills each kind gets."""
+    """Kills of each kind."""
     whole = {name: -(-kills * part // 100) for name, part in WHOLE.items()}
     each = -(-(kills - sum(whole.values())) // len(WRITERS))
     return whole | dict.fromkeys(WRITERS, each)
 
 
 def _kills_of(name: str, count: int, cache: Path) -> dict[str, Any]:
-    """In a process that has no threads yet: it forks."""
+    """In a process without threads, since it forks."""
     command = [sys.executable, "-m", "attack.campaign", "--only", name, "--kills", str(count)]
     env = os.environ | process_kills.environment(cache)
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
@@ -88,8 +88,8 @@ def _kills_of(name: str, count: int, cache: Path) -> dict[str, Any]:
 def _kill(name: str, count: int) -> int:
     with tempfile.TemporaryDirectory() as place:
         score: Any
-        if name in VICTIMS:
-            score = process_kills.campaign(VICTIMS[name](), Path(place), count)
+        if name in COMMANDS:
+            score = process_kills.campaign(COMMANDS[name](), Path(place), count)
         else:
             score = kills.campaign(WRITERS[name](Path(place) / "w"), Path(place) / "w", count)
     print(json.dumps(score.row() | {"faults": score.faults}))
@@ -110,7 +110,7 @@ def _report(found: dict[str, Any]) -> int:
         print("| " + " | ".join(map(str, cells)) + " |")
         bad += row["raw error"] + row["hang"] + row["silent change"]
         bad += row["slowest_seconds"] > SECONDS or row["peak_gigabytes"] > GIGABYTES
-    for title, kinds in (("command killed and gone on with", VICTIMS), ("writer killed", WRITERS)):
+    for title, kinds in (("command killed and resumed", COMMANDS), ("writer killed", WRITERS)):
         rows = {name: row for name, row in found["kills"].items() if name in kinds}
         keys = [key for key in next(iter(rows.values()), {}) if key != "faults"]
         print(f"\n| {title} | " + " | ".join(keys) + " |\n|---" + "|---" * len(keys) + "|")

@@ -1,7 +1,7 @@
-"""Files attacked by the thousand in one process, and what became of each.
+"""Mutated files read in one process, and the outcome of each.
 
-A mutation must be refused with an error of ours, or read as what it says. It may not raise anything else, take longer
-than ten seconds or two gigabytes, execute anything, or, where the file is sealed, be read as what nobody wrote.
+A mutated file must be refused with a ScopilError, or read. Reading it may not raise anything else, take longer than ten
+seconds or two gigabytes, execute anything, or, if the file has a checksum, give other content.
 """
 
 import random
@@ -24,16 +24,16 @@ GIGABYTES = 2.0
 
 
 class TookTooLong(BaseException):
-    """Not an Exception: no reader may catch it."""
+    """Not an Exception, so that no reader catches it."""
 
 
 @dataclass
 class Score:
-    """What became of the mutations of one kind of file."""
+    """Outcomes of the mutations of one kind of file."""
 
     counts: Counter = field(default_factory=Counter)
     slowest: float = 0.0
-    faults: list[str] = field(default_factory=list)  # a few, to look into
+    faults: list[str] = field(default_factory=list)  # the first few
 
     @property
     def bad(self) -> int:
@@ -47,17 +47,17 @@ class Score:
 
 
 def attack(target: Target, mutations: int, seed: int = 0, first: int = 0) -> Score:
-    """Every mutation depends on the seed and its number alone, so a campaign can go on where it stopped. Even numbers
-    are random damage, odd ones are written on purpose."""
+    """A mutation depends only on the seed and its number, so a campaign can be resumed. Even numbers are random damage,
+    odd ones are forged content."""
     quiet()
     score, pristine = Score(), target.file.read_bytes()
     expected = target.read()
     for number in range(first, first + mutations):
         rng = random.Random(f"{seed}/{target.file.name}/{number}")
-        rotten = number % 2 == 0
-        data = mutations_of(target, pristine, rng, rotten)
+        random_damage = number % 2 == 0
+        data = damaged(pristine, rng) if random_damage else target.forged(rng)
         target.file.write_bytes(data)
-        outcome, took = judged(target, expected, rotten, score, number)
+        outcome, took = judged(target, expected, random_damage, score, number)
         score.counts["mutations"] += 1
         score.counts[outcome] += 1
         score.slowest = max(score.slowest, took)
@@ -66,11 +66,7 @@ def attack(target: Target, mutations: int, seed: int = 0, first: int = 0) -> Sco
     return score
 
 
-def mutations_of(target: Target, pristine: bytes, rng: random.Random, rotten: bool) -> bytes:
-    return damaged(pristine, rng) if rotten else target.by_hand(rng)
-
-
-def judged(target: Target, expected: Any, rotten: bool, score: Score, number: int) -> tuple[str, float]:
+def judged(target: Target, expected: Any, random_damage: bool, score: Score, number: int) -> tuple[str, float]:
     def too_long(*_: Any) -> None:
         raise TookTooLong
 
@@ -93,7 +89,7 @@ def judged(target: Target, expected: Any, rotten: bool, score: Score, number: in
             score.faults.append(f"{number}: {type(error).__name__} at {place}: {str(error)[:100]}")
     else:
         outcome = "read" if found == expected else "read as other content"
-        if outcome != "read" and rotten and target.sealed:
+        if outcome != "read" and random_damage and target.sealed:
             outcome = "silent change"
     finally:
         took = time.monotonic() - begun
@@ -103,7 +99,7 @@ def judged(target: Target, expected: Any, rotten: bool, score: Score, number: in
 
 
 def judged_bombs(folder: Path, megabytes: int = 1000) -> Counter:
-    """Small files that ask for much memory or time."""
+    """Small files that need much memory or time."""
     import h5py
 
     counts: Counter = Counter()

@@ -1,8 +1,8 @@
-"""Processes killed by the thousand while they write, and what was left on the disk.
+"""Processes killed at random moments while they write, and the files that remain.
 
-A child writes version after version of a file, says through a pipe when one is done, and is killed at a random moment.
-Then every file must be whole, and hold the last version that was said to be done, or the one after it. A process is a
-fork of this one, which has imported everything and begun nothing: a kill costs milliseconds.
+A child writes one version of a file after the other and reports each finished one through a pipe, until it is killed.
+Then every file must be complete and hold the last reported version, or the next one. The child is a fork of this
+process, which has imported everything and started no thread, so a kill costs milliseconds.
 """
 
 import itertools
@@ -30,38 +30,37 @@ from scopil_bench import results
 from scopil_bench.cache import read_episodes, read_evaluation, write_evaluation
 from scopil_bench.summaries import Cell, Result
 
-PATIENCE = 60.0  # seconds until a child counts as hanging
+PATIENCE = 60.0  # seconds after which a child counts as hanging
 
 
 @dataclass(frozen=True)
 class Writer:
-    """`begin` opens what an earlier process left and returns a function that writes version n; `found` reads the newest
-    version back, and raises when anything is not whole."""
+    """`begin` opens the files of an earlier process and returns a function that writes version n; `found` reads the
+    newest version back, and raises if a file is incomplete."""
 
     begin: Callable[[], Callable[[int], object]]
-    found: Callable[[], int]  # −1: nothing there yet
+    found: Callable[[], int]  # −1: no file yet
 
 
 @dataclass
 class Kills:
+    """The result of a campaign; `done` counts versions written, or commands that ended and were compared."""
+
+    done_name: str
     kills: int = 0
-    amid: int = 0  # kills that left a half-written temporary file: they hit a write
-    versions: int = 0  # written in all
+    amid: int = 0  # kills that left a temporary file: they hit a write
+    done: int = 0
     faults: list[str] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
-        return {
-            "kills": self.kills,
-            "amid a write": self.amid,
-            "versions written": self.versions,
-            "lost or damaged": len(self.faults),
-        }
+        lost = {"lost or damaged": len(self.faults)}
+        return {"kills": self.kills, "amid a write": self.amid, self.done_name: self.done} | lost
 
 
 def campaign(writer: Writer, folder: Path, kills: int, seed: int = 0) -> Kills:
-    rng, score, done, took = random.Random(seed), Kills(), -1, 0.01
+    rng, score, done, took = random.Random(seed), Kills("versions written"), -1, 0.01
     for _ in range(kills):
-        said, took = _one_life(writer, done + 1, rng.choice([0, 0, 1]), rng.random(), took)
+        reported, took = _one_child(writer, done + 1, rng.choice([0, 0, 1]), rng.random(), took)
         score.kills += 1
         half = list(folder.rglob("*.tmp"))
         score.amid += bool(half)
@@ -70,18 +69,18 @@ def campaign(writer: Writer, folder: Path, kills: int, seed: int = 0) -> Kills:
         try:
             on_disk = writer.found()
         except Exception as error:
-            score.faults.append(f"after version {said}: {type(error).__name__}: {error}")
+            score.faults.append(f"after version {reported}: {type(error).__name__}: {error}")
             break
-        if not max(said, done) <= on_disk <= max(said, done) + 1:
-            score.faults.append(f"version {on_disk} on disk; {said} was done")
+        if not max(reported, done) <= on_disk <= max(reported, done) + 1:
+            score.faults.append(f"version {on_disk} on disk; {reported} was reported")
         done = on_disk
-    score.versions = done + 1
+    score.done = done + 1
     return score
 
 
-def _one_life(writer: Writer, first: int, whole: int, part: float, took: float) -> tuple[int, float]:
-    """A process that is killed after some `whole` versions and a `part` of the time that the next one takes. Returns
-    the last version that it said was done, first − 1 when none was, and how long a version took."""
+def _one_child(writer: Writer, first: int, whole: int, part: float, took: float) -> tuple[int, float]:
+    """A process killed after `whole` versions and a `part` of the time of the next one. Returns the last version it
+    reported (first − 1: none) and the seconds per version."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -92,12 +91,12 @@ def _one_life(writer: Writer, first: int, whole: int, part: float, took: float) 
                 write(version)
                 os.write(theirs, version.to_bytes(8, "little", signed=True))
         finally:
-            os._exit(1)  # never back into the caller's code
+            os._exit(1)  # never returns into the caller's code
     os.close(theirs)
-    said, begun = first - 1, 0.0
+    reported, begun = first - 1, 0.0
     for number in range(whole + 1):
         assert select.select([ours], [], [], PATIENCE)[0], "the child hangs"
-        said = int.from_bytes(os.read(ours, 8), "little", signed=True)
+        reported = int.from_bytes(os.read(ours, 8), "little", signed=True)
         begun = time.monotonic() if number == 0 else begun
     took = (time.monotonic() - begun) / whole if whole else took
     time.sleep(part * took)
@@ -105,12 +104,9 @@ def _one_life(writer: Writer, first: int, whole: int, part: float, took: float) 
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "the child ended before it was killed"
     while data := os.read(ours, 8):
-        said = int.from_bytes(data, "little", signed=True)
+        reported = int.from_bytes(data, "little", signed=True)
     os.close(ours)
-    return said, took
-
-
-# --- what is written --------------------------------------------------------------------------------------------------
+    return reported, took
 
 
 def checkpoints(folder: Path) -> Writer:
@@ -121,7 +117,7 @@ def checkpoints(folder: Path) -> Writer:
 
     def found() -> int:
         numbers = []
-        for file in kept.files():  # the older one too: it is there to fall back to
+        for file in kept.files():  # the older one too
             arrays, note = read_arrays(file)
             assert np.all(arrays["['a']"] == note["env_steps"])
             numbers.append(note["env_steps"])
@@ -135,7 +131,7 @@ def metrics(folder: Path) -> Writer:
 
     def begin() -> Callable[[int], object]:
         folder.mkdir(exist_ok=True)
-        lines.keep(lambda row: True)  # as a resumed run does
+        lines.keep(lambda row: True)  # as in a resumed run
         return lambda version: lines.append({"env_steps": version, "x": version / 3})
 
     def found() -> int:
@@ -177,7 +173,7 @@ def evaluations(folder: Path) -> Writer:
 
 
 def studies(folder: Path) -> Writer:
-    """results.json and results.csv, which a report can be made from."""
+    """results.json and results.csv."""
 
     def write(version: int) -> None:
         key = "greedy/unseen"
@@ -199,7 +195,7 @@ def studies(folder: Path) -> Writer:
 
 
 class Drawn(Walk):
-    """Ends after two steps, and can be drawn."""
+    """Ends after two steps and has frames."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     render_mode = "rgb_array"
@@ -213,7 +209,7 @@ class Drawn(Walk):
 
 
 def recordings(folder: Path) -> Writer:
-    """`scopil play`: every kept episode is in the file before the next begins."""
+    """`scopil play`: a kept episode is in the file before the next one begins."""
     file = folder / "recorded.npz"
 
     def begin() -> Callable[[int], object]:
@@ -250,19 +246,15 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
 }
 
 
-def kill_all(folder: Path, kills: int, seed: int = 0) -> dict[str, Kills]:
-    """`kills` of each kind of writer."""
-    return {
-        name: campaign(make(folder / name.replace(" ", "-")), folder / name.replace(" ", "-"), kills, seed)
-        for name, make in WRITERS.items()
-    }
-
-
-if __name__ == "__main__":
+if __name__ == "__main__":  # kills of every kind of writer
     import json
     import sys
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:
-        found = kill_all(Path(place), int(sys.argv[1]))
-    print(json.dumps({name: score.row() | {"faults": score.faults} for name, score in found.items()}, indent=1))
+        scores = {
+            name: campaign(make(folder), folder, int(sys.argv[1]))
+            for name, make in WRITERS.items()
+            for folder in [Path(place, name.replace(" ", "-"))]
+        }
+    print(json.dumps({name: score.row() | {"faults": score.faults} for name, score in scores.items()}))

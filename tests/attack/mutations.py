@@ -1,4 +1,4 @@
-"""Damaged and hostile content, drawn from a seed: bytes that rot, JSON and arrays that somebody wrote on purpose."""
+"""Random damage of bytes, and forged JSON, arrays and archives, drawn from a seed."""
 
 import copy
 import io
@@ -12,7 +12,7 @@ import numpy as np
 
 from scopil.files import SEAL_BYTES, seal
 
-DEEP = "[" * 100_000  # as JSON text: nested deeper than any parser's stack
+DEEP = "[" * 100_000  # JSON nested deeper than the stack of a parser
 VALUES: list[Any] = [
     None, True, False, -1, 0, 1, 7, 2**31, 2**63, 2**64, -(2**70), 0.5, 1e308, float("nan"), float("inf"),
     "", "x", "a" * 300, "\x1b[31m", "../../etc/passwd", "évil\u202e", "9" * 5000, "[1]", "nan", "__class__", "|O",
@@ -21,7 +21,7 @@ VALUES: list[Any] = [
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Random damage: bytes flipped, lost, repeated, swapped or made up."""
+    """Bytes flipped, removed, inserted or replaced."""
     kind, at = rng.randrange(7), rng.randrange(max(len(data), 1))
     if kind == 0:
         return data[:at]
@@ -70,7 +70,7 @@ def changed_json(tree: Any, rng: random.Random) -> Any:
 
 
 def json_text(tree: Any, rng: random.Random) -> bytes:
-    """A changed tree as text; sometimes the text is at fault."""
+    """A changed tree as text, which is sometimes invalid."""
     text = json.dumps(changed_json(tree, rng))
     kind = rng.randrange(12)
     if kind == 0:
@@ -83,7 +83,7 @@ def json_text(tree: Any, rng: random.Random) -> bytes:
 
 
 def changed_array(array: np.ndarray, rng: random.Random) -> bytes:
-    """A `.npy` of another dtype, shape or content, or with a header that lies."""
+    """A `.npy` of another dtype, shape or content, or with a false header."""
     kind = rng.randrange(11)
     with np.errstate(all="ignore"):
         if kind == 0:
@@ -131,7 +131,7 @@ def raw_npy(header: str, body: bytes) -> bytes:
 
 
 def changed_archive(arrays: dict[str, np.ndarray], header: Any, rng: random.Random, sealed: bool) -> bytes:
-    """A `.npz` zipped again, and sealed again, after one or two of its members were changed."""
+    """A `.npz` with one or two members changed, and with a valid checksum if it is sealed."""
     members = {name: npy(array) for name, array in arrays.items()}
     if header is not None:
         members["header"] = npy(json.dumps(header))
@@ -165,7 +165,7 @@ def zipped(members: dict[str, bytes], rng: random.Random, sealed: bool) -> bytes
 
 
 def resealed(data: bytes) -> bytes:
-    """With the right checksum at the end, as its author could have made it."""
+    """With a valid checksum at the end."""
     body = data[:-SEAL_BYTES]
     return body + seal(body)
 
@@ -187,7 +187,7 @@ def bomb(name: str, megabytes: int) -> bytes:
 
 
 def changed_safetensors(data: bytes, rng: random.Random) -> bytes:
-    """A sealed safetensors file whose header, note or arrays were changed, sealed again."""
+    """A safetensors file with its header, note or arrays changed, and with a valid checksum."""
     body = data[:-SEAL_BYTES]
     size = int.from_bytes(body[:8], "little")
     header, arrays = json.loads(body[8 : 8 + size]), body[8 + size :]

@@ -1,9 +1,9 @@
-"""Whole commands killed at any moment, gone on with, and compared byte for byte with one that was left alone.
+"""Whole commands killed at random moments and resumed, compared byte for byte with an undisturbed command.
 
-A command is a fork of this process, which has imported everything and computed nothing: JAX has no threads yet, and a
-fork of a process with threads may hang. Programs come from a compilation cache, so a life costs a second or two. It is
-killed after so many of its file operations, at once or a little later. Then every file must hold what the undisturbed
-command wrote under that name at some time, and the next life goes on from there.
+A command is a fork of this process, which has imported everything and started no thread: a fork of a process with
+threads may hang. Programs come from a compilation cache, so a command takes a second or two. It is killed after some
+number of file operations, at once or a little later. Then every file must hold a version that the undisturbed command
+wrote, and the next process resumes from there.
 """
 
 import hashlib
@@ -17,12 +17,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import scopil_bench.cli.study
-import scopil_bench.report.study_page  # noqa: F401  (a fork finds them imported)
+import scopil_bench.report.study_page  # noqa: F401  (imported before the fork)
+from attack.kills import Kills
 from scopil.cli import main
 from scopil.data import keyboard, storage
 from scopil.envs.window import Key
@@ -30,15 +31,15 @@ from scopil.errors import ScopilError
 from scopil.serialization import read_arrays
 from scopil_bench.local import ONE_THREAD
 
-PATIENCE = 300.0  # seconds without a file operation until a command counts as hanging
-# What depends on the clock, or is there for the time of a life.
-FLEETING = {"timing.jsonl", "timing.json", "log.txt", ".lock", "report.md", "report.html", "README.md"}
+PATIENCE = 300.0  # seconds without a file operation after which a command counts as hanging
+# Files that depend on the clock, or exist only while a process runs.
+TRANSIENT = {"timing.jsonl", "timing.json", "log.txt", ".lock", "report.md", "report.html", "README.md"}
 GROWS = "metrics.jsonl"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """For the process that runs a campaign; JAX reads it when it is imported."""
+    """Of the process that runs a campaign; JAX reads it on import."""
     return {
         **ONE_THREAD,
         "JAX_PLATFORMS": "cpu",
@@ -51,40 +52,24 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Victim:
-    """Functions that work in the current folder and return an exit code: `go_on` begins, or goes on with what is there;
-    `begin` makes what has to be there before, and is not killed."""
+class Command:
+    """`resume` starts or resumes in the current folder and returns an exit code; `prepare` makes the files needed
+    before, and is not killed."""
 
-    go_on: Callable[[], int]
-    begin: Callable[[], int] = lambda: 0
-    whom: Sequence[str] = ("all",)  # of a command with children: itself, one of them, or all of them
-    retold: bool = False  # files tell of runs: with one that was killed they rightly tell less
-
-
-@dataclass
-class Deaths:
-    kills: int = 0
-    amid: int = 0  # kills that left a half-written temporary file: they hit a write
-    ends: int = 0  # commands that came to their end after kills and were compared
-    faults: list[str] = field(default_factory=list)
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "kills": self.kills,
-            "amid a write": self.amid,
-            "ended and compared": self.ends,
-            "lost or damaged": len(self.faults),
-        }
+    resume: Callable[[], int]
+    prepare: Callable[[], int] = lambda: 0
+    whom: Sequence[str] = ("all",)  # processes to kill: the command itself, one child, or all
+    summarises: bool = False  # files depend on other runs: after a kill they may hold less
 
 
-def campaign(victim: Victim, place: Path, kills: int, seed: int = 0) -> Deaths:
+def campaign(command: Command, place: Path, kills: int, seed: int = 0) -> Kills:
     assert len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked safely"
-    rng, score = random.Random(seed), Deaths()
+    rng, score = random.Random(seed), Kills("ended and compared")
     begun, alone, here = (place / name / "here" for name in ("begun", "alone", "killed"))
     begun.mkdir(parents=True)
-    assert _live(Victim(victim.begin), begun).code == 0, (begun.parent / "output.txt").read_text()
+    assert _run(Command(command.prepare), begun).code == 0, (begun.parent / "output.txt").read_text()
     shutil.copytree(begun, alone)
-    undisturbed = _live(victim, alone, record=True)
+    undisturbed = _run(command, alone, record=True)
     assert undisturbed.code == 0, (alone.parent / "output.txt").read_text()
     wanted = _files(alone)
     known: dict[str, set[str]] = {}
@@ -101,27 +86,29 @@ def campaign(victim: Victim, place: Path, kills: int, seed: int = 0) -> Deaths:
             last = score.kills >= kills
             moment = None if last else _moment(rng, undisturbed)
             earlier = set(here.rglob("*.tmp"))
-            life = _live(victim, here, moment, rng.choice(victim.whom))
-            score.kills += life.killed
-            score.amid += life.killed and not earlier.issuperset(here.rglob("*.tmp"))
-            score.faults += [f"kill {score.kills}: {fault}" for fault in _damage(here, known, wanted, victim.retold)]
-            if life.hung or (not life.killed and life.code != 0):
-                said = (here.parent / "output.txt").read_text()[-300:]
-                score.faults.append(f"kill {score.kills}: ended with {life.code}: {said}")
-            if score.faults or not life.killed:
+            outcome = _run(command, here, moment, rng.choice(command.whom))
+            score.kills += outcome.killed
+            score.amid += outcome.killed and not earlier.issuperset(here.rglob("*.tmp"))
+            score.faults += [
+                f"kill {score.kills}: {fault}" for fault in _damage(here, known, wanted, command.summarises)
+            ]
+            if outcome.hung or (not outcome.killed and outcome.code != 0):
+                output = (here.parent / "output.txt").read_text()[-300:]
+                score.faults.append(f"kill {score.kills}: ended with {outcome.code}: {output}")
+            if score.faults or not outcome.killed:
                 break
         if not score.faults:
-            score.ends += 1
+            score.done += 1
             score.faults += [f"kill {score.kills}: {name} differs" for name in _differing(here, wanted)]
     return score
 
 
 class Moment(NamedTuple):
-    operation: int  # of the life's file operations
+    operation: int  # number of file operations before it
     later: float  # seconds
 
 
-class Life(NamedTuple):
+class Outcome(NamedTuple):
     code: int | None
     killed: bool
     hung: bool
@@ -129,20 +116,22 @@ class Life(NamedTuple):
     seconds: float
 
 
-def _moment(rng: random.Random, undisturbed: Life) -> Moment:
-    """Right at a file operation, within the few milliseconds that a write takes, or anywhere after it. Early in its
-    life, since it goes on where the one before was killed."""
+def _moment(rng: random.Random, undisturbed: Outcome) -> Moment:
+    """At a file operation, within the few milliseconds of a write, or any time after it. Early in a process, since it
+    resumes where the one before was killed."""
     early = max(undisturbed.operations // 4, min(undisturbed.operations, 6))
     longest = rng.choice([0.0, 0.003, undisturbed.seconds / 4])
     return Moment(rng.randint(0, early), rng.uniform(0.0, longest))
 
 
-def _live(victim: Victim, folder: Path, moment: Moment | None = None, whom: str = "all", record: bool = False) -> Life:
+def _run(
+    command: Command, folder: Path, moment: Moment | None = None, whom: str = "all", record: bool = False
+) -> Outcome:
     begun, (ours, theirs) = time.monotonic(), os.pipe()
     if (child := os.fork()) == 0:
         os.close(ours)
-        _child(victim, folder, theirs, record)
-    os.setpgid(child, child)  # it does so too: whoever comes first
+        _child(command, folder, theirs, record)
+    os.setpgid(child, child)  # as the child does: either may come first
     os.close(theirs)
     operations, hung, ended = 0, False, False
     while not ended and (moment is None or operations < moment.operation):
@@ -153,16 +142,16 @@ def _live(victim: Victim, folder: Path, moment: Moment | None = None, whom: str 
     if hung or (moment is not None and not ended):
         time.sleep(moment.later if moment else 0.0)
         killed = _kill(child, "all" if hung else whom)
-        while os.read(ours, 4096):  # to the end of a command whose child was killed
+        while os.read(ours, 4096):  # until a command whose child was killed ends
             pass
     os.close(ours)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    return Life(code, killed and code != 0, hung, operations, time.monotonic() - begun)
+    return Outcome(code, killed and code != 0, hung, operations, time.monotonic() - begun)
 
 
 def _kill(child: int, whom: str) -> bool:
-    """Whether anybody was there to be killed."""
+    """Whether there was a process to kill."""
     try:
         if whom == "all":
             os.killpg(child, signal.SIGKILL)
@@ -176,8 +165,8 @@ def _kill(child: int, whom: str) -> bool:
     return True
 
 
-def _child(victim: Victim, folder: Path, tell: int, record: bool) -> None:
-    """Never returns. Says every operation that changes a file of the folder through the pipe."""
+def _child(command: Command, folder: Path, report: int, record: bool) -> None:
+    """Never returns. Reports every operation that changes a file of the folder through the pipe."""
     code, busy = 3, False
     try:
         os.setpgid(0, 0)
@@ -187,7 +176,7 @@ def _child(victim: Victim, folder: Path, tell: int, record: bool) -> None:
         os.chdir(folder)
         versions = (folder.parent / "versions.txt").open("a") if record else None
 
-        def heard(event: str, args: tuple[Any, ...]) -> None:
+        def audit(event: str, args: tuple[Any, ...]) -> None:
             nonlocal busy
             if busy or event not in ("open", "os.rename", "os.remove", "os.mkdir"):
                 return
@@ -199,11 +188,11 @@ def _child(victim: Victim, folder: Path, tell: int, record: bool) -> None:
             if versions is not None and event == "os.rename":
                 name = os.path.relpath(os.path.abspath(args[1]), folder)
                 print(_digest(Path(args[0]).read_bytes()), name, file=versions, flush=True)
-            os.write(tell, b"x")
+            os.write(report, b"x")
             busy = False
 
-        sys.addaudithook(heard)
-        code = victim.go_on()
+        sys.addaudithook(audit)
+        code = command.resume()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -212,17 +201,14 @@ def _child(victim: Victim, folder: Path, tell: int, record: bool) -> None:
         os._exit(code)
 
 
-# --- what is left -----------------------------------------------------------------------------------------------------
-
-
 def _files(folder: Path) -> dict[str, bytes]:
     found = {}
     for file in folder.rglob("*"):
-        fleeting = file.name in FLEETING or file.suffix in (".tmp", ".lock") or "tensorboard" in file.parts
-        if file.is_file() and not fleeting:
+        transient = file.name in TRANSIENT or file.suffix in (".tmp", ".lock") or "tensorboard" in file.parts
+        if file.is_file() and not transient:
             try:
                 found[str(file.relative_to(folder))] = file.read_bytes()
-            except FileNotFoundError:  # a worker that outlives its parent for a moment
+            except FileNotFoundError:  # of a worker that outlives its parent briefly
                 continue
     return found
 
@@ -231,30 +217,30 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _damage(folder: Path, known: dict[str, set[str]], wanted: dict[str, bytes], retold: bool) -> list[str]:
-    """Files that hold what the undisturbed command never wrote."""
+def _damage(folder: Path, known: dict[str, set[str]], wanted: dict[str, bytes], summarises: bool) -> list[str]:
+    """Files with content that the undisturbed command never wrote."""
     faults = []
     for name, data in _files(folder).items():
         if name.endswith(GROWS):
             if not wanted.get(name, b"").startswith(data):
-                faults.append(f"{name} is not the beginning of what it was to be")
-        elif _digest(data) not in known.get(name, ()) and not _whole(folder / name, retold):
-            faults.append(f"{name} holds what was never written")
+                faults.append(f"{name} is not the beginning of the undisturbed file")
+        elif _digest(data) not in known.get(name, ()) and not _complete(folder / name, summarises):
+            faults.append(f"{name} has content that was never written")
     return faults
 
 
-def _whole(file: Path, retold: bool) -> bool:
-    """Files of a process whose writes nobody heard are sealed."""
+def _complete(file: Path, summarises: bool) -> bool:
+    """Files of child processes, whose writes are not reported, have checksums."""
     try:
         if file.suffix in (".ckpt", ".safetensors"):
             read_arrays(file)
-        elif retold and file.suffix == ".json":
+        elif summarises and file.suffix == ".json":
             json.loads(file.read_text())
         else:
-            return retold and file.stat().st_size > 0
+            return summarises and file.stat().st_size > 0
     except (ScopilError, ValueError):
         return False
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # removed in the meantime
         pass
     return True
 
@@ -264,18 +250,16 @@ def _differing(folder: Path, wanted: dict[str, bytes]) -> list[str]:
     return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
 
 
-# --- who is killed ----------------------------------------------------------------------------------------------------
-
 TINY = ["--hidden", "8", "--batch-size", "32", "--replay-size", "1500", "--seed", "5", "--verbosity", "quiet"]
 EVERY = ["--log-every", "200", "--checkpoint-every", "200", "--eval-every", "400"]
 DEMOS = "marble-maze/simple-v1"
 FIRST, ALL = "1200", "2000"  # steps of a run, and of the same one extended
 
 
-def training() -> Victim:
-    """`scopil train` to its end, then `scopil resume` with a larger budget; the replay wraps on the way."""
+def training() -> Command:
+    """`scopil train` to its end, then `scopil resume` with a larger budget; the replay buffer wraps."""
 
-    def go_on() -> int:
+    def resume() -> int:
         code = 0
         if not Path("run/run.json").exists():
             more = ["--demo-batch-size", "16", "--demos", DEMOS, "--steps", FIRST]
@@ -284,24 +268,24 @@ def training() -> Victim:
             code = main(["resume", "run", "--verbosity", "quiet"])
         return code or main(["resume", "run", "--steps", ALL, "--verbosity", "quiet"])
 
-    return Victim(go_on)
+    return Command(resume)
 
 
-def evaluation() -> Victim:
+def evaluation() -> Command:
     """`scopil evaluate`, greedy and sampled, over the files of an earlier evaluation."""
     kinds = ("greedy", "sampled")
 
-    def begin() -> int:
+    def prepare() -> int:
         for kind in kinds:
             Path("run").mkdir(exist_ok=True)
-            Path(f"run/evaluation-unseen-{kind}-6-episodes.json").write_text("of an earlier evaluation")
+            Path(f"run/evaluation-unseen-{kind}-6-episodes.json").write_text("an earlier evaluation")
         return main(["train", "sac", "--out", "run", "--steps", "200", *TINY])
 
-    def go_on() -> int:
+    def resume() -> int:
         codes = [main(["evaluate", "run", "--episodes", "6", "--policy", kind]) for kind in kinds]
         return max(codes)
 
-    return Victim(go_on, begin)
+    return Command(resume, prepare)
 
 
 STUDY = """
@@ -319,21 +303,21 @@ hidden = [8]
 """
 
 
-def study() -> Victim:
+def study() -> Command:
     """`scopil study`: runs in processes of their own, then evaluation, figures and tables."""
 
-    def go_on() -> int:
+    def resume() -> int:
         return main(["study", "study.toml", "--out", "out", "--workers", "1"])
 
-    def begin() -> int:
+    def prepare() -> int:
         Path("study.toml").write_text(STUDY)
         return 0
 
-    return Victim(go_on, begin, whom=("all", "itself", "a child"), retold=True)
+    return Command(resume, prepare, whom=("all", "itself", "a child"), summarises=True)
 
 
 class Robot:
-    """In the place of the window: presses keys in turn, and Enter at the end of an episode."""
+    """Replaces the window: presses keys in turn, and Enter at the end of an episode."""
 
     closed = False
 
@@ -358,20 +342,20 @@ class Robot:
         pass
 
 
-def recording() -> Victim:
+def recording() -> Command:
     """`scopil play` until twelve episodes are kept."""
 
-    def go_on() -> int:
+    def resume() -> int:
         keyboard.Window = Robot  # pyright: ignore[reportAttributeAccessIssue]
         file = Path("shown.npz")
         left = 12 - (len(storage.read(file)) if file.exists() else 0)
         argv = ["play", "--out", str(file), "--env", "CartPole-v1", "--keys", "a=0,d=1"]
         return main([*argv, "--episodes", str(left)]) if left else 0
 
-    return Victim(go_on)
+    return Command(resume)
 
 
-VICTIMS: dict[str, Callable[[], Victim]] = {
+COMMANDS: dict[str, Callable[[], Command]] = {
     "training": training,
     "evaluation": evaluation,
     "study": study,

