@@ -50,7 +50,8 @@ def measure(seed: int, folder: Path) -> tuple[int, float]:
         try:
             while process.poll() is None:
                 time.sleep(0.1)
-                if (folder / "run.json").exists() and (steps := first_safe(Run.open(folder))) is not None:
+                rows = Run.open(folder).metrics.rows() if (folder / "run.json").exists() else ()
+                if (steps := first_safe(rows)) is not None:
                     return steps, time.monotonic() - began
         finally:
             process.kill()

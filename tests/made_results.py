@@ -60,6 +60,5 @@ def report_of(results: Results, **changes) -> StudyReport:
         "targets": targets,
         "timings": {},
         "versions": {"jax": ["0.9", "0.10"]},
-        "pictures": {},
     }
     return StudyReport(**(fields | changes))

@@ -66,7 +66,7 @@ def test_kept_results_name_the_same_runs():
     data = json.loads((ROOT / "results" / "results.json").read_text())
     with (ROOT / "results" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    named = {f"{row['setting']}/{row['algorithm']}-{row['seed']}" for row in rows}
+    named = {f"{row['setting']}/{row['method']}-{row['seed']}" for row in rows}
     assert named
     assert len(named) == len(data["runs"])
     assert set(json.loads((ROOT / "results" / "timing.json").read_text())) == named

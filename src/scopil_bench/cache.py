@@ -1,7 +1,7 @@
-"""Evaluations kept in a run folder, so that reports read what was played once.
+"""The evaluation kept in a run folder: episodes are played once, and reports read it.
 
-evaluation.json   which policy was played and how; the measures of every episode by evaluation; the study's extra ones
-episodes.npz      the greedy episodes, where the environment can draw them
+evaluation.json   the policy and the protocol; measures of every episode, by evaluation; the study's extra measures
+episodes.npz      the greedy episodes, if the environment can draw them
 """
 
 import json
@@ -15,18 +15,22 @@ import numpy as np
 from scopil.data import storage
 from scopil.data.dataset import Episode
 from scopil.errors import CheckpointError, DatasetError, refused_as
-from scopil.eval.measures import Measures
 from scopil.files import parse_json, write_atomically
 
-FORMAT = 2  # of evaluation.json; a file with another number is made again
+FORMAT = 3  # of evaluation.json; of a file with another format the policy is evaluated again
 EVALUATION, EPISODES = "evaluation.json", "episodes.npz"
-_OLD_NAMES = {"steps": "lengths"}  # in files of earlier versions, which also had info:NAME for info/NAME
 
 
 def write_evaluation(
     folder: Path, made_from: Mapping[str, Any], found: Mapping[str, Any], episodes: Mapping[str, Sequence[Episode]]
 ) -> dict[str, Any]:
-    """`made_from` identifies policy and protocol, `found` has `env_steps`, `measures` and `extra`."""
+    """Write both files; returns the content of evaluation.json.
+
+    Args:
+        made_from: identifies policy and protocol.
+        found: `env_steps`, `measures` and `extra`.
+        episodes: by evaluation; empty if the environment cannot draw any.
+    """
     body = {"format": FORMAT, "made_from": dict(made_from), **found}
     if episodes:
         arrays: dict[str, np.ndarray] = {}
@@ -39,34 +43,26 @@ def write_evaluation(
     return body
 
 
-def read_evaluation(folder: Path, made_from: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """What is kept; None when it is missing, damaged, or made from something else."""
+def read_evaluation(folder: Path) -> dict[str, Any] | None:
+    """What `write_evaluation` wrote; None if it is missing, damaged or of another format."""
     try:
         kept = parse_json((folder / EVALUATION).read_bytes())
-        if kept["format"] != FORMAT or (made_from is not None and kept["made_from"] != made_from):
-            return None
-        return kept if _is_measures(kept["measures"]) and isinstance(kept["extra"], dict) else None
+        whole = kept["format"] == FORMAT and type(kept["env_steps"]) is int and _is_measures(kept["measures"])
+        return kept if whole and isinstance(kept["made_from"], dict) and isinstance(kept["extra"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _is_measures(found: Any) -> bool:
-    """Numbers by name, for every episode of every evaluation."""
+    """Whether it has numbers by name for every episode of every evaluation."""
     lists: list[Any] = list(found.values()) if isinstance(found, dict) else [None]
     if not all(isinstance(each, list) and each and all(isinstance(m, dict) for m in each) for each in lists):
         return False
     return all(isinstance(value, int | float) for each in lists for m in each for value in m.values())
 
 
-def read_measures(folder: Path) -> dict[str, list[Measures]]:
-    kept = read_evaluation(folder)
-    if kept is None:
-        raise CheckpointError(f"{folder} has no evaluation yet: scopil report {folder} makes one.")
-    return kept["measures"]
-
-
 def read_episodes(folder: Path) -> dict[str, list[Episode]]:
-    """By evaluation; empty where the environment cannot draw episodes."""
+    """By evaluation; empty if the environment cannot draw episodes."""
     if not (folder / EPISODES).exists():
         return {}
     try:
@@ -74,7 +70,7 @@ def read_episodes(folder: Path) -> dict[str, list[Episode]]:
             by_key: dict[str, dict[str, Any]] = {}
             for name, array in storage.unpack(folder / EPISODES)[0].items():
                 key, _, part = name.partition(":")
-                by_key.setdefault(key, {})[_OLD_NAMES.get(part) or part.replace("info:", storage.INFO, 1)] = array
+                by_key.setdefault(key, {})[part] = array
             return {key: list(storage.episodes_in(arrays, key)) for key, arrays in by_key.items()}
     except DatasetError as error:
         raise CheckpointError(str(error)) from error

@@ -19,7 +19,7 @@ from scopil.files import is_line, parse_json, write_atomically
 from scopil.train.run import Run, RunSpec
 from scopil_bench.runner import prepare
 from scopil_bench.studies.base import Study, run_folder
-from scopil_bench.summaries import Cell, Result, Results
+from scopil_bench.summaries import Cell
 
 NOTE = "study.json"
 
@@ -50,16 +50,9 @@ def plan(
 
 
 def create(
-    study: Study,
-    out: Path,
-    budget: str,
-    wanted: Sequence[Cell],
-    seeds: int,
-    steps: int | None = None,
-    known: Collection[tuple[Cell, int]] = (),
+    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[Run]:
-    """The planned runs, opened or created; refuses a folder that holds another study or budget. Runs whose results are
-    `known`, by cell and seed, are not made again."""
+    """The planned runs, opened or created; refuses a folder that holds another study or budget."""
     note = Note(study.name, budget, steps, study.source)
     if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # its file may be spelt otherwise
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
@@ -67,30 +60,11 @@ def create(
     write_demos(study, out, settings)
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
-    done = {run_folder(out, cell, seed) for cell, seed in known}
     made = []
     for folder, spec in plan(study, out, budget, wanted, seeds, steps):
-        if folder not in done:
-            with _others_remain(study, folder.parent.name, settings):
-                made.append(prepare(folder, spec))
+        with _others_remain(study, folder.parent.name, settings):
+            made.append(prepare(folder, spec))
     return made
-
-
-def still_planned(study: Study, out: Path, budget: str, steps: int | None, before: Results) -> dict[Cell, list[Result]]:
-    """Earlier results whose runs are gone and would be made with the same settings again."""
-
-    def same(cell: Cell, result: Result) -> bool:
-        folder = run_folder(out, cell, result.seed)
-        if folder.exists() or cell not in planned:
-            return False
-        spec = study.spec(budget, cell, result.seed, demos_name(study, out, cell.setting))
-        try:
-            return Run(folder, spec if steps is None else replace(spec, steps=steps)).digest == result.made_from
-        except (EnvError, DatasetError):  # it cannot be made here: what is known of it stays
-            return True
-
-    planned = set(study.cells())
-    return {cell: kept for cell, each in before.items() if (kept := [r for r in each if same(cell, r)])}
 
 
 def write_demos(study: Study, out: Path, settings: Collection[str]) -> None:
@@ -144,6 +118,11 @@ def _known(study: Study, method: str) -> bool:
 
 def is_study_folder(out: Path) -> bool:
     return (out / NOTE).exists()
+
+
+def has_runs(out: Path) -> bool:
+    """False for a folder whose run folders were removed."""
+    return any((out / "runs").glob("*/*/run.json"))
 
 
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:

@@ -1,5 +1,8 @@
-"""What runs achieved: every finished run is played once into its folder, and the figures of all of them go to files
-that depend on the runs alone. Two sets of equal runs give equal bytes; wall-clock times go to a file of their own."""
+"""Evaluations of finished runs, and the files that hold the results of all of them.
+
+results.json, results.csv    one entry per run; equal runs give equal bytes
+timing.json                  wall-clock times, which differ between equal runs
+"""
 
 import csv
 import hashlib
@@ -35,16 +38,37 @@ from scopil_bench.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Tim
 FORMAT = 2  # of results.json
 DUALS = ("dual/lambda", "alpha/value")
 
+Rows = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
+Runs = Mapping[Cell, Sequence[Run]]
+
 
 class Evaluator:
-    """Plays runs, each once: what was played is kept in the run's folder (`scopil_bench.cache`).
+    """Evaluates runs and reads their folders, each file once.
 
-    Without a study a run is played under the four usual evaluations, as far as they are possible.
+    An evaluation is kept in the run's folder (`scopil_bench.cache`) and played again only if it is missing or damaged,
+    or if the policy, the rules or the study's protocol have changed.
+
+    Args:
+        study: its evaluations, rules and extra measures are used; None: the four usual evaluations, as far as the
+            environment and the demonstrations allow them.
+        rules: count violations by these rules instead of the runs' own.
     """
 
     def __init__(self, study: Study | None = None, rules: Rules | None = None) -> None:
-        self._study, self._rules = study, rules  # rules: in place of the runs' own
+        self._study, self._rules = study, rules
         self._envs: dict[str, BatchEnv] = {}  # runs on one environment share compiled code
+        self._rows: dict[Path, Rows] = {}
+        self._demos: dict[Path, Demonstrations | None] = {}
+
+    def __enter__(self) -> "Evaluator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for env in self._envs.values():
+            env.close()
 
     def env(self, run: Run) -> BatchEnv:
         if run.spec.env not in self._envs:
@@ -52,25 +76,32 @@ class Evaluator:
         return self._envs[run.spec.env]
 
     def rules(self, run: Run, setting: str | None = None) -> Rules | None:
-        """What violations are counted by: the caller's rules, the study's, the run's, or the environment's."""
+        """The rules that violations are counted by: the caller's, the study's, the run's, or the environment's."""
         if self._rules is not None:
             return self._rules
         given = None if self._study is None or setting is None else self._study.tasks[setting].rules
         return Rules.of(given) if given is not None else run.rules() or own_rules(self.env(run))
 
-    def close(self) -> None:
-        for env in self._envs.values():
-            env.close()
+    def rows(self, run: Run) -> Rows:
+        """The run's metrics."""
+        if run.folder not in self._rows:
+            self._rows[run.folder] = run.metrics.rows()
+        return self._rows[run.folder]
+
+    def demos(self, run: Run) -> Demonstrations | None:
+        if run.folder not in self._demos:
+            self._demos[run.folder] = run.demos()
+        return self._demos[run.folder]
 
     def result(self, cell: Cell, run: Run) -> Result:
-        found = self.evaluation(run, cell.setting)
+        found, rows = self.evaluation(run, cell.setting), self.rows(run)
         measures: dict[str, list[Measures]] = found["measures"]
         return Result(
             cell=cell,
             seed=run.spec.seed,
             steps=found["env_steps"],
-            first_safe=first_safe(run),
-            peaks=peaks(run),
+            first_safe=first_safe(rows),
+            peaks=peaks(rows, run.spec.steps),
             means={key: average(each) for key, each in measures.items()},
             episodes={key: len(each) for key, each in measures.items()},
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
@@ -79,30 +110,28 @@ class Evaluator:
         )
 
     def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
-        """The evaluation of a run's newest policy, made when it is missing, damaged or of another policy."""
-        file, study = run.newest_policy(), self._study
-        rules = self.rules(run, setting)
+        """The evaluation of a run's newest policy, from the run's folder or played now."""
+        study, rules = self._study, self.rules(run, setting)
         made_from = {
-            "policy": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "policy": hashlib.sha256(run.newest_policy().read_bytes()).hexdigest(),
             "study": None if study is None else study.name,
             "episodes": None if study is None or setting is None else study.episodes_of(setting),
             "evaluations": list(EVALUATIONS if study is None else study.evaluations),
             "rules": None if rules is None else rules.digest,
         }
-        kept = read_evaluation(run.folder, made_from)
-        if kept is None and study is None:  # an evaluation made for a study serves as well
-            kept = read_evaluation(run.folder)
-            same = kept is not None and all(kept["made_from"].get(k) == made_from[k] for k in ("policy", "rules"))
-            kept = kept if same else None
-        return kept or self._evaluate(run, made_from, rules)
+        # Without a study, an evaluation that was made for one is as good if policy and rules are the same.
+        keys = made_from if study is not None else ("policy", "rules")
+        kept = read_evaluation(run.folder)
+        if kept is not None and all(kept["made_from"].get(key) == made_from[key] for key in keys):
+            return kept
+        return self._evaluate(run, made_from, rules)
 
     def _evaluate(self, run: Run, made_from: Mapping[str, Any], rules: Rules | None) -> dict[str, Any]:
         env, study = self.env(run), self._study
         policy, env_steps = run.policy()
-        demos = run.demos() or demos_for(run.spec.env)
-        keys = EVALUATIONS if study is None else study.evaluations
+        demos = self.demos(run) or demos_for(run.spec.env)
         measures, pictured = {}, {}
-        for key in keys:
+        for key in made_from["evaluations"]:
             episodes = _play(env, policy, key, demos, made_from["episodes"])
             if episodes is None:
                 continue
@@ -119,7 +148,8 @@ class Evaluator:
 def _play(
     env: BatchEnv, policy: Policy, key: str, demos: Demonstrations | None, episodes: int | None
 ) -> list[Any] | None:
-    """None where there are no demonstrated starts. Copies of one episode are no evidence: each is played once."""
+    """Episodes of one evaluation; None if there are no demonstrated starts to begin at. A deterministic episode is
+    played once: copies of it would make bounds on violations too tight."""
     mode, _, which = key.partition("/")
     try:
         first = starts_from(which, env, demos, episodes)
@@ -128,25 +158,26 @@ def _play(
     return play_distinct(env, "greedy" if mode == "greedy" else "sampled", policy, first, jax.random.key(0))
 
 
-def evaluate_study(
-    study: Study, runs: Mapping[Cell, Sequence[Run]], advance: Callable[[], None] = lambda: None
+def finished(runs: Runs) -> dict[Cell, list[Run]]:
+    """Cells with their finished runs; cells without any are left out."""
+    return {cell: done for cell, each in runs.items() if (done := [run for run in each if run.finished])}
+
+
+def evaluate_runs(
+    evaluator: Evaluator, runs: Runs, advance: Callable[[], None] = lambda: None
 ) -> dict[Cell, list[Result]]:
-    """The results of all finished runs."""
-    evaluator = Evaluator(study)
+    """Results of all runs. `advance` is called after each."""
     results: dict[Cell, list[Result]] = {}
-    try:
-        for cell, mine in runs.items():
-            for run in mine:
-                if run.finished:
-                    results.setdefault(cell, []).append(evaluator.result(cell, run))
-                    advance()
-    finally:
-        evaluator.close()
+    for cell, mine in runs.items():
+        for run in mine:
+            results.setdefault(cell, []).append(evaluator.result(cell, run))
+            advance()
     return counted(results)
 
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
-    """Means of the demonstrations, and of the demonstrator from the starts of the policies, by the setting's rules."""
+    """Means over the demonstrations, and over the scripted expert's episodes from unseen starts if there is one. Both
+    are counted by the setting's rules."""
     kept, rows = study.tasks[setting], {}
     env = open_env(kept.env)
     try:
@@ -167,32 +198,34 @@ def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) 
     try:
         starts = unseen_starts(open_env(env), episodes)
         if not isinstance(starts, Seeds):
-            raise ConfigError(f"{name}: a demonstrator plays from starts that seeds make; these are states.")
+            raise ConfigError(f"{name}: unseen starts are states; a scripted expert needs starts that are seeds.")
         return [record(env, choose, 1, seed=int(seed)).episodes[0] for seed in starts.seeds]
     finally:
         env.close()
 
 
-def first_safe(run: Run) -> int | None:
-    """Steps at the first evaluation in training with at most SAFE avoidable violations per episode."""
-    rows = [row for row in run.metrics.rows() if any(key.startswith("eval/") for key in row)]
-    if not any("eval/avoidable" in row for row in rows):
-        return None  # nothing is counted here
-    for row in rows:
+def first_safe(rows: Rows) -> int | None:
+    """Steps at the first evaluation in training with at most SAFE avoidable violations per episode; None if there is
+    none, or if nothing counts violations."""
+    evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
+    if not any("eval/avoidable" in row for row in evaluated):
+        return None
+    for row in evaluated:
         avoidable = row.get("eval/avoidable", 0.0)  # a rule that is not reported was not broken
         if avoidable is not None and avoidable <= SAFE:
             return row["env_steps"]
     return None
 
 
-def peaks(run: Run) -> dict[str, float]:
-    late = [row for row in run.metrics.rows() if 2 * row["env_steps"] > run.spec.steps]
+def peaks(rows: Rows, steps: int) -> dict[str, float]:
+    """The largest multipliers in the second half of a run of so many steps."""
+    late = [row for row in rows if 2 * row["env_steps"] > steps]
     found = {key: [row[key] for row in late if row.get(key) is not None] for key in DUALS}
     return {key: max(values) for key, values in found.items() if values}
 
 
 def state(run: Run) -> str:
-    """How far an unfinished run has come."""
+    """Progress of an unfinished run."""
     done = run.steps_done
     return f"{done:,} of {run.spec.steps:,} steps" if done else "not started"
 
@@ -200,14 +233,14 @@ def state(run: Run) -> str:
 # --- results.json and results.csv ---------------------------------------------------------------------------------
 
 
-def as_json(study: str, budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> dict[str, Any]:
-    runs = []
-    for r in results:
-        row = r._asdict()
-        runs.append(row.pop("cell")._asdict() | row)
-    order = lambda row: (row["setting"], row["method"], row["seed"])  # noqa: E731
-    body = {"format": FORMAT, "study": study, "budget": budget, "runs": sorted(runs, key=order)}
-    return body | {"unfinished": dict(sorted(missing.items()))}
+def save(out: Path, study: str, budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> None:
+    """Write both files. `missing` has the progress of unfinished runs, by name."""
+    ordered = sorted(results, key=lambda r: (*r.cell, r.seed))
+    runs = [r.cell._asdict() | {key: value for key, value in r._asdict().items() if key != "cell"} for r in ordered]
+    body = {"format": FORMAT, "study": study, "budget": budget, "runs": runs}
+    body["unfinished"] = dict(sorted(missing.items()))
+    write_atomically(out / "results.json", json.dumps(body, indent=1).encode() + b"\n")
+    write_atomically(out / "results.csv", as_csv(ordered).encode())
 
 
 def as_csv(results: Sequence[Result]) -> str:
@@ -216,7 +249,7 @@ def as_csv(results: Sequence[Result]) -> str:
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     write(["setting", "method", "seed", "env_steps", "policy", "starts", "episodes", "violating", *names])
-    for r in sorted(results, key=lambda r: (*r.cell, r.seed)):
+    for r in results:
         for key, means in r.means.items():
             policy, _, starts = key.partition("/")
             values = [means.get(n, "") for n in names]
@@ -224,26 +257,21 @@ def as_csv(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
-def save(out: Path, study: str, budget: str, results: Sequence[Result], missing: Mapping[str, str]) -> None:
-    text = json.dumps(as_json(study, budget, results, missing), indent=1)
-    write_atomically(out / "results.json", text.encode() + b"\n")
-    write_atomically(out / "results.csv", as_csv(results).encode())
-
-
 class Loaded(NamedTuple):
-    """A results.json: no run folder is needed to report it."""
+    """The content of a results.json."""
 
-    study: str
+    study: str  # empty: runs without a study
     budget: str
     results: dict[Cell, list[Result]]
     missing: dict[str, str]
 
 
 def load(out: Path) -> Loaded:
+    """Raises ConfigError if results.json is damaged or of another format."""
     with refused_as(ConfigError, out / "results.json"):
         body = parse_json((out / "results.json").read_bytes())
-        if "format" not in body:
-            body = _first_format(body)
+        if body["format"] != FORMAT:
+            raise ValueError(f"format {body['format']}; want {FORMAT}: make the results again")
         results: dict[Cell, list[Result]] = {}
         for run in body["runs"]:
             result = Result(cell=Cell(run.pop("setting"), run.pop("method")), **run)
@@ -251,29 +279,6 @@ def load(out: Path) -> Loaded:
             results.setdefault(result.cell, []).append(result)
         missing = {str(run): str(state) for run, state in body["unfinished"].items()}
         return Loaded(str(body["study"]), str(body["budget"]), results, missing)
-
-
-def earlier(out: Path, study: str, budget: str) -> dict[Cell, list[Result]]:
-    """What the folder's results.json has of this study and budget: the runs themselves may be gone. A file of before
-    format 2 was made by another program, whose runs do not stand for this one's."""
-    file = out / "results.json"
-    if not file.exists():
-        return {}
-    with refused_as(ConfigError, file):
-        if parse_json(file.read_bytes()).get("format") != FORMAT:
-            return {}
-    found = load(out)
-    return found.results if (found.study, found.budget) == (study, budget) else {}
-
-
-def joined(played: Results, before: Results, order: Sequence[Cell]) -> dict[Cell, list[Result]]:
-    """Results of the runs that are there, and of those that were before."""
-    everything: dict[Cell, list[Result]] = {}
-    for cell in dict.fromkeys([*order, *played, *before]):
-        mine = {r.seed: r for r in (*before.get(cell, ()), *played.get(cell, ()))}
-        if mine:
-            everything[cell] = [mine[seed] for seed in sorted(mine)]
-    return counted(everything)
 
 
 def _refuse_malformed(result: Result) -> None:
@@ -291,49 +296,37 @@ def _refuse_malformed(result: Result) -> None:
         raise ValueError("not the same evaluations in means, episodes and violating")
 
 
-def _first_format(body: dict[str, Any]) -> dict[str, Any]:
-    """The committed figures were written before format 2, with other names for starts, episodes and modes."""
-
-    def renamed(by_key: dict[str, Any]) -> dict[str, Any]:
-        return {k.replace("/train", "/demonstrated").replace("/test", "/unseen"): v for k, v in by_key.items()}
-
-    runs = []
-    for r in body["runs"]:
-        counts = {"episodes": renamed(r["games"]), "violating": renamed(r["bad_games"])}
-        extra = {} if r["modes"] is None else {"modes": r["modes"]}
-        kept = {key: r[key] for key in ("setting", "seed", "steps", "first_safe", "peaks")}
-        runs.append(kept | counts | {"method": r["algorithm"], "means": renamed(r["means"]), "extra": extra})
-    return {"study": "paper", "budget": body["budget"], "runs": runs, "unfinished": body["missing"]}
-
-
 def all_of(results: Results) -> list[Result]:
     return [result for each in results.values() for result in each]
 
 
-# --- wall-clock: in a file of its own -----------------------------------------------------------------------------
+# --- timing.json ---------------------------------------------------------------------------------------------------
 
 
-def timing(run: Run) -> Timing:
-    rows, safe = run.timing.rows(), first_safe(run)
+def timing(run: Run, safe: int | None) -> Timing:
+    """Wall-clock times of a run that was first safe after so many steps."""
+    rows = run.timing.rows()
     with refused_as(CheckpointError, run.timing.path):
         spent = [(row["env_steps"], float(row["seconds"])) for row in rows]
         until = [seconds for step, seconds in spent if safe is not None and step >= safe]
         return Timing(spent[-1][1], until[0] if until else None)
 
 
-def load_timings(out: Path) -> dict[str, Timing]:
-    """What `save_timings` wrote; empty without such a file."""
-    if not (out / "timing.json").exists():
-        return {}
-    with refused_as(ConfigError, out / "timing.json"):
-        rows = parse_json((out / "timing.json").read_bytes())
-        return {key: Timing(**row) for key, row in rows.items()}
-
-
-def timings(runs: Iterable[Run]) -> dict[str, Timing]:
-    return {name(run): timing(run) for run in runs if run.finished and run.timing.path.exists()}
+def timings(runs: Runs, results: Results) -> dict[str, Timing]:
+    """By name, of the runs that these results are of, in the same order."""
+    pairs = [(run, result) for cell, each in runs.items() for run, result in zip(each, results[cell])]
+    return {name(run): timing(run, result.first_safe) for run, result in pairs if run.timing.path.exists()}
 
 
 def save_timings(out: Path, timings: Mapping[str, Timing]) -> None:
     rows = {key: t._asdict() for key, t in sorted(timings.items())}
     write_atomically(out / "timing.json", json.dumps(rows, indent=1).encode() + b"\n")
+
+
+def load_timings(out: Path) -> dict[str, Timing]:
+    """Empty without a timing.json."""
+    if not (out / "timing.json").exists():
+        return {}
+    with refused_as(ConfigError, out / "timing.json"):
+        rows = parse_json((out / "timing.json").read_bytes())
+        return {key: Timing(**row) for key, row in rows.items()}

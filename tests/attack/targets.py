@@ -23,6 +23,7 @@ from runs import untrained_run
 from samples import small_set
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
+from scopil.errors import CheckpointError
 from scopil.eval.measures import average
 from scopil.loading import load
 from scopil.policy import Policy
@@ -30,8 +31,8 @@ from scopil.serialization import read_note
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.run import Run
 from scopil_bench import results
-from scopil_bench.cache import read_episodes, read_evaluation, read_measures, write_evaluation
-from scopil_bench.report.training_curves import behaviour_panels, inner_panels, series
+from scopil_bench.cache import read_episodes, read_evaluation, write_evaluation
+from scopil_bench.report.views import evaluation_curves, learner_curves, panels
 
 Change = Callable[[random.Random], bytes]
 
@@ -227,10 +228,11 @@ def metrics(folder: Path) -> Target:
         run = Run.open(made.folder)
         kept = run.metrics.rows()
         run.timing.path.write_bytes(run.metrics.path.read_bytes())
-        found = [results.first_safe(run), results.peaks(run), run.steps_done, results.timing(run)]
-        groups = {"a": [kept]}
-        panels = [name for each in (behaviour_panels, inner_panels) for row in each(groups) for name, _ in row]
-        found += [str(series([kept], name)) for name in panels]
+        safe = results.first_safe(kept)
+        found = [safe, results.peaks(kept, run.spec.steps), run.steps_done, results.timing(run, safe)]
+        logged = {"a": {"0": kept}}
+        curves = [*evaluation_curves(logged), *learner_curves([run.spec.algorithm])]
+        found += panels(curves, logged, {"a": run.spec.steps})
         return json.dumps([kept, found], default=str)
 
     return Target(made.metrics.path, read, forged, sealed=False)
@@ -242,8 +244,9 @@ def evaluation(folder: Path) -> Target:
     body = json.loads((made / "evaluation.json").read_text())
 
     def read() -> Any:
-        read_evaluation(made, {"policy": "x"})
-        return json.dumps({key: average(each) for key, each in read_measures(made).items()})
+        if (kept := read_evaluation(made)) is None:
+            raise CheckpointError("the policy is evaluated again")
+        return json.dumps({key: average(each) for key, each in kept["measures"].items()})
 
     return Target(made / "evaluation.json", read, lambda rng: mutations.json_text(body, rng), sealed=False)
 

@@ -18,6 +18,7 @@ from scopil.eval.tables import markdown_table, print_measures
 from scopil.train.run import Run
 from scopil_bench.cli.report import _list_of_runs
 from scopil_bench.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown
+from scopil_bench.results import Evaluator
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -67,7 +68,7 @@ def test_a_run_with_markup_in_its_names_is_listed_in_its_cells(tmp_path):
             continue
         changed = note | {"algorithm": name, "title": name, "config": {}}
         (run.folder / "run.json").write_text(json.dumps(changed))
-        page = render(to_markdown("Report", [_list_of_runs([Run.open(run.folder)])], tmp_path))
+        page = render(to_markdown("Report", [_list_of_runs([Run.open(run.folder)], Evaluator())], tmp_path))
         assert page.count("<td>") == 5
         assert not re.search("<(img|a|script|code)", page)
 

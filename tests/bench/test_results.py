@@ -128,8 +128,8 @@ def test_the_clock_and_the_first_safe_evaluation(tmp_path):
     for step, avoidable in ((100, 3.0), (200, None), (300, 0.02), (400, 1.0)):
         run.metrics.append({"env_steps": step} | ({} if avoidable is None else {"eval/avoidable": avoidable}))
         run.timing.append({"env_steps": step, "steps_per_second": 1.0, "seconds": step / 10})
-    assert results.first_safe(run) == 300
-    assert results.timing(run) == Timing(40.0, 30.0)
+    assert results.first_safe(run.metrics.rows()) == 300
+    assert results.timing(run, 300) == Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
 
 
@@ -137,45 +137,7 @@ def test_the_peaks_of_the_duals_are_those_of_the_second_half(tmp_path):
     run = created(tmp_path / "scopil-0")
     for step, lam in ((1_000, 900.0), (5_000, 50.0), (6_000, 2.0), (8_000, 4.0), (10_000, 3.0)):
         run.metrics.append({"env_steps": step, "dual/lambda": lam})
-    assert results.peaks(run) == {"dual/lambda": 4.0}
-
-
-def test_results_outlive_their_runs(tmp_path):
-    before = cell_of("scopil", [1.0, 2.0, 3.0]) | cell_of("sac", [9.0])
-    results.save(tmp_path, "paper", "paper", results.all_of(before), {})
-    assert results.earlier(tmp_path, "paper", "paper") == before
-    assert results.earlier(tmp_path, "paper", "short") == {}  # another budget's say nothing
-    assert results.earlier(tmp_path / "none", "paper", "paper") == {}
-    assert results.load(COMMITTED).results  # version 0.1's
-    assert results.earlier(COMMITTED, "paper", "paper") == {}
-    again = {Cell("simple", "scopil"): [result("scopil", 3, 4.0), result("scopil", 1, 5.0)]}
-    found = results.joined(again, before, [Cell("simple", "sac"), Cell("simple", "scopil")])
-    assert list(found) == [Cell("simple", "sac"), Cell("simple", "scopil")]
-    scopil_runs = found[Cell("simple", "scopil")]
-    assert [(r.seed, r.means[EVALUATIONS[0]]["violations"]) for r in scopil_runs] == [
-        (0, 1.0),
-        (1, 5.0),
-        (2, 3.0),
-        (3, 4.0),
-    ]
-
-
-def test_runs_whose_results_are_known_are_not_made_again(tmp_path):
-    runs = [Run(tmp_path / "none", STUDY.spec("short", CELL, seed, None)) for seed in range(3)]
-    rows = [result("scopil", s, 1.0, CELL.setting, made_from=run.digest) for s, run in enumerate(runs)]
-    rows[1] = rows[1]._replace(made_from=runs[0].digest)  # of other settings than today's
-    before = {CELL: rows, Cell("two-modes", "gone"): rows[:1]}
-
-    def known() -> dict[Cell, list[int]]:
-        kept = planning.still_planned(STUDY, tmp_path, "short", None, before)
-        return {cell: [r.seed for r in each] for cell, each in kept.items()}
-
-    assert known() == {CELL: [0, 2]}
-    made = planning.create(STUDY, tmp_path, "short", [CELL], seeds=3, known={(CELL, 0), (CELL, 2)})
-    assert [run.spec.seed for run in made] == [1]
-    assert planning.still_planned(STUDY, tmp_path, "short", 7, before) == {}  # other steps
-    planning.create(STUDY, tmp_path, "short", [CELL], seeds=1)
-    assert known() == {CELL: [2]}  # a folder that is there speaks for itself
+    assert results.peaks(run.metrics.rows(), run.spec.steps) == {"dual/lambda": 4.0}
 
 
 def test_a_greedy_policy_plays_no_start_twice_for_the_count():

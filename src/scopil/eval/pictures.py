@@ -44,20 +44,6 @@ def save_panels(path: str | Path, draw: Drawing, panels: Mapping[str, Sequence[A
     save_figure(path, figure)
 
 
-def save_rows(path: Path, title: str, draw: Drawing, rows: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-    """A row per kind of starts, a column per run: rows → row's name → title of the panel → episodes."""
-    width = max(len(panels) for panels in rows.values())
-    figure = new_figure(figsize=(2.7 * width + 0.4, 2.9 * len(rows) + 0.5))
-    grid = figure.subplots(len(rows), width, squeeze=False)
-    for line, (name, panels) in zip(grid, rows.items()):
-        line[0].set_ylabel(name, fontsize=9)
-        for axes, (head, episodes) in zip(line, panels.items()):
-            draw(axes, episodes)
-            axes.set_title(head, fontsize=8)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
-    save_figure(path, figure)
-
-
 def save_costs(path: str | Path, draw: CostDrawing, costs: Mapping[str, Callable[..., Any]]) -> None:
     """Maps of learned costs side by side, each with its title; one colour bar for all."""
     path = check_ending(path)

@@ -46,7 +46,9 @@ def enough(
         runs = planning.create(study, out, "full", study.cells(), seeds)
         if failed := execute_with_progress(runs, workers, console):
             raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
-        points = curves.curve(results.evaluate_study(study, planning.found(study, out)))
+        with results.Evaluator(study) as evaluator:
+            done = results.finished(planning.found(study, out))
+            points = curves.curve(results.evaluate_runs(evaluator, done))
     titles = {method: study.title_of(method) for method in curves.METHODS}
     curves.draw(points, titles, out / "enough.png")
     said = curves.sentence(points)

@@ -75,7 +75,7 @@ def study(
             console=console,
         )
     code = _exit_code(report, wanted, check, console)
-    console.print(f"written: {out / 'report.html'}, report.md and report.json", soft_wrap=True)
+    console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
     return code
 
 

@@ -1,11 +1,11 @@
-"""The report of a study or of a list of runs: one page for somebody who has not seen the code.
+"""The report of a study, or of a list of runs: report.html and report.md.
 
-First the question, a picture, the table of dots and a sentence for each setting; then a section per setting with curves
-and trays to play with. Everything else is folded. The same as Markdown, and its figures as JSON.
+The page begins with the question, a picture, a sentence for each setting and a table with a dot per seed. A section per
+setting follows, with training curves and episodes to choose from. Everything else is folded. report.md has the same
+text and tables; curves and episodes are on the HTML page alone.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,26 +25,27 @@ from scopil_bench.report.page import (
     Heading,
     Items,
     Link,
-    Picture,
     Text,
     to_html,
     to_markdown,
 )
 from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdicts_grid
-from scopil_bench.report.views import Views
+from scopil_bench.report.views import View, Views
 from scopil_bench.summaries import SAFE, Cell, Result, Results, Timing, Verdict, evaluations_of
 
-FORMAT = 1  # of report.json
-SHORT = "These are short runs to try the machinery, of {steps} steps. They are no evidence about the methods."
-LESS = "Runs of {steps} steps, the budget {budget!r}; the study's own is {full!r}."
-QUESTION = "How often does each method break the rules, from starts it was not shown too, and what reward does it get?"
-COMPARED = "The first method of every setting, then those that it is compared with, the best first:"
-EVERY_RUN = "Every run, seed by seed"  # pages of them: not for paper, results.csv has the same
-IN_HERO = 4  # trays of the first picture
+SHORT = "These are short runs of {steps} steps that try the machinery. They are no evidence about the methods."
+LESS = "Runs of {steps} steps, the budget {budget!r}; the study's first budget is {full!r}."
+QUESTION = (
+    "How often does each method break the rules, from demonstrated and from unseen starts, and what reward does it get?"
+)
+COMPARED = "The first method of each setting, then the methods that it is compared with, the best first:"
+ON_THE_PAGE = "Training curves and episodes are drawn on the page report.html."
+EVERY_RUN = "Every run, seed by seed"  # not printed on paper: results.csv has the same
+HERO = 4  # trays of the first picture, at most
 
 
 class Answer(NamedTuple):
-    """To a question of the study: a sentence, and what it rests on."""
+    """The answer to a question of a study: one sentence, and the figures behind it."""
 
     question: str
     verdict: str
@@ -52,62 +53,46 @@ class Answer(NamedTuple):
 
 
 class StudyReport(NamedTuple):
-    """Everything the page is made of."""
+    """The content of a page."""
 
     title: str
-    about: str
     layout: Layout
-    budget: str
-    full_budget: str  # the one that counts as evidence
-    seeds: int | None  # wanted per method; None: whatever was given
-    command: str
     results: Results
-    missing: Mapping[str, str]  # run → how far it has come
-    failed: Mapping[str, str]  # run → the last line of its log
-    answers: Sequence[Answer]
-    glossary: Sequence[str]
-    method_notes: Sequence[str]
-    ranges: Sequence[Verdict]
-    targets: Sequence[Verdict]
-    timings: Mapping[str, Timing]
-    versions: Mapping[str, Sequence[str]]
-    pictures: Mapping[str, Sequence[Picture]]  # by setting
+    command: str  # that makes the page again
+    question: str = ""  # empty: QUESTION
+    about: str = ""
+    budget: str = ""
+    full_budget: str = ""  # the budget that counts as evidence
+    seeds: int | None = None  # wanted per method; None: the given runs
+    missing: Mapping[str, str] = {}  # unfinished run → its progress
+    failed: Mapping[str, str] = {}  # failed run → the last line of its log
+    answers: Sequence[Answer] = ()
+    glossary: Sequence[str] = ()
+    method_notes: Sequence[str] = ()
+    ranges: Sequence[Verdict] = ()
+    targets: Sequence[Verdict] = ()
+    timings: Mapping[str, Timing] = {}
+    versions: Mapping[str, Sequence[str]] = {}
     tuning: Sequence[Block] = ()  # settings that were searched
-    question: str = ""
     views: Views = Views()
-    folders: Mapping[Cell, Sequence[str]] = {}  # of the runs, as seen from the page
-    first_picture: Picture | None = None  # what Markdown has for the first picture
+    folders: Mapping[Cell, Sequence[str]] = {}  # of the runs, relative to the page
 
 
 def write(out: Path, report: StudyReport) -> None:
-    """tables.md (figures alone), report.md, report.html and report.json."""
-    save_tables(out, report)
+    """tables.md, which depends on the results alone, report.md and report.html."""
+    figures = tables(report.layout, report.results, report.ranges, report.targets)
+    write_atomically(out / "tables.md", to_markdown("Tables", figures, out).encode())
     write_page(out, report)
 
 
-def save_tables(out: Path, report: StudyReport) -> None:
-    figures = tables(report.layout, report.results, report.ranges, report.targets)
-    write_atomically(out / "tables.md", to_markdown("Tables", figures, out).encode())
-
-
 def write_page(out: Path, report: StudyReport) -> None:
-    """report.html, and the same as Markdown and JSON."""
+    """report.md and report.html."""
     anchors = summary.Anchors.of(report.results)
     links = {cell: f"#{name}" for cell, name in anchors.cells.items()}
     report = report._replace(layout=report.layout._replace(links=links))
     blocks = _page(report, anchors)
-    write_atomically(out / "report.json", json.dumps(_as_json(report), indent=1).encode() + b"\n")
     write_atomically(out / "report.md", to_markdown(report.title, blocks, out).encode())
     write_atomically(out / "report.html", to_html(report.title, blocks, _script_data(report)).encode())
-
-
-def _as_json(report: StudyReport) -> dict[str, Any]:
-    compared = summary.compare(report.layout, report.results)
-    answers = [answer._asdict() for answer in report.answers]
-    body = {"format": FORMAT, "title": report.title, "question": report.question or QUESTION, "answers": answers}
-    body |= summary.as_json(report.layout, report.results, report.seeds, compared)
-    runs = [r._asdict() | r.cell._asdict() for each in report.results.values() for r in each]
-    return body | {"runs": [{k: v for k, v in row.items() if k != "cell"} for row in runs]}
 
 
 def _page(report: StudyReport, anchors: summary.Anchors) -> list[Block]:
@@ -117,20 +102,18 @@ def _page(report: StudyReport, anchors: summary.Anchors) -> list[Block]:
     if report.budget != report.full_budget and results:
         lengths = {r.steps for runs in results.values() for r in runs}
         steps = " to ".join(f"{n:,}" for n in sorted({min(lengths), max(lengths)}))
-        said_first = SHORT if report.budget == "short" else LESS
-        blocks.append(Text(said_first.format(steps=steps, budget=report.budget, full=report.full_budget)))
-    said: list[Block] = _said(report.answers, summary.verdicts(layout, results, compared))
+        text = SHORT if report.budget == "short" else LESS
+        blocks.append(Text(text.format(steps=steps, budget=report.budget, full=report.full_budget)))
+    sentences = _sentences(report.answers, summary.verdicts(layout, results, compared))
     if note := summary.how_compared(compared):
-        said.append(Drawn(f'<p class="note">{escape(note)}</p>', [Text(note)]))
+        sentences.append(Drawn(f'<p class="note">{escape(note)}</p>', [Text(note)]))
     hero = _hero(report)
-    blocks += [Beside(hero, said)] if hero and said else [*hero, *said]
+    blocks += [Beside(hero, sentences)] if hero and sentences else [*hero, *sentences]
     if results:
         blocks.append(summary.table(layout, results, report.seeds, anchors, _colours(report)))
-    blocks += [*_done(report), *_reading(report)]
+    blocks += [*_done(report), *_reading(report, compared)]
     for setting, title in summary.settings_of(layout, results).items():
         blocks += [Heading(title), *_section(report, setting, anchors)]
-    if report.pictures.get("") and (pictures := report.pictures[""]):
-        blocks.append(Fold("Further pictures", pictures, paper=False))
     if report.targets or report.ranges:
         blocks.append(Heading("What was expected"))
     if report.targets:
@@ -148,10 +131,10 @@ def _page(report: StudyReport, anchors: summary.Anchors) -> list[Block]:
     return blocks
 
 
-def _said(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block]:
-    """The answers, and a sentence on each setting."""
+def _sentences(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block]:
+    """The answers, and a sentence for each setting."""
     lines = [f"<b>{escape(a.question)}</b> {escape(a.verdict)}" for a in answers] + [*map(escape, verdicts)]
-    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # a line never ends within
+    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # no line break inside
     words = Items([*(f"{a.question} {a.verdict}" for a in answers), *verdicts])
     return [Drawn(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>", [words])] if lines else []
 
@@ -161,14 +144,14 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def _done(report: StudyReport) -> list[Block]:
-    """How much of the study is finished; what is not, folded."""
+    """The number of finished runs; those that are missing are folded."""
     finished = sum(map(len, report.results.values()))
     lines = _gaps(report)
     if not lines:
         return [Text(f"All {finished} runs are finished.")] if report.seeds else []
     total = finished + len(set(report.missing) | set(report.failed))
     head = f"{finished} of {total} runs are finished" if total > finished else f"{finished} runs are finished"
-    return [Text(f"{head}."), Fold("What is still to come", [Items(lines)], paper=False)]
+    return [Text(f"{head}."), Fold("Missing runs", [Items(lines)], paper=False)]
 
 
 def _gaps(report: StudyReport) -> list[str]:
@@ -189,17 +172,17 @@ def _gaps(report: StudyReport) -> list[str]:
     return lines + [f"{run}: {state}." for run, state in report.missing.items() if run not in report.failed]
 
 
-def _reading(report: StudyReport) -> list[Block]:
+def _reading(report: StudyReport, compared: Sequence[summary.Comparison]) -> list[Block]:
     blocks: list[Block] = []
     if report.about:
-        blocks.append(Fold("What this is about", [Text(report.about)]))
+        blocks.append(Fold("About this study", [Text(report.about)]))
     details: list[Block] = [
         b for a in report.answers if a.details for b in (Text(a.question), Text(a.verdict), Items(a.details))
     ]
-    if compared := summary.compare(report.layout, report.results):
+    if compared:
         details += [Text(COMPARED), summary.comparisons_grid(report.layout, report.results, compared)]
     if details:
-        blocks.append(Fold("What the answers rest on", details))
+        blocks.append(Fold("Evidence for the answers", details))
     if report.method_notes:
         blocks.append(Fold("The methods", [Items(report.method_notes)]))
     if report.glossary:
@@ -220,65 +203,50 @@ def _tray_ids(report: StudyReport) -> dict[str, str]:
 
 
 def _hero(report: StudyReport) -> list[Block]:
-    """Trays of the setting with the most methods, or its curves."""
-    layout, results, views = report.layout, report.results, report.views
-    otherwise = [report.first_picture] if report.first_picture else []
+    """Trays of the setting with the most methods, or the curves of violations."""
+    layout, results, views, ids = report.layout, report.results, report.views, _tray_ids(report)
     settings = summary.settings_of(layout, results)
-    ids = _tray_ids(report)
+    trays = {setting: _hero_trays(report, setting) for setting in settings if setting in views.trays}
+    setting = max(trays, key=lambda s: len(trays[s]), default=None)
     defs = svg.backgrounds(views.trays, ids) if ids else ""
-    setting = hero_setting(report)
-    if setting is not None:
-        figures, shown = [], []
-        for method in hero_methods(report, setting):
-            seed = median_seed(results[Cell(setting, method)])
-            view = views.trays[setting]["runs"][method][str(seed)]["unseen"]
-            shown.append(view["episodes"])
+    if setting is not None and trays[setting]:
+        figures = []
+        for method, seed, view in trays[setting]:
             head = f"{layout.title_of(method)}, seed {seed}"
             many = "" if view["violations"] is None else f"{view['violations']:.3g} violations per episode"
             figures.append(
                 f"<figure>{svg.tray(ids[setting], view, f'{head}: {many}')}"
                 f"<figcaption><b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
             )
-        caption = hero_caption(settings[setting], shown)
-        return [
-            Drawn(f'{defs}<div class="hero">{"".join(figures)}</div><p class="note">{escape(caption)}</p>', otherwise)
-        ]
+        shown = [view["episodes"] for _, _, view in trays[setting]]
+        fewer = f" ({min(shown)} if episodes are long)" if len(set(shown)) > 1 else ""
+        caption = (
+            f"{settings[setting]}: greedy episodes from the first {max(shown)} unseen starts{fewer}, the same for "
+            f"every method, of the seed with the median number of violations. A dot is a state, a red square a "
+            f"violation."
+        )
+        html = f'<div class="hero">{"".join(figures)}</div><p class="note">{escape(caption)}</p>'
+        return [Drawn(defs + html, [Text(ON_THE_PAGE)])]
     for setting in settings:
         if panels := views.curves.get(setting):
             wanted = [p for p in panels if p["metric"].startswith("eval/violations")] or panels
-            html = _charts(report, wanted)[0]
-            return [Drawn(f'{defs}{html}<p class="note">{escape(settings[setting])}, during training.</p>', otherwise)]
-    return list(otherwise)
+            note = f'<p class="note">{escape(settings[setting])}, during training.</p>'
+            return [Drawn(defs + _charts(report, wanted)[0] + note, [Text(ON_THE_PAGE)])]
+    return []
 
 
-def hero_setting(report: StudyReport) -> str | None:
-    """The one with trays of the most methods; None without trays."""
-    drawn = [s for s in summary.settings_of(report.layout, report.results) if s in report.views.trays]
-    best = max(drawn, key=lambda s: len(hero_methods(report, s)), default=None)
-    return best if best is not None and hero_methods(report, best) else None
-
-
-def hero_methods(report: StudyReport, setting: str) -> list[str]:
-    """Those whose median seed has a tray."""
-    kept = report.views.trays[setting]["runs"]
-    methods = summary.methods_of(report.layout, report.results, setting)
-    there = [
-        m for m in methods if "unseen" in kept.get(m, {}).get(str(median_seed(report.results[Cell(setting, m)])), {})
-    ]
-    return there[:IN_HERO]
-
-
-def hero_caption(title: str, episodes: Sequence[int]) -> str:
-    """Of trays with so many episodes each."""
-    fewer = f" ({min(episodes)} where episodes are long)" if len(set(episodes)) > 1 else ""
-    return (
-        f"{title}: the first {max(episodes)} of the unseen starts{fewer}, the same for every method, played greedily "
-        f"by the seed with the median number of violations. A dot is a state, a red square a violation."
-    )
+def _hero_trays(report: StudyReport, setting: str) -> list[tuple[str, int, View]]:
+    """Method, seed and episodes from unseen starts of the first methods whose median seed has any."""
+    kept, found = report.views.trays[setting]["runs"], []
+    for method in summary.methods_of(report.layout, report.results, setting):
+        seed = median_seed(report.results[Cell(setting, method)])
+        if (view := kept.get(method, {}).get(str(seed), {}).get("unseen")) is not None:
+            found.append((method, seed, view))
+    return found[:HERO]
 
 
 def median_seed(runs: Sequence[Result]) -> int:
-    """The seed that neither flatters nor hurts: the lower median by violations from unseen starts, or by reward."""
+    """The seed with the lower median of violations from unseen starts, or of reward if nothing counts violations."""
 
     def rank(run: Result) -> float:
         means = run.means.get(summary.UNSEEN) or next(iter(run.means.values()))
@@ -292,21 +260,15 @@ def _titles(report: StudyReport) -> dict[str, str]:
 
 
 def _section(report: StudyReport, setting: str, anchors: summary.Anchors) -> list[Block]:
-    layout, results = report.layout, report.results
-    curves, trays = report.views.curves.get(setting), report.views.trays.get(setting)
-    pictures = list(report.pictures.get(setting, ()))
+    layout, results, views = report.layout, report.results, report.views
     blocks: list[Block] = []
-    if curves:
+    if curves := views.curves.get(setting):
         blocks.append(Drawn(_curves(report, setting, curves)))
-    if trays:
+    if setting in views.trays:
         blocks.append(Drawn(_trays(report, setting)))
-    if inner := report.views.inner.get(setting):
-        charts = f'<div class="charts">{"".join(_charts(report, inner))}</div>'
-        blocks.append(Drawn(f"<details><summary>Inside the learner</summary>{charts}</details>"))
-    if curves and (trays or not any(p.file.name.startswith("episodes") for p in pictures)):
-        blocks.append(Drawn("", pictures))  # drawn above; Markdown has the pictures
-    elif pictures:
-        blocks.append(Fold("Pictures", pictures))
+    if inner := views.inner.get(setting):
+        charts = f'<div class="charts">{"".join(_charts(report, inner, seeds=False))}</div>'
+        blocks.append(Drawn(f"<details><summary>Training metrics of the algorithms</summary>{charts}</details>"))
     mine = [t for t in shown_tables(layout, results) if t.setting == setting]
     for table in mine:
         title = "All measures" if len(mine) == 1 else f"All measures: {table.title}"
@@ -316,7 +278,7 @@ def _section(report: StudyReport, setting: str, anchors: summary.Anchors) -> lis
     return [*blocks, Fold(EVERY_RUN, list(_runs(report, setting, anchors)), paper=False)]
 
 
-def _curves(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any]]) -> str:
+def _curves(report: StudyReport, setting: str, panels: Sequence[View]) -> str:
     colours, titles = _colours(report), _titles(report)
     methods = summary.methods_of(report.layout, report.results, setting)
     ticks = "".join(
@@ -329,37 +291,22 @@ def _curves(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any
     note = "Greedy evaluations during training: mean over seeds, with a band of one standard deviation."
     return (
         f'<div class="curves" data-setting="{escape(setting)}"><div class="controls">{ticks}{seeds}</div>'
-        f'<div class="charts">{"".join(_charts(report, panels))}</div>'
-        f'<p class="note">{note}{escape(_fewer_seeds(report, setting, panels))}</p></div>'
+        f'<div class="charts">{"".join(_charts(report, panels))}</div><p class="note">{note}</p></div>'
     )
 
 
-def _charts(report: StudyReport, panels: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where methods were trained for different numbers of steps, a chart's title says for how many."""
+def _charts(report: StudyReport, panels: Sequence[View], seeds: bool = True) -> list[str]:
+    """If methods were trained for different numbers of steps, the title of a chart names its number."""
     several = len({panel["trained"] for panel in panels}) > 1
     titled = [
-        {**panel, "title": f"{panel['title']}, trained for {panel['trained']:,} steps"} if several else panel
+        panel | {"title": f"{panel['title']}, trained for {panel['trained']:,} steps"} if several else panel
         for panel in panels
     ]
-    return [svg.chart(panel, _colours(report), _titles(report)) for panel in titled]
-
-
-def _fewer_seeds(report: StudyReport, setting: str, panels: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence where the curves of some seeds are not there: their runs are gone."""
-    fewer = []
-    for method in summary.methods_of(report.layout, report.results, setting):
-        lines = [panel["methods"][method] for panel in panels if method in panel["methods"]]
-        drawn, played = (
-            max((len(line["seeds"]) for line in lines), default=0),
-            len(report.results[Cell(setting, method)]),
-        )
-        if drawn < played:
-            fewer.append(f"{report.layout.title_of(method)} {drawn} of {played}")
-    return f" Curves are there of fewer seeds than results: {', '.join(fewer)}." if fewer else ""
+    return [svg.chart(panel, _colours(report), _titles(report), seeds) for panel in titled]
 
 
 def _trays(report: StudyReport, setting: str) -> str:
-    """Trays to compare: the first methods, and the demonstrations where there is room."""
+    """Up to three trays: the first methods, and the demonstrations if they can be drawn."""
     kept, layout = report.views.trays[setting], report.layout
     shown: list[tuple[str, str, str, str, Mapping[str, Any]]] = []
     methods = [m for m in summary.methods_of(layout, report.results, setting) if m in kept["runs"]]
@@ -386,8 +333,8 @@ def _trays(report: StudyReport, setting: str) -> str:
     )
 
 
-def _runs(report: StudyReport, setting: str, anchors: summary.Anchors):
-    """Where every number of the page leads: each run with its own figures and its folder."""
+def _runs(report: StudyReport, setting: str, anchors: summary.Anchors) -> Iterator[Block]:
+    """Each run with its figures and its folder; every number on the page links here."""
     for where, runs in report.results.items():
         if where.setting != setting:
             continue
@@ -407,7 +354,7 @@ def _runs(report: StudyReport, setting: str, anchors: summary.Anchors):
 
 
 def _script_data(report: StudyReport) -> dict[str, Any] | None:
-    """What the script reads: trays to choose from, and means to read off curves."""
+    """The data of the page's script: trays to choose from, and means to show at the pointer; None if there are none."""
     views = report.views
     if not views.curves and not views.trays:
         return None
@@ -434,7 +381,7 @@ def _clock(report: StudyReport) -> list[Block]:
             rows.append([report.layout.cell_title(where), f"{np.median([t.seconds for t in mine]):,.0f} s", first])
     total = sum(t.seconds for t in report.timings.values())
     text = (
-        f"One core per run, on a machine that may have had other work too; compilation included; medians over seeds. "
-        f"All runs together: {total / 3600:.1f} core hours."
+        f"Medians over seeds, with compilation. Each run had one core of a machine that may have had other work. All "
+        f"runs together: {total / 3600:.1f} core hours."
     )
     return [Text(text), Grid(["", "Per run", f"To ≤ {SAFE:g} avoidable violations per episode"], rows)]

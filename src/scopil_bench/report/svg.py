@@ -98,8 +98,9 @@ def strip_axis(axis: Axis) -> str:
     return f'<svg class="strip scale" {size} aria-hidden="true">{texts}</svg>'
 
 
-def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mapping[str, str]) -> str:
-    """A panel of `views.curves`: for each method the mean over seeds, a band of one deviation, and its seeds."""
+def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mapping[str, str], seeds: bool = True) -> str:
+    """A panel of `views.panels`: for each method the mean over seeds, a band of one standard deviation, and the line of
+    each seed if `seeds`."""
     width, height, left, right, top, bottom = 420, 210, 44, 18, 10, 26
     lines = panel["methods"]
     ends = [
@@ -137,7 +138,7 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
             below = [f"{x(s)} {y(m - d)}" for s, m, d in reversed(there)]
             inner += f'<path class="band" d="M{"L".join(above + below)}z"/>'
         inner += f'<path class="mean" d="{line(steps, one["mean"])}"/>'
-        for seed, values in one["seeds"].items():
+        for seed, values in one["seeds"].items() if seeds else ():
             inner += f'<path class="seed" data-seed="{escape(seed)}" d="{line(steps, values)}"/>'
         parts.append(
             f'<g class="{kind}" data-method="{escape(name)}"><title>{escape(title_of[name])}</title>{inner}</g>'

@@ -1,8 +1,8 @@
-"""`scopil report`: groups, means and bands are right, and every picture is there."""
+"""`scopil report` on run folders and on folders of studies."""
 
-import io
-import json
+import base64
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,14 @@ from samples import marble_episodes
 from scopil.cli import main
 from scopil.data import storage
 from scopil.eval.measures import average
-from scopil.eval.pictures import few_colours
 from scopil.train.run import Run
-from scopil_bench.cache import read_measures
+from scopil_bench import results
+from scopil_bench.cache import read_evaluation
 from scopil_bench.cli import report
-from scopil_bench.report.run_groups import evaluation_rows, grouped
-from scopil_bench.report.training_curves import COLOURS, behaviour_panels, inner_panels, series
-from scopil_bench.results import Evaluator
+from scopil_bench.cli.report import evaluation_rows, grouped
+from scopil_bench.summaries import Cell
 
 pytest.importorskip("matplotlib")
-PNG = b"\x89PNG"
 
 
 def rows(level: float, until: int = 40, **more: float) -> list[dict]:
@@ -50,44 +48,6 @@ def runs(tmp_path_factory) -> list[Path]:
     return [run.folder for run in made]
 
 
-def test_a_series_is_mean_and_deviation_over_the_runs_that_got_there():
-    line = series([rows(1.0), rows(3.0), rows(8.0, until=20)], "eval/reward")
-    assert line is not None
-    np.testing.assert_array_equal(line.steps, [20, 40])
-    np.testing.assert_allclose(line.mean, [20 * (1 + 3 + 8) / 3, 40 * (1 + 3) / 2])
-    np.testing.assert_allclose(line.std, [20 * np.std([1, 3, 8]), 40 * np.std([1, 3])])
-    assert line.runs == 3
-    assert series([rows(1.0)], "dual/lambda") is None
-    assert series([[{"env_steps": 1, "x": None}, {"env_steps": 2, "x": 5.0}]], "x").steps.tolist() == [2]  # type: ignore[union-attr]
-
-
-def test_panels_show_only_what_was_logged():
-    inner: dict[str, Any] = {"dual/lambda": 1.0}
-    groups = {"a": [rows(1.0)], "b": [rows(1.0, **inner)]}
-    names = [[metric for metric, _ in row] for row in behaviour_panels(groups)]
-    assert names == [["eval/reward", "eval/steps"], ["eval/frequency/circle", "eval/violations/circle"]]
-    assert [m for row in inner_panels(groups) for m, _ in row] == ["episode/return", "dual/lambda", "alpha/value"]
-    assert inner_panels({"a": [[]]}) == []
-    unnamed = {"a": [[{"env_steps": 1, "eval/violations": 2.0}]]}
-    assert [metric for metric, _ in behaviour_panels(unnamed)[1]] == ["eval/frequency", "eval/violations"]
-
-
-def test_pictures_with_few_colours_keep_the_rare_ones():
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    figure, before = Figure(figsize=(4, 3)), io.BytesIO()
-    axes = figure.subplots()
-    for i, colour in enumerate(COLOURS):
-        axes.plot([0, 1], [i, i + 1], color=colour, linewidth=1)
-        axes.fill_between([0, 1], [i, i], [i + 3, i + 3], color=COLOURS[0], alpha=0.1)
-    figure.savefig(before, format="png", dpi=160)
-    after = few_colours(before.getvalue())
-    assert len(after) < len(before.getvalue()) / 1.5
-    seen = [np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int) for png in (before.getvalue(), after)]
-    assert np.abs(seen[0] - seen[1]).max() <= 24
-
-
 def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
     a = [untrained_run(tmp_path / f"a{s}", seed=s) for s in (1, 0)]
     b = untrained_run(tmp_path / "b", seed=0, discount=0.9)
@@ -103,12 +63,8 @@ def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "300")
     assert main(["report", *map(str, runs)]) == 0
     out = tmp_path / "report"
-    assert {p.name for p in out.iterdir()} == {
-        "report.html", "report.md", "report.json", "curves.png", "inner.png", "episodes-sac.png", "episodes-scopil.png",
-    }  # fmt: skip
-    assert all(p.read_bytes().startswith(PNG) for p in out.glob("*.png"))
+    assert {p.name for p in out.iterdir()} == {"report.html", "report.md", "results.json", "results.csv"}
     text = (out / "report.md").read_text()
-    assert all(f"]({p.name})" in text for p in out.glob("*.png"))
     for policy in ("greedy", "sampled"):
         for starts in ("demonstrated", "unseen"):
             assert f"| SAC, {policy}, {starts} starts |" in text
@@ -120,55 +76,74 @@ def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
 
 
 def test_the_table_is_over_episodes_then_over_seeds(runs):
-    opened = [Run.open(folder) for folder in runs[:2]]
-    evaluator = Evaluator()
-    for run in opened:
-        evaluator.evaluation(run)
-    table = evaluation_rows({"SAC": opened, "one": opened[:1]})
-    each = [average(read_measures(run.folder)["greedy/unseen"])["length"] for run in opened]
+    cell = Cell("simple", "sac")
+    with results.Evaluator() as evaluator:
+        found = [evaluator.result(cell, Run.open(folder)) for folder in runs[:2]]
+    table = evaluation_rows({"SAC": found, "one": found[:1]})
+    kept = [measures_of(folder, "greedy/unseen") for folder in runs[:2]]
+    each = [average(measures)["length"] for measures in kept]
     assert table["SAC, greedy, unseen starts"]["length"] == pytest.approx((np.mean(each), np.std(each)))
     assert table["one, greedy, unseen starts"]["length"] == each[0]
 
 
-def test_one_run_is_reported_in_its_own_folder(runs, monkeypatch):
-    assert main(["report", str(runs[-1])]) == 0
-    assert {p.name for p in runs[-1].glob("*.png")} == {"curves.png", "inner.png", "episodes-scopil.png"}
-    page = (runs[-1] / "report.html").read_text()
+def measures_of(folder: Path, key: str) -> list[dict[str, float]]:
+    kept = read_evaluation(folder)
+    assert kept is not None
+    return kept["measures"][key]
+
+
+@pytest.fixture
+def reads(monkeypatch) -> Counter[str]:
+    """How often each file below a run folder was read."""
+    counted: Counter[str] = Counter()
+    read = Path.read_bytes
+
+    def counting(path: Path) -> bytes:
+        counted[path.name] += 1
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counting)
+    return counted
+
+
+def test_one_run_is_reported_in_its_own_folder_from_files_that_are_read_once(runs, monkeypatch, reads):
+    folder = runs[-1]
+    for name in ("report.html", "results.json"):
+        assert not (folder / name).exists()
+    assert main(["report", str(folder)]) == 0
+    assert {reads["demos.npz"], reads["metrics.jsonl"]} == {1}
+    page = (folder / "report.html").read_text()
     assert "<h4" in page
     assert 'class="play"' in page  # its episodes on the tray
-    assert (runs[-1] / "report.md").exists()
-    figures = json.loads((runs[-1] / "report.json").read_text())
-    assert figures["runs"][0]["means"]["greedy/unseen"] == average(read_measures(runs[-1])["greedy/unseen"])
+    assert "Multiplier λ" in page  # a curve that SCOPIL declares
+    assert (folder / "report.md").exists()
+    (run,) = results.load(folder).results[Cell("scopil/MarbleMaze-Simple-v0", "SCOPIL")]
+    assert run.means["greedy/unseen"] == average(measures_of(folder, "greedy/unseen"))
 
     def refuse(*_, **__):
         raise AssertionError("played again")
 
-    monkeypatch.setattr("scopil_bench.results.play_distinct", refuse)
-    assert main(["report", str(runs[-1])]) == 0  # from what is kept in the folder
+    monkeypatch.setattr(results, "play_distinct", refuse)
+    reads.clear()
+    assert main(["report", str(folder)]) == 0  # from the evaluation in the folder
+    assert {reads["demos.npz"], reads["metrics.jsonl"], reads["evaluation.json"], reads["episodes.npz"]} == {1}
 
 
-def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path, capsys):
+def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path):
     storage.write(marble_episodes(steps=6, episodes=3), tmp_path / "demos.npz")
-    logged = [
-        {"env_steps": step, "constraint/steps": 2.0, "constraint/all_steps": total, "constraint/phases": phases}
-        for step, total, phases in ((10, 2.0, 1.0), (20, 5.0, 3.0))
-    ]
+    logged = [{"env_steps": step, "constraint/steps": 2.0} for step in (10, 20)]
     run = untrained_run(tmp_path / "icrl", "icrl", demos=str(tmp_path / "demos.npz"), rows=logged)
     assert main(["report", str(run.folder)]) == 0
-    assert (run.folder / "constraint-icrl.png").read_bytes().startswith(PNG)
-    text = (run.folder / "report.md").read_text()
-    assert "](constraint-icrl.png)" in text
-    assert f"{run.folder}: 5 backward steps made in 3 phases, of at most 60." in text
+    picture = (run.folder / "constraint-icrl.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert base64.b64encode(picture).decode() in (run.folder / "report.html").read_text()
+    assert "](constraint-icrl.png)" in (run.folder / "report.md").read_text()
 
 
 @pytest.mark.slow
 def test_environments_have_sections_and_only_some_draw_episodes(runs, tmp_path):
     other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))
     assert main(["report", str(runs[1]), str(other.folder), "--out", str(tmp_path / "out")]) == 0
-    assert {p.name for p in (tmp_path / "out").glob("*.png")} == {
-        "curves-cartpole-v1.png", "inner-cartpole-v1.png", "curves-marblemaze-simple-v0.png",
-        "inner-marblemaze-simple-v0.png", "episodes-sac-marblemaze-simple-v0.png",
-    }  # fmt: skip
     text = (tmp_path / "out" / "report.md").read_text()
     assert "## phys2d/CartPole-v1" in text
     assert "## scopil/MarbleMaze-Simple-v0" in text
@@ -177,13 +152,9 @@ def test_environments_have_sections_and_only_some_draw_episodes(runs, tmp_path):
 def test_committed_results_are_reported_without_their_runs(tmp_path):
     committed = Path(__file__).parents[3] / "results"
     (tmp_path / "results.json").write_bytes((committed / "results.json").read_bytes())
-    (tmp_path / "figures").mkdir()
-    figure = next((committed / "figures").glob("*.png"))
-    (tmp_path / "figures" / figure.name).write_bytes(figure.read_bytes())
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.md").read_text()
     assert "| SCOPIL, ours, greedy, 5 seeds × 1,000,000 steps | -14.35±0.00 |" in page
-    assert f"(figures/{figure.name})" in page
     assert "Yes: on Simple, SCOPIL's greedy policy" in page
 
 

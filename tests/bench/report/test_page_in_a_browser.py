@@ -40,7 +40,7 @@ def views() -> Views:
     methods = {"scopil": line(0.3, 0.02), "sac": line(9.0, 2.0)}
     panel = {"metric": "eval/violations", "title": f"Violations {HOSTILE}", "trained": 2000, "methods": methods}
     runs = {method: {"0": {"unseen": episodes("circle"), "demonstrated": episodes(HOSTILE)}} for method in methods}
-    return Views({"simple": [panel]}, {"simple": {"background": PIXEL, "corners": [0, 1, 0, 1], "runs": runs}})
+    return Views({"simple": [panel]}, trays={"simple": {"background": PIXEL, "corners": [0, 1, 0, 1], "runs": runs}})
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,13 @@
 """The report of a study from made results: its answers, its gaps, and that the page is self-contained."""
 
-import base64
 import re
 
 import pytest
 
 from made_results import cell_of, report_of
-from scopil_bench.report.page import Grid, Items, Picture, to_html, to_markdown
+from scopil_bench.report.page import Grid, Items, to_html, to_markdown
 from scopil_bench.report.study_page import write
 from scopil_bench.report.study_tables import glance_grid, starts_grid, statistics_grid
-from scopil_bench.report.views import Views
 from scopil_bench.studies.paper.answers import answers, most_lawful
 from scopil_bench.studies.paper.study import STUDY
 from scopil_bench.studies.running import layout_of
@@ -149,15 +147,11 @@ def test_an_environment_without_costs_has_rewards_alone():
 
 @pytest.fixture
 def written(tmp_path):
-    picture = tmp_path / "figures" / "dot.png"
-    picture.parent.mkdir()
-    picture.write_bytes(b"\x89PNG dot")
     results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0, 2.1])
     report = report_of(
         results,
         missing={"simple/icrl-0": "5 of 9 steps", "simple/icrl-1": "not started"},
         failed={"simple/icrl-1": "error: <b> & NaN"},
-        pictures={"simple": [Picture(picture, "a dot")]},
         folders={Cell("simple", "scopil"): ["runs/simple/scopil-0", "runs/simple/scopil-1"]},
     )
     write(tmp_path, report)
@@ -167,7 +161,6 @@ def written(tmp_path):
 def test_the_page_is_self_contained(written):
     html = (written / "report.html").read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:|#|runs/simple/scopil-[01]\")", html)
-    assert base64.b64encode(b"\x89PNG dot").decode() in html
     assert "error: &lt;b&gt; &amp; NaN" in html
 
 
@@ -183,21 +176,6 @@ def test_the_page_lists_what_is_missing(written):
             assert line in page
         assert "jax: 0.9, 0.10" in page
     assert "short runs" not in (written / "report.md").read_text()
-    assert "(figures/dot.png)" in (written / "report.md").read_text()
-
-
-def test_a_chart_says_where_seeds_have_no_curves(tmp_path):
-    """Their runs are gone."""
-    line = {"steps": [10], "mean": [1.0], "std": [0.0], "seeds": {"0": [1.0]}}
-    panels = [
-        {"metric": "eval/reward", "title": "Reward", "trained": steps, "methods": {method: line}}
-        for steps, method in ((10, "scopil"), (90, "sac"))
-    ]
-    results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0]) | cell_of("bc", [2.0])
-    write(tmp_path, report_of(results, views=Views({"simple": panels})))
-    page = (tmp_path / "report.html").read_text()
-    assert "Curves are there of fewer seeds than results: SCOPIL 1 of 2, BC 0 of 1." in page
-    assert "Reward, trained for 90 steps" in page
 
 
 def test_tables_alone_hold_no_times(written):

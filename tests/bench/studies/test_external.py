@@ -8,14 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from made_results import cell_of
 from scopil.cli import main
-from scopil.errors import DatasetError, EnvError
+from scopil.errors import DatasetError
 from scopil.eval.rules import Rules, load_rules, name_of_rules
 from scopil.eval.starts import UNSEEN_SEED
 from scopil.train.run import Run
 from scopil_bench import planning, results, studies
-from scopil_bench.studies import running
 from scopil_bench.studies.base import Budget
 from scopil_bench.studies.external import half_cheetah
 from scopil_bench.studies.external.study import (
@@ -150,21 +148,6 @@ def test_missing_data_is_one_line_with_a_way_out(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv(half_cheetah.DATA, str(tmp_path / "none.npz"))
     assert main(argv) == 2
     assert "none.npz" in capsys.readouterr().err
-
-
-def missing(run: Run) -> None:
-    raise EnvError("MuJoCo is not installed")
-
-
-def test_what_is_known_of_a_task_stays_where_it_cannot_be_made(tmp_path, monkeypatch):
-    """Its extra or its data may be on another machine."""
-    monkeypatch.delenv(half_cheetah.DATA, raising=False)
-    monkeypatch.setattr(Run, "env", missing)
-    known = cell_of("bc", [0.0], setting="half-cheetah")
-    assert planning.still_planned(STUDY, tmp_path, "full", None, known) == known
-    assert running._references(STUDY, tmp_path, known, here=()) == {}
-    with pytest.raises((DatasetError, EnvError)):  # the data, or MuJoCo
-        running._references(STUDY, tmp_path, known, here=("half-cheetah",))
 
 
 def test_a_study_with_one_task_names_no_other(tmp_path, monkeypatch):
