@@ -39,7 +39,7 @@ def main(seeds: int) -> None:
 
 
 def measure(seed: int, folder: Path) -> tuple[int, float]:
-    argv = ["scopil", "--as-printed", "--env", ENV, "--demos", DEMOS, "--seed", str(seed), "--steps", str(STEPS)]
+    argv = ["scopil", "--env", ENV, "--demos", DEMOS, "--seed", str(seed), "--steps", str(STEPS)]
     began = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "scopil", "train", *argv, "--out", str(folder)],

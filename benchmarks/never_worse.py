@@ -11,7 +11,6 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_th
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ STEPS = (10_000, 20_000, 50_000)
 METHODS = {
     "BC": scopil.BC,
     "SCOPIL-ρ": scopil.SCOPILRho,
+    "SCOPIL from a clone": scopil.SCOPILClone,
     "SCOPIL": scopil.SCOPIL,
-    "SCOPIL as printed": partial(scopil.SCOPIL, as_printed=True),
 }
 EPISODES = 100
 TASKS = {name: STUDY.tasks[name] for name in ("acrobot", "cartpole", "cliffwalking")}

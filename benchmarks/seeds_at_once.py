@@ -27,10 +27,7 @@ from scopil.train.loop import make_loop
 
 RESULT = Path(__file__).parent / "results" / "seeds_at_once.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
-METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "SCOPIL": (printed, {"as_printed": True}),
-    "SCOPIL-ρ": (scopil_rho, {}),
-}
+METHODS: dict[str, tuple[Any, dict[str, Any]]] = {"SCOPIL": (printed, {}), "SCOPIL-ρ": (scopil_rho, {})}
 
 
 def contender(module: Any, settings: dict[str, Any], seeds: int, steps: int):

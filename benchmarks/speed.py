@@ -180,7 +180,7 @@ def torch_agrees(updates: int = 5) -> float | None:
         "demo_obs": rng.uniform(-1, 1, (*shape, OBS)).astype(np.float32),
         "demo_action": rng.integers(ACTIONS, size=shape),
     }
-    cfg = build(Config, {"as_printed": True})  # what the PyTorch contender is
+    cfg = build(Config, {})  # what the PyTorch contender is
     state = init(jax.random.key(0), Spaces(OBS, DiscreteHead(ACTIONS)), cfg)
     step = jax.jit(update)
     before = _weights(state)

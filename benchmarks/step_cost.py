@@ -22,10 +22,7 @@ ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 
 
 def main(rounds: int, steps: int) -> None:
-    agents = {
-        "SCOPIL": scopil.SCOPIL(ENV, DEMOS, seed=0, as_printed=True),
-        "SCOPIL-ρ": scopil.SCOPILRho(ENV, DEMOS, seed=0),
-    }
+    agents = {"SCOPIL": scopil.SCOPIL(ENV, DEMOS, seed=0), "SCOPIL-ρ": scopil.SCOPILRho(ENV, DEMOS, seed=0)}
     for agent in agents.values():
         agent.learn(steps)  # compiled, and past the steps in which only the critics learn
     spent: dict[str, list[float]] = {name: [] for name in agents}

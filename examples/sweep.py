@@ -29,7 +29,7 @@ def main(steps: int = 4_000) -> list[dict[str, float]]:
     env = compile_env("scopil/MarbleMaze-Simple-v0")
     loop = make_loop(ALGORITHM, env, load_demos("marble-maze/simple-v1"))
     sizes = {"batch_size": 64, "demo_batch_size": 64, "replay_size": 10_000}
-    base = build(Config, {"as_printed": True} | sizes)
+    base = build(Config, sizes)
 
     def start(seed, slack):
         state = loop.init(jax.random.key(seed), replace(base, slack=slack))

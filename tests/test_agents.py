@@ -8,7 +8,7 @@ import inspect
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -76,7 +76,7 @@ def kind(request) -> str:
 
 
 def new_scopil(ids: dict[str, str], kind: str) -> scopil.SCOPIL:
-    return scopil.SCOPIL(ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, as_printed=True, **TINY)
+    return scopil.SCOPIL(ids[kind], toy_demos(KINDS[kind]), seed=1, demo_batch_size=8, **TINY)
 
 
 @pytest.fixture(scope="module")
@@ -330,19 +330,11 @@ def test_settings_are_refused_in_words_of_the_api(ids):
         assert "--" not in str(refused.value)
 
 
-def test_one_switch_is_the_paper(ids):
-    """Given settings stay; continuous actions, of which the paper knows nothing, keep what is right for them."""
-    ours, paper, mixed = (
-        scopil.SCOPIL(ids["numbered"], **given).config
-        for given in cast(list[Any], [{}, {"as_printed": True}, {"as_printed": True, "average_over": 5}])
-    )
-    names = "from_cloning", "slack_from_demos", "normalise_obs", "average_over", "log_alpha_init"
-    assert [getattr(ours, n) for n in names] == [True, True, True, 20_000, -2.3]
-    assert [getattr(paper, n) for n in names] == [False, False, False, 0, 0.0]
-    assert (ours.entropy_share, paper.entropy_share) == (0.07, 0.4)
-    assert (mixed.average_over, mixed.from_cloning) == (5, False)
-    continuous = scopil.SEiC(ids["continuous"], as_printed=True).config
-    assert (continuous.from_cloning, continuous.normalise_obs, continuous.log_alpha_init) == (False, True, -2.3)
+def test_scopil_has_the_papers_settings(ids):
+    cfg = scopil.SCOPIL(ids["numbered"]).config
+    paper = {"batch_size": 256, "demo_batch_size": 256, "learning_rate": 3e-4, "alpha_lr": 2e-3, "discount": 0.99}
+    paper |= {"polyak": 0.005, "replay_size": 1_000_000, "multiplier_init": 1.05, "hidden": (32, 32)}
+    assert {name: getattr(cfg, name) for name in paper} == paper
 
 
 def test_defaults_and_ranges_follow_the_kind_of_actions(ids):

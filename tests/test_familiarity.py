@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 import scopil
-from scopil.algos import cloning
 from scopil.errors import ConfigError
 from toys import REPLAY, registered_toy, toy, toy_demos
 
 
 @pytest.fixture(scope="module")
 def agent() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cloning, "STAGE_STEPS", 10)
-        settings: Any = REPLAY | {"demo_batch_size": 8, "contrast_batch_size": 8}
-        return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(500)
+    settings: Any = REPLAY | {"demo_batch_size": 8, "classifier_batch_size": 8, "clone_steps": 10}
+    return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(500)
 
 
 def test_familiarity_of_one_state_and_of_many(agent):

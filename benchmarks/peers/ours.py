@@ -20,7 +20,7 @@ DEMOS = "marble-maze/simple-v1"
 def main() -> None:
     loop = make_loop(ALGORITHM, compile_env("scopil/MarbleMaze-Simple-v0"), load_demos(DEMOS))
     sizes = {"hidden": HIDDEN, "batch_size": BATCH, "demo_batch_size": BATCH, "replay_size": REPLAY}
-    cfg = build(Config, {"as_printed": True} | sizes)
+    cfg = build(Config, sizes)
     state = loop.start(jax.random.key(0), cfg)
 
     def run(iterations: int) -> None:

@@ -220,10 +220,10 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
 
 
 def _familiarity(graph: _Graph, monitor: Monitor) -> None:
-    """Share of demonstrated states with at least this novelty, as in `density_ratio.familiarity`."""
-    contrast, nets = monitor.contrast, monitor.contrast.nets.params
-    x = graph.node("Sub", "obs", graph.constant("demo_mean", contrast.mean))
-    x = graph.node("Mul", x, graph.constant("demo_scale", contrast.scale))
+    """The share of demonstrated states that are at least as novel (`density_ratio.familiarity`)."""
+    ratio, nets = monitor.ratio, monitor.ratio.nets.params
+    x = graph.node("Sub", "obs", graph.constant("demo_mean", ratio.mean))
+    x = graph.node("Mul", x, graph.constant("demo_scale", ratio.scale))
     known = [k for k, count in enumerate(np.asarray(monitor.known)) if count]
     width, shares = nets.b2.shape[1], []
     for k in known:
@@ -231,8 +231,8 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
         layers = ((nets.w1[rows], nets.b1[rows]), (nets.w2[k], nets.b2[k]), (nets.w3[k], nets.b3[k]))
         h = x
         for i, (weight, bias) in enumerate(layers):
-            names = (graph.constant(f"contrast_{k}_weight_{i}", weight), graph.constant(f"contrast_{k}_bias_{i}", bias))
-            h = graph.node("Gemm", h, *names, transB=1)
+            w, b = (graph.constant(f"classifier_{k}_{n}_{i}", x) for n, x in (("weight", weight), ("bias", bias)))
+            h = graph.node("Gemm", h, w, b, transB=1)
             h = graph.node("Relu", h) if i < 2 else h
         shown = np.asarray(monitor.shown[k])[-int(monitor.known[k]) :]
         at_least = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)

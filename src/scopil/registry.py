@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `import scopil` reads BUILT_IN and must not import JAX
 BUILT_IN: dict[str, tuple[str, str]] = {
     "scopil": ("SCOPIL", "scopil.algos.scopil:ALGORITHM"),
     "scopil-rho": ("SCOPILRho", "scopil.algos.scopil_rho:ALGORITHM"),
+    "scopil-clone": ("SCOPILClone", "scopil.algos.scopil_clone:ALGORITHM"),
     "sac": ("SAC", "scopil.algos.sac:ALGORITHM"),
     "s-dgd": ("SDGD", "scopil.algos.ablations:S_DGD"),
     "s-eic": ("SEiC", "scopil.algos.ablations:S_EIC"),

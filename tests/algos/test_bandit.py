@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from printed import printed
 from probes import demo_steps
 from scopil.algos.base import Data, Spaces
+from scopil.config import build
 from scopil.nn.heads import DiscreteHead
 from scopil.registry import find
 from scopil.types import Transition
@@ -109,13 +109,11 @@ def solve() -> Callable[..., Solution]:
 
         return jax.jit(train)
 
-    def run(name: str, budget: float | None = None, **changes: Any) -> Solution:
+    def run(name: str, **changes: Any) -> Solution:
         programs.setdefault(name, program(name))
         values = {k: v for k, v in sharp(**changes).items() if hasattr(find(name).config, k)}
-        cfg = printed(find(name), **values)
+        cfg = build(find(name).config, values)
         state = begin(find(name).init, cfg)
-        if budget is not None:  # as if the demonstrations had said so
-            state = state._replace(demo_nll=jnp.float32(budget))
         p, lam, q = programs[name](state, cfg)
         np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics know the bandit
         return Solution(float(p), float(lam))
@@ -147,7 +145,8 @@ def test_a_binding_constraint_with_entropy_has_its_root(beta, slack, solve):
 def test_slack_from_the_data_is_reached_without_entropy_in_the_constraint_and_may_not_be_with_it(beta, solve):
     """−log p ≤ δ. With w = 2βα = ½ a growing λ leads to the least −log p − w H(p) instead, which is above δ = 0.05."""
     alpha, budget = 0.5, 0.05
-    got = solve("scopil", budget, slack_from_demos=True, entropy_split=beta, log_alpha_init=math.log(alpha))
+    learner = {"critics_first": 0, "average_over": 1, "log_alpha_init": math.log(alpha)}
+    got = solve("scopil-clone", slack=budget, entropy_split=beta, **learner)
     if beta == 0:
         p = math.exp(-budget)
         assert got.p == pytest.approx(p, abs=1e-3)

@@ -344,6 +344,6 @@ def test_statistics_do_not_change_within_a_rollout():
     assert float(metrics["policy/kl"]) == pytest.approx(0.0, abs=1e-6)
     assert not np.allclose(after.obs_stats.mean, state.obs_stats.mean)
     pi = ppo.policy(state).distribution(step.obs)
-    batch, _ = ppo.prepare(state, ppo.see(state, data), cfg)
+    batch, _ = ppo.prepare(state, ppo.preprocess(state, data), cfg)
     expected = pi.log_prob(state.head.to_learner(step.action))
     np.testing.assert_allclose(batch.log_prob, jnp.ravel(expected), rtol=1e-6)

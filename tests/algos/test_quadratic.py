@@ -15,9 +15,9 @@ import pytest
 from scipy.optimize import brentq, minimize
 
 from compiling import OPTIMISED
-from printed import printed
 from probes import demo_steps
 from scopil.algos.base import Data, Spaces
+from scopil.config import build
 from scopil.nn.heads import BoxHead
 from scopil.registry import find
 from scopil.types import Transition
@@ -75,7 +75,7 @@ def solve():
         rates = {"learning_rate": 2e-3, "multiplier_lr": 2e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
         known = find(name).config.__dataclass_fields__
         values = {"hidden": (32,), "action_resolution": EPS, "normalise_obs": False} | rates | changes
-        cfg = printed(find(name), **{k: v for k, v in values.items() if k in known})
+        cfg = build(find(name).config, {k: v for k, v in values.items() if k in known})
         programs.setdefault(name, program(name))
         mode, m = programs[name](cfg, jnp.float32(played(shown)))
         nothing = jnp.float32(0.0)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from printed import printed
 from probes import demo_steps
 from reference import soft_numpy as ref
 from scopil.algos.base import Data, Spaces
+from scopil.config import build
 from scopil.nn.heads import DiscreteHead
 from scopil.registry import find
 from scopil.types import Transition
@@ -40,7 +40,7 @@ CHANGES: dict[str, dict[str, bool]] = {
 
 def config(name: str, **changes: Any) -> Any:
     values = COMMON | (OURS if find(name).needs_demos else {}) | changes
-    return printed(find(name), **values)
+    return build(find(name).config, values)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from printed import printed
 from probes import demo_steps
 from reference import soft_numpy
 from reference import squashed_numpy as ref
 from scopil.algos.base import Data, Spaces
+from scopil.config import build
 from scopil.losses.soft import REPARAMETRISED
 from scopil.nn.heads import BoxHead
 from scopil.registry import find
@@ -42,7 +42,7 @@ CHANGES: dict[str, dict[str, bool]] = {
 
 
 def config(name: str, **changes: Any) -> Any:
-    return printed(find(name), **COMMON | (OURS if name != "sac" else {}) | changes)
+    return build(find(name).config, COMMON | (OURS if name != "sac" else {}) | changes)
 
 
 def settings(name: str, cfg: Any) -> ref.Settings:

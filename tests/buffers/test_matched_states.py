@@ -16,12 +16,12 @@ def test_reach_is_how_far_most_demonstrated_starts_are_from_their_neighbours():
     starts, group = np.concatenate([starts, starts[:3]]), np.r_[np.arange(10), 0, 1, 2]
     nearest = [min(np.hypot(*(a - b)) for b, h in zip(starts, group) if h != g) for a, g in zip(starts, group)]
     within = np.sort(nearest)[int(np.ceil(0.9 * 12))]
-    got = matched_states.reach_of(jnp.asarray(starts, jnp.float32), jnp.asarray(group))
+    got = matched_states.reach_of(jnp.asarray(starts, jnp.float32), jnp.asarray(group), 0.9)
     assert float(got) == pytest.approx(within, rel=1e-5)
 
 
 def test_with_one_start_every_episode_is_comparable():
-    reach = matched_states.reach_of(jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32))
+    reach = matched_states.reach_of(jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32), 0.9)
     assert 1e30 < float(reach) < np.inf
 
 
@@ -34,7 +34,7 @@ def play(own: Any, place: list[float], began: list[bool], value: float, known: A
 
 
 def test_the_start_of_an_episode_decides_for_all_its_steps():
-    own = matched_states.empty(1, 2)._replace(reach=jnp.float32(0.2))
+    own = matched_states.empty(100, 1, 2)._replace(reach=jnp.float32(0.2))
     own = play(own, [0.1, 5.0], [True, True], 1.0)
     assert own.playing.tolist() == [True, False]
     own = play(own, [9.0, 1.1], [False, False], 2.0)  # far from every start, near one: it does not matter any more
@@ -47,22 +47,21 @@ def test_the_start_of_an_episode_decides_for_all_its_steps():
 
 def test_an_episode_whose_start_was_not_seen_is_not_comparable():
     """The first one after a warm-up, for example, even where it passes a demonstrated start."""
-    own = play(matched_states.empty(1, 1)._replace(reach=jnp.float32(0.2)), [0.0], [False], 1.0)
+    own = play(matched_states.empty(100, 1, 1)._replace(reach=jnp.float32(0.2)), [0.0], [False], 1.0)
     assert own.playing.tolist() == [False]
     assert int(own.kept) == 0
 
 
 def test_states_that_demonstrations_cannot_tell_of_are_not_kept():
-    own = matched_states.empty(1, 2)._replace(reach=jnp.float32(0.2))
+    own = matched_states.empty(100, 1, 2)._replace(reach=jnp.float32(0.2))
     own = play(own, [0.0, 1.0], [True, True], 1.0, known=[True, False])
     own = play(own, [9.0, 9.0], [False, False], 2.0, known=[False, True])
     assert own.playing.tolist() == [True, True]  # the episodes stay comparable
     assert own.states[:3, 0].tolist() == [1.0, 2.0, 0.0]
 
 
-def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
-    monkeypatch.setattr(matched_states, "CAPACITY", 50)
-    own = matched_states.empty(1, 1)._replace(reach=jnp.float32(1.0))
+def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered():
+    own = matched_states.empty(50, 1, 1)._replace(reach=jnp.float32(1.0))
 
     def run(seed: Any) -> Any:
         def body(number: Any, own: Any) -> Any:
@@ -80,9 +79,9 @@ def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered(monkeypatch):
 def test_the_first_states_are_the_demonstrated_ones():
     shown = jnp.arange(5.0)[:, None]
     known = jnp.array([True, True, False, True, True])
-    some = matched_states.begin_with(matched_states.empty(1, 1), shown, known, jnp.float32(0.5))
+    some = matched_states.begin_with(matched_states.empty(100, 1, 1), shown, known, jnp.float32(0.5))
     assert some.states[: int(some.kept), 0].tolist() == [0.0, 1.0, 3.0, 4.0]
-    own = matched_states.begin_with(matched_states.empty(1, 1), shown, jnp.ones(5, bool), jnp.float32(0.5))
+    own = matched_states.begin_with(matched_states.empty(100, 1, 1), shown, jnp.ones(5, bool), jnp.float32(0.5))
     assert int(own.kept) == 5
     np.testing.assert_array_equal(own.states[:5], shown)
     assert float(own.reach) == 0.5

@@ -152,7 +152,6 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
     monkeypatch.setattr(run_module, "make_loop", lambda *_: loop)
     with registered_toy(env, "test/Toy-v0") as env_id:
         argv = ["scopil", "--env", env_id, "--demos", "demos.npz", "--out", "run", "--steps", "1000", *TINY]
-        argv += ["--as_printed"]  # tyro takes either
         with monkeypatch.context() as patch:
             patch.setattr("scopil.cli.train._signals", already_asked)
             assert main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"]) == INTERRUPTED
@@ -242,7 +241,7 @@ def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkey
     (here / "rules.py").write_text("def far(obs, action, next_obs): return next_obs[0] > 1\n")
     shown_in("other.py:Other")
     monkeypatch.setattr(Run, "train", lambda run, *_: True)
-    argv = ["train", "scopil", "--env", "own.py:Own", "--demos", "shown.npz", "--steps", "4000"]
+    argv = ["train", "scopil-clone", "--env", "own.py:Own", "--demos", "shown.npz", "--steps", "4000"]
     assert main([*argv, "--rules", "rules.py", "--out", "run"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "was recorded in other.py:Other, not in own.py:Own; only the spaces were compared" in out
@@ -253,7 +252,7 @@ def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkey
     assert main([*argv[:-1], "6000", "--out", "other"]) == 0
     out = capsys.readouterr().out
     assert "recorded in" not in out
-    assert "stays a clone" not in out
+    assert "train only the critics" not in out
 
 
 def test_a_rule_that_fails_is_found_before_training(here, capsys):

@@ -12,7 +12,7 @@ import pytest
 import samples
 from samples import ACTIONS, episode, small_set, with_episode
 from scopil import load_demos
-from scopil.data.dataset import NO_FLAGS, Demonstrations, DemoTransitions, guess_space, hesitation
+from scopil.data.dataset import NO_FLAGS, Demonstrations, guess_space
 from scopil.errors import DatasetError
 from scopil_bench.studies.external.lap_grid import forward_laps
 
@@ -292,28 +292,3 @@ def test_episodes_of_one_start_are_held_out_together():
 def test_with_few_starts_every_episode_is_held_out_by_itself_and_with_few_episodes_every_quarter():
     assert len(set(begun_at(0.1, 0.1, 0.1, 0.1, 0.1))) == 5
     assert begun_at(0.1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def steps_of(*episodes: tuple[list[float], list[int]]) -> DemoTransitions:
-    """Episodes as (what is seen, what is done)."""
-    seen = [np.array(obs, np.float32)[:, None] for obs, _ in episodes]
-    done = [np.array(actions) for _, actions in episodes]
-    return Demonstrations.from_arrays(seen, done, action_space=gym.spaces.Discrete(3)).transitions()
-
-
-def test_hesitation_is_another_action_in_the_same_state_before_the_one_that_was_meant():
-    late_start = [5.0, 5.0, 5.0, 6.0, 7.0], [0, 0, 1, 1]
-    red_light = [2.0, 2.0, 2.0, 3.0, 4.0], [0, 0, 0, 1]  # the same until what he sees changes
-    in_between = [1.0, 2.0, 2.0, 3.0], [1, 2, 1]
-    at_the_end = [1.0, 2.0, 2.0, 2.0], [1, 0, 2]  # nothing that changes anything follows
-    found = hesitation(steps_of(late_start, red_light, in_between, at_the_end))
-    assert found.tolist() == [
-        *[True, True, False, False],
-        *[False, False, False, False],
-        *[False, True, False],
-        *[False, False, False],
-    ]
-
-
-def test_an_episode_s_end_is_not_hesitation_before_the_next_one_s_start():
-    assert not hesitation(steps_of(([1.0, 1.0], [0]), ([1.0, 2.0], [1]))).any()

@@ -9,14 +9,19 @@ import pytest
 from scipy.stats import norm
 
 from compiling import OPTIMISED
-from reference import contrast_numpy as ref
+from reference import density_ratio_numpy as ref
+from scopil.algos import scopil_rho
 from scopil.losses import density_ratio
 
 OBS, WIDTH, FOLDS, DEMOS, ANYWHERE = 3, 6, 4, 12, 5
 
 
-def made(real: Any = jnp.float32) -> density_ratio.Contrast:
-    fresh = density_ratio.new_contrast(jax.random.key(3), OBS, WIDTH, FOLDS)
+def step_config(quantile: Any, rate: Any) -> Any:
+    return scopil_rho.Config(quantile=quantile, classifier_lr=rate)
+
+
+def made(real: Any = jnp.float32) -> density_ratio.DensityRatio:
+    fresh = density_ratio.new_density_ratio(jax.random.key(3), OBS, WIDTH, FOLDS)
     fresh = fresh._replace(
         threshold=jnp.array([0.1, -0.2, 0.0, 0.3]),
         mean=jnp.array([0.5, -1.0, 0.0]),
@@ -28,21 +33,21 @@ def made(real: Any = jnp.float32) -> density_ratio.Contrast:
     return jax.tree.map(lambda x: x.astype(real) if jnp.issubdtype(x.dtype, jnp.floating) else x, fresh)
 
 
-def nets(of: density_ratio.Contrast) -> list[ref.Net]:
+def nets(of: density_ratio.DensityRatio) -> list[ref.Net]:
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), of.nets.params)
     w1, b1 = p.w1.reshape(FOLDS, WIDTH, OBS), p.b1.reshape(FOLDS, WIDTH)
     return [[w1[k], b1[k], p.w2[k], p.b2[k], p.w3[k, 0], p.b3[k, 0]] for k in range(FOLDS)]
 
 
-def twin(of: density_ratio.Contrast) -> ref.Contrast:
+def twin(of: density_ratio.DensityRatio) -> ref.DensityRatio:
     names = "threshold", "mean", "scale", "blur", "way", "cut"
     parts: dict[str, Any] = {name: np.array(getattr(of, name), np.float64) for name in names}
-    return ref.Contrast(nets(of), **parts)
+    return ref.DensityRatio(nets(of), **parts)
 
 
 def follow(real: Any, tolerance: float) -> None:
     """Three steps of both, compared after each."""
-    ours, theirs, step = made(real), twin(made(real)), jax.jit(density_ratio.contrast_step)
+    ours, theirs, step = made(real), twin(made(real)), jax.jit(density_ratio.ratio_step)
     for number in range(3):
         rng = np.random.default_rng(number)
         demo, own = rng.normal(size=(DEMOS, OBS)), rng.normal(1.0, size=(DEMOS, OBS))
@@ -56,8 +61,7 @@ def follow(real: Any, tolerance: float) -> None:
             jnp.asarray(fold),
             jnp.asarray(own, real),
             jnp.asarray(anywhere, real),
-            0.9,
-            0.02,
+            step_config(0.9, 0.02),
             jax.random.key(number),
         )
         loss, demo_cost = theirs.step(demo, fold, own, anywhere, noise, 0.9, 0.02)
@@ -90,7 +94,7 @@ def test_a_component_that_is_left_out_changes_nothing():
 def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
     """Demonstrated N(0, 1), the learner's N(1, 1), blur ½: p and q are N(0, 1.25) and N(1, 1.25), and a tenth of their
     mean is the background of both."""
-    fresh = density_ratio.new_contrast(jax.random.key(0), 1, 16, FOLDS)
+    fresh = density_ratio.new_density_ratio(jax.random.key(0), 1, 16, FOLDS)
     one = jnp.ones(1)
     state = fresh._replace(scale=one, blur=0.5 * one)
     rows, steps = 256, 3_000
@@ -100,7 +104,7 @@ def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
         demo, own = jax.random.normal(k_demo, (rows, 1)), 1.0 + jax.random.normal(k_own, (rows, 1))
         rate = 3e-3 * (1.0 - number / steps)
         fold, anywhere = jnp.arange(rows) % FOLDS, jnp.concatenate([demo[:32], own[:32]])
-        return density_ratio.contrast_step(carry, demo, fold, own, anywhere, 0.9, rate, k_noise), None
+        return density_ratio.ratio_step(carry, demo, fold, own, anywhere, step_config(0.9, rate), k_noise), None
 
     run = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(steps))[0], compiler_options=OPTIMISED)
     state = run(state)
@@ -122,7 +126,7 @@ def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
     held_out = jnp.stack([jnp.arange(4_000) < 2_000, jnp.arange(4_000) >= 2_000])
 
     def move(_: Any, threshold: Any) -> Any:
-        return density_ratio.pinball_step(threshold, f, held_out, 0.9)
+        return density_ratio.pinball_step(threshold, f, held_out, 0.9, 0.01)
 
     got = jax.lax.fori_loop(0, 5_000, move, jnp.zeros(2))
     for k, rows in enumerate((f[0, :2_000], f[1, 2_000:])):
@@ -131,7 +135,7 @@ def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
 
 def test_a_threshold_with_nothing_held_out_stays():
     f, nothing = jnp.ones((1, 5)), jnp.zeros((1, 5), bool)
-    assert float(density_ratio.pinball_step(jnp.array([0.3]), f, nothing, 0.9)[0]) == pytest.approx(0.3)
+    assert float(density_ratio.pinball_step(jnp.array([0.3]), f, nothing, 0.9, 0.01)[0]) == pytest.approx(0.3)
 
 
 def test_familiarity_is_the_share_of_held_out_states_that_look_as_strange():
@@ -160,7 +164,7 @@ def test_familiarity_is_calibrated_on_states_that_were_not_shown():
     assert got.mean() == pytest.approx(0.5, abs=0.03)
 
 
-def single_shares(state: density_ratio.Contrast, demo: Any, fold: Any, obs: Any) -> list[np.ndarray]:
+def single_shares(state: density_ratio.DensityRatio, demo: Any, fold: Any, obs: Any) -> list[np.ndarray]:
     """Of each classifier by itself."""
     theirs = twin(state)
     shown, asked = theirs.logits(demo), theirs.logits(obs)

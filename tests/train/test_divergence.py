@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from printed import printed
 from probes import SMALL, Endless, mostly_one
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.config import build
 from scopil.data.dataset import Demonstrations
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.jax_env import CompiledEnv
@@ -35,12 +35,12 @@ class Poisoned(Endless):
 
 @pytest.fixture(scope="module")
 def loop():
-    return Loop(SCOPIL, CompiledEnv(Poisoned()), DemoData(mostly_one(), mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
+    return Loop(SCOPIL, CompiledEnv(Poisoned()), DemoData(mostly_one(), None, None))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
 def trainer(loop):
-    return Trainer(loop, printed(SCOPIL, demo_batch_size=4, **SMALL), seed=0)
+    return Trainer(loop, build(SCOPIL.config, {"demo_batch_size": 4} | SMALL), seed=0)
 
 
 def stops(trainer: Trainer, match: str, until: int = 2_000) -> None:

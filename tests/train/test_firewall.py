@@ -69,9 +69,9 @@ def trained():
     steps = demo_steps(jnp.asarray(obs, jnp.float32), jnp.asarray(action, jnp.int32))
     steps = steps._replace(next_obs=0.9 * steps.obs, group=jnp.arange(64))
     starts = DemoStarts(steps.obs[::16], jnp.arange(4))
-    demos = DemoData(steps, steps, None, starts)  # pyright: ignore[reportArgumentType]
-    sizes = {"batch_size": 32, "demo_batch_size": 32, "contrast_batch_size": 16, "replay_size": 4000}
-    cfg = SCOPIL_RHO.config(hidden=(8,), from_cloning=False, slack_from_demos=False, contrast_width=4, **sizes)
+    demos = DemoData(steps, None, starts)  # pyright: ignore[reportArgumentType]
+    sizes = {"batch_size": 32, "demo_batch_size": 32, "classifier_batch_size": 16, "replay_size": 4000}
+    cfg = SCOPIL_RHO.config(hidden=(8,), clone_steps=1, critics_first=0, classifier_width=4, **sizes)
     loops = {cls: Loop(SCOPIL_RHO, CompiledEnv(cls()), demos) for cls in (MarbleMaze, Liar)}
 
     def bits(env: type[MarbleMaze], seed: int) -> list[bytes]:

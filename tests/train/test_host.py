@@ -261,7 +261,7 @@ REPLAY = {"hidden": [4], "batch_size": 16, "replay_size": 512, "num_envs": 2}
 @pytest.mark.parametrize(
     ("algorithm", "config"),
     [
-        ("scopil", REPLAY | {"demo_batch_size": 8, "as_printed": True}),
+        ("scopil", REPLAY | {"demo_batch_size": 8}),
         ("bc", {"hidden": [4], "demo_batch_size": 8}),
         ("icrl", ROLLOUT | {"forward_steps": 64, "rollouts": 3, "backward_iters": 1}),
         ("oracle-ppo-lagrangian", ROLLOUT),

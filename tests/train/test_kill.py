@@ -21,7 +21,7 @@ from scopil.serialization import read_arrays
 from scopil.train.run import Run
 
 TINY = {
-    "scopil": "--as-printed --hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
+    "scopil": "--hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
     "ppo-dgd": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --demo-batch-size 16 --seed 5",
     # a backward phase falls into every second chunk
     "icrl": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --forward-steps 10000 --rollouts 4 "

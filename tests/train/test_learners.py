@@ -15,8 +15,7 @@ import pytest
 import scopil
 from scopil import agent as agent_module
 from scopil.agent import Agent
-from scopil.algos import cloning, ppo_lagrangian
-from scopil.algos import scopil as scopil_algorithm
+from scopil.algos import ppo_lagrangian
 from scopil.algos.base import Algorithm
 from scopil.envs.jax_env import CompiledEnv
 from scopil.train import run as run_module
@@ -36,6 +35,7 @@ from toys import (
     toy_demos,
 )  # fmt: skip
 
+BOTH_PHASES = {"clone_steps": 10, "critics_first": 100}  # before and after the actor is trained
 STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
 FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead
 OFF = REPLAY | FAST | {"log_alpha_init": -3.0, "alpha_lr": 0.0}
@@ -47,7 +47,8 @@ ON_PRICE = ON | PRICE | {"cost_gae_lambda": 0.0}
 REWARD = {scopil.SAC: (OFF, 400), scopil.PPO: (ON, 1500)}
 IMITATORS = {
     scopil.SCOPIL: (OFF | IMITATION, 400),
-    scopil.SCOPILRho: (OFF | IMITATION | {"contrast_batch_size": 8, "occupancy_init": 0.1}, 3000),
+    scopil.SCOPILRho: (OFF | IMITATION | {"classifier_batch_size": 8, "occupancy_init": 0.1}, 3000),
+    scopil.SCOPILClone: (OFF | IMITATION | {"critics_first": 0, "clone_steps": 100, "average_over": 100}, 400),
     scopil.SDGD: (OFF | IMITATION, 400),
     scopil.SEiC: (OFF | IMITATION, 400),
     scopil.SDGDEiC: (OFF | IMITATION, 400),
@@ -163,8 +164,6 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypatch):
     """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
     monkeypatch.setattr(trainer, "CHUNK", CHUNK)
-    monkeypatch.setattr(cloning, "STAGE_STEPS", 10)
-    monkeypatch.setattr(scopil_algorithm, "CRITICS_FIRST", 100)  # so that both phases are seen
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
     algorithm, called = cls.algorithm, []
     with registered_toy(envs[True], "test/Toy-v0") as env_id:
@@ -176,7 +175,7 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
             steps=STEPS,
             eval_every=2 * CHUNK,
             checkpoint_every=CHUNK,
-            config=(REWARD | IMITATORS | CAREFUL)[cls][0],
+            config=(REWARD | IMITATORS | CAREFUL)[cls][0] | (BOTH_PHASES if cls is scopil.SCOPILRho else {}),
         )
         alone = Run.create(tmp_path / "alone", spec)
         assert alone.train()

@@ -8,16 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from printed import printed
 from probes import SMALL, Probe, mostly_one
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.algos.scopil_clone import ALGORITHM as SCOPIL_CLONE
+from scopil.config import build
 from scopil.data.dataset import Demonstrations
 from scopil.envs.jax_env import CompiledEnv
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop, make_loop
 from toys import ARMS, toy
 
-CONFIG = printed(SCOPIL, demo_batch_size=4, **SMALL)
+CONFIG = build(SCOPIL.config, {"demo_batch_size": 4} | SMALL)
 ITERATIONS = 30
 
 
@@ -36,7 +37,7 @@ class Walk(Probe):
 
 @pytest.fixture(scope="module")
 def loop():
-    shown = DemoData(mostly_one(), mostly_one(), None, None)  # pyright: ignore[reportArgumentType]
+    shown = DemoData(mostly_one(), None, None)  # pyright: ignore[reportArgumentType]
     return Loop(SCOPIL, CompiledEnv(Walk(), max_episode_steps=3), shown)
 
 
@@ -146,11 +147,12 @@ def test_vmap_over_seeds_and_config_numbers_equals_single_runs(loop):
     assert float(many.learner.multiplier[2]) < float(many.learner.multiplier[0])  # more slack, less pressure
 
 
-def test_hesitation_is_left_out_where_the_config_asks():
-    seen = np.array([[1, 0], [1, 0], [1, 1], [1, 2]], np.float32)  # nothing, then an arm twice
-    demos = Demonstrations.from_arrays([seen], [np.array([0, 1, 1])], action_space=ARMS)
-    loop = make_loop(SCOPIL, toy(continuous=False), demos)
-    as_it_comes = replace(CONFIG, from_cloning=True)
-    assert loop._shown(CONFIG).action.tolist() == [0, 1, 1]
-    assert loop._shown(as_it_comes).action.tolist() == [1, 1]
-    assert loop._shown(as_it_comes).obs.tolist() == seen[1:3].tolist()
+def test_hesitation_is_left_out_by_algorithms_that_ask_for_it():
+    obs = np.array([[1, 0], [1, 0], [1, 1], [1, 2]], np.float32)
+    demos = Demonstrations.from_arrays([obs], [np.array([0, 1, 1])], action_space=ARMS)
+    paper, clone = (make_loop(a, toy(continuous=False), demos).demos for a in (SCOPIL, SCOPIL_CLONE))
+    assert paper is not None
+    assert clone is not None
+    assert paper.transitions.action.tolist() == [0, 1, 1]
+    assert clone.transitions.action.tolist() == [1, 1]
+    assert clone.transitions.obs.tolist() == obs[1:3].tolist()

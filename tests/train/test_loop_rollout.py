@@ -71,7 +71,7 @@ def test_observation_statistics_change_between_rollouts_and_not_within_one():
     def iteration(state):
         later, steps, _ = loop._rollout(state, CONFIG, jax.random.key(1))
         learner, _ = PPO.update(later.learner, Data(rollout=steps), CONFIG, jax.random.key(2))
-        return ppo.see(state.learner, Data(rollout=steps)), steps, later._replace(learner=learner)
+        return ppo.preprocess(state.learner, Data(rollout=steps)), steps, later._replace(learner=learner)
 
     # The statistics begin as 1e-4 of an observation with mean 0 and variance 1.
     state, met = loop.start(jax.random.key(0), CONFIG), np.zeros((0, 1))

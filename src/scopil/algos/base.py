@@ -99,10 +99,10 @@ class Algorithm:
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
     # state → what acts while it learns, where that is not `policy`.
     behaviour: Callable[[Any], Policy] | None = None
-    # Whether the replay begins with the demonstrated steps, from the config; None: never.
-    replay_demos: Callable[[Any], bool] | None = None
-    # Whether demonstrated hesitation (`scopil.data.dataset.hesitation`) is left out, from the config; None: never.
-    skip_hesitation: Callable[[Any], bool] | None = None
+    # Whether the replay begins with the demonstrated steps.
+    replay_demos: bool = False
+    # demonstrated steps → mask (M,) of those that are learned from; None: all.
+    demo_filter: Callable[[DemoTransitions], np.ndarray] | None = None
     # Environment steps after which all episodes begin anew, from the config; None: never.
     restart_every: Callable[[Any], int] | None = None
     # (config, environment steps of a run) → a warning if these are too few to learn, else None.

@@ -1,13 +1,14 @@
-"""What can be learned from demonstrations alone, before the first step: a clone, and how close the demonstrator is to
-himself."""
+"""Behaviour cloning before the first environment step: an initial actor, and δ from the demonstrations."""
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from scopil.config import config, setting
 from scopil.data.dataset import DemoTransitions
 from scopil.losses.soft import operator
 from scopil.nn.gradient import Trainable, gradient_step, trainable
@@ -16,13 +17,22 @@ from scopil.nn.nets import Net, top
 from scopil.nn.normalise import RunningStats, normalise
 from scopil.types import PRNGKey
 
-STAGE_STEPS = 10_000  # of gradient; twice
-SCORED = 4_096  # at most so many pairs: enough for the second digit
-RATE = 1e-3
+
+@config
+class Config:
+    """Settings of the clone."""
+
+    clone_steps: int = setting(
+        default=10_000, about="Gradient steps of cloning; δ is read after them, and as many follow.", low=1
+    )
+    clone_lr: float = setting(default=1e-3, about="η of cloning (Adam).", low=0)
+    clone_scored: int = setting(
+        default=4_096, about="Demonstrated pairs, at most, that δ and the clone's entropy are averaged over.", low=1
+    )
 
 
-class Lesson(NamedTuple):
-    """Demonstrated pairs as a network sees them."""
+class Pairs(NamedTuple):
+    """Demonstrated pairs in the units of the networks."""
 
     obs: Float[Array, "M D"]
     action: Array
@@ -31,8 +41,8 @@ class Lesson(NamedTuple):
     batch_size: int
 
 
-def lesson(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: Any) -> Lesson:
-    return Lesson(
+def pairs(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: Any) -> Pairs:
+    return Pairs(
         normalise(stats, demos.obs),
         head.to_learner(demos.action),
         head,
@@ -41,60 +51,60 @@ def lesson(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: 
     )
 
 
-def nll(actor: Net, shown: Lesson, index: Int[Array, " B"]) -> Float[Array, " B"]:
-    """−log π(a|s) of some of the pairs."""
+def nll(actor: Net, shown: Pairs, index: Int[Array, " B"]) -> Float[Array, " B"]:
+    """−log π(a|s) of the pairs at `index`."""
     op = operator(shown.head)
-    noise = op.noise(jax.random.key(0), 0, len(index), shown.head).demo  # of the entropy, which nobody asks for
+    noise = op.noise(jax.random.key(0), 0, len(index), shown.head).demo  # of the entropy, which is not used
     pi = op.imitator(actor, op.states(shown.obs[index]), noise, shown.resolution)
     return -pi.log_prob(shown.action[index])
 
 
 class Clone(NamedTuple):
     actor: Trainable
-    left_open: Float[Array, ""]  # nats per demonstrated action, when the regular part was learned
+    nll: Float[Array, ""]  # E_D [−log π(a|s)] after the first half of cloning, in nats
 
 
-def clone(actor: Trainable, shown: Lesson, key: PRNGKey) -> Clone:
-    """θ: minimise E_D [ −log π(a|s) ].
+def clone(actor: Trainable, shown: Pairs, cfg: Any, key: PRNGKey) -> Clone:
+    """θ: minimise E_D [ −log π(a|s) ] in two stages of `clone_steps`.
 
-    What repeats is learned first, and noise is learned by heart much later. So what a clone leaves open after the
-    first of two stages tells how close the demonstrator is to himself: it is δ from the data.
+    A network fits regular behaviour first and memorises noise later. The negative log-likelihood after the first stage
+    therefore estimates how consistent the demonstrator is: it is δ.
     """
     keys = jax.random.split(key, 3)
-    scored = jax.random.permutation(keys[2], len(shown.obs))[:SCORED]
+    scored = jax.random.permutation(keys[2], len(shown.obs))[: cfg.clone_scored]
 
     def step(net: Trainable, key: PRNGKey) -> tuple[Trainable, None]:
         index = jax.random.randint(key, (shown.batch_size,), 0, len(shown.obs))
-        return gradient_step(net, lambda actor: (nll(actor, shown, index).mean(), None), RATE)[0], None
+        return gradient_step(net, lambda actor: (nll(actor, shown, index).mean(), None), cfg.clone_lr)[0], None
 
     def stage(net: Trainable, key: PRNGKey) -> tuple[Trainable, Net]:
-        net, _ = jax.lax.scan(step, net, jax.random.split(key, STAGE_STEPS))
+        net, _ = jax.lax.scan(step, net, jax.random.split(key, cfg.clone_steps))
         return net, net.params
 
-    # A loop of two stages, so that a stage is compiled once.
+    # A scan over the stages compiles a stage once.
     actor, after = jax.lax.scan(stage, actor, keys[:2])
-    regular = jax.tree.map(lambda leaf: leaf[0], after)
-    left_open = nll(regular, shown, scored).mean()
-    return Clone(trainable(actor.params), left_open)  # Adam anew: its pace was set by another loss
+    first = jax.tree.map(lambda leaf: leaf[0], after)
+    # The optimiser restarts: its statistics belong to another loss.
+    return Clone(trainable(actor.params), nll(first, shown, scored).mean())
 
 
 class Soft(NamedTuple):
-    """A clone that is as uncertain as the policy shall be."""
+    """A clone with a given entropy on the demonstrated states."""
 
     actor: Trainable
-    entropy: Float[Array, ""]  # that can be asked of a policy near the demonstrations
+    entropy: Float[Array, ""]  # the entropy that was reached, in nats
 
 
-def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Soft:
-    """The same likeliest actions, with so many nats of entropy on the demonstrated states. Without this the temperature
-    would first have to break a clone that is certain of everything.
+def soften(actor: Trainable, shown: Pairs, entropy: Any, cfg: Any, key: PRNGKey) -> Soft:
+    """The same greedy actions with `entropy` nats on the demonstrated states. A clone is nearly deterministic; the
+    temperature would otherwise destroy it before the critics are trained.
 
-    A continuous clone that is narrower than asked stays as it is: the demonstrator is that certain, or acts at the
-    bounds, where no width has much entropy. More could only be had far from the demonstrations.
+    A continuous clone that is narrower than `entropy` is not widened: the demonstrator is that consistent, or acts at
+    the bounds of the box.
     """
     k_pick, k_noise = jax.random.split(key)
     op = operator(shown.head)
-    index = jax.random.permutation(k_pick, len(shown.obs))[:SCORED]
+    index = jax.random.permutation(k_pick, len(shown.obs))[: cfg.clone_scored]
     s, noise = op.states(shown.obs[index]), op.noise(k_noise, len(index), 0, shown.head).now
 
     def entropy_of(net: Net) -> Array:
@@ -116,7 +126,26 @@ def soften(actor: Trainable, shown: Lesson, entropy: Any, key: PRNGKey) -> Soft:
 
 
 def _wider(actor: Net, t: Array, head: Head) -> Net:
-    """Logits over eᵗ; of continuous actions log σ plus t."""
+    """Discrete actions: logits divided by eᵗ. Continuous actions: log σ + t."""
     w, b, shrink = top(actor).weights[-1], top(actor).biases[-1], jnp.exp(-t)
     last = (w, b.at[head.num_actions :].add(t)) if head.continuous else (w * shrink, b * shrink)
     return eqx.tree_at(lambda m: (top(m).weights[-1], top(m).biases[-1]), actor, last)
+
+
+def deliberate(steps: DemoTransitions) -> np.ndarray:
+    """Mask of the demonstrated steps (M,) without hesitation.
+
+    A step is hesitation if the observation does not change and a different action follows in the same observation. A
+    policy that imitates it waits forever. Waiting with the action that finally changes the observation is kept, and so
+    are all continuous actions.
+    """
+    if steps.action.ndim > 1:
+        return np.ones(len(steps.obs), bool)
+    unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
+    goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
+    hesitates, moved_by = np.zeros(len(goes_on), bool), None  # the action that changed the observation at last
+    for i in reversed(range(len(goes_on))):
+        if not goes_on[i]:  # an episode that ends without a change has no such action
+            moved_by = None if unchanged[i] else steps.action[i]
+        hesitates[i] = goes_on[i] and moved_by is not None and steps.action[i] != moved_by
+    return ~hesitates

@@ -118,7 +118,7 @@ def policy(state: Any) -> Policy:
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    rollout = see(state, data)
+    rollout = preprocess(state, data)
     batch, reward_scale = prepare(state, rollout, cfg)
 
     def step(nets: Trainable, mini: Batch, key: PRNGKey) -> tuple[Trainable, Metrics]:
@@ -158,7 +158,7 @@ def statistics(spaces: Spaces, cfg: Config) -> tuple[normalise.RunningStats | No
     )
 
 
-def see(state: Any, data: Data) -> Rollout:
+def preprocess(state: Any, data: Data) -> Rollout:
     """The rollout as the networks saw it while it was played."""
     step = data.rollout
     assert step is not None

@@ -4,7 +4,7 @@
     L(θ,λ) = L_PPO(θ) + λ G(θ)
     θ:       minimise L(θ, λ), then  λ ← [λ + η G(θ)]₊,  each minibatch
 
-SCOPIL's G also has −α H(π(·|s)). The paper's PPO has entropy weight 0, which plays the part of α, so that term is zero.
+SCOPIL's G also has −α H(π(·|s)). The paper's PPO has entropy weight 0, which has the role of α, so that term is zero.
 """
 
 from typing import NamedTuple
@@ -13,16 +13,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from scopil.algos import cloning, ppo
+from scopil.algos import ppo
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
-from scopil.algos.scopil import from_demos, resolution_setting, slack, slack_from_demos_setting, slack_setting
+from scopil.algos.scopil import resolution_setting, slack, slack_setting
 from scopil.config import config, setting
 from scopil.losses import duals, imitation
 from scopil.nn import normalise
 from scopil.nn.gaussian import Resolved, SquashedGaussian
-from scopil.nn.gradient import Trainable, gradient_step, trainable
+from scopil.nn.gradient import Trainable, gradient_step
 from scopil.nn.heads import Head
-from scopil.nn.nets import image_of, network
 from scopil.types import PRNGKey
 
 
@@ -34,7 +33,6 @@ class Config(ppo.Config):
         default=3e-4, about="η of the multiplier per minibatch, plain ascent, as SCOPIL.", low=0
     )
     slack: float | None = slack_setting()
-    slack_from_demos: bool = slack_from_demos_setting()
     action_resolution: float = resolution_setting()
 
 
@@ -44,34 +42,19 @@ class State(NamedTuple):
     head: Head
     reward_scale: normalise.ReturnScale | None
     multiplier: Float[Array, ""]  # λ
-    demo_nll: Float[Array, ""]  # δ_D, nats per demonstrated action that a clone leaves open
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32), jnp.float32(0.0))
-
-
-def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """δ from the data, as SCOPIL's."""
-    demos = data.demos
-    assert demos is not None
-    if not from_demos(cfg):
-        return state
-    shown = cloning.lesson(demos, normalise.update_stats(state.obs_stats, demos.obs), state.head, cfg)
-    k_net, k_clone = jax.random.split(key)
-    sizes = (demos.obs.shape[1], *cfg.hidden, state.head.num_outputs)
-    image = image_of(state.nets.params.actor)
-    clone = cloning.clone(trainable(network(sizes, k_net, image)), shown, k_clone)
-    return state._replace(demo_nll=clone.left_open)
+    return State(*ppo.init(key, spaces, cfg), jnp.asarray(cfg.multiplier_init, jnp.float32))
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    rollout, demos, head = ppo.see(state, data), data.demos, state.head
+    rollout, demos, head = ppo.preprocess(state, data), data.demos, state.head
     assert demos is not None
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     demo_obs = normalise.normalise(state.obs_stats, demos.obs)
     demo_action = head.to_learner(demos.action)
-    delta = state.demo_nll if from_demos(cfg) else slack(cfg, head)
+    delta = slack(cfg, head)
 
     def step(carry: tuple[Trainable, Array], mini: ppo.Batch, key: PRNGKey):
         nets, lam = carry
@@ -97,11 +80,11 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     (nets, lam), metrics = ppo.sweep((state.nets, state.multiplier), batch, step, key, cfg)
     obs_stats = ppo.watch(state.obs_stats, rollout.step)
-    return State(nets, obs_stats, head, reward_scale, lam, state.demo_nll), metrics
+    return State(nets, obs_stats, head, reward_scale, lam), metrics
 
 
 def imitator(head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar) -> imitation.Distribution:
-    """The distribution that is asked about demonstrated actions. Its entropy is not used."""
+    """π(·|s) at the resolution of demonstrated actions. Its entropy is not used."""
     pi = head(nets.actor(obs))
     return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if isinstance(pi, SquashedGaussian) else pi
 
@@ -121,5 +104,4 @@ ALGORITHM = Algorithm(
         Curve("demo/nll", "−log π of demonstrated actions (nats)"),
         *ppo.CURVES,
     ),
-    prepare=prepare,
 )

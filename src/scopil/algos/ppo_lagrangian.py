@@ -80,7 +80,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey) -> tuple[Any, Metrics]:
     """One update on a rollout whose steps cost so much. `state` may have more fields than State; they stay."""
-    rollout = ppo.see(state, data)
+    rollout = ppo.preprocess(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
     nu = jax.nn.softplus(state.multiplier.params)
 

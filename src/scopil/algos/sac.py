@@ -46,8 +46,8 @@ class Config:
     )
     target_entropy: float | None = setting(
         default=None,
-        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| discrete actions, −1 for each component of a "
-        "continuous one (a density on [−1, 1]).",
+        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| discrete actions, −1 per component "
+        "of a continuous action (a density on [−1, 1]).",
     )
     log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).")
     hidden: tuple[int, ...] = setting(
@@ -62,11 +62,6 @@ class Config:
         about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
         continuous=True,
     )
-
-    @property
-    def entropy_share(self) -> float:
-        """H̄ over the largest entropy of discrete actions, where it is left open."""
-        return 0.4
 
     def problem(self) -> str | None:
         for name in ("batch_size", "num_envs"):
@@ -110,55 +105,59 @@ def policy(state: Any) -> Policy:
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    seen = see(state, data, key)
+    x = preprocess(state, data, key)
     alpha = jnp.exp(state.log_alpha.params)
 
     # φx: minimise J_Q(φx)
-    critics, m_q = critic_step(state, seen, alpha, cfg)
+    critics, m_q = critic_step(state, x, alpha, cfg)
 
     # θ: maximise J_π(θ)
     def loss(actor):
-        j_pi = policy_objective(actor, critics.params, seen, alpha)
+        j_pi = policy_objective(actor, critics.params, x, alpha)
         return -j_pi, j_pi
 
     actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
-    log_alpha, m_alpha = temperature_step(state, actor.params, seen, cfg)
+    log_alpha, m_alpha = temperature_step(state, actor.params, x, target_entropy(cfg, state.head), cfg)
     targets = track(state.targets, critics, cfg)
     metrics = m_q | m_alpha | {"actor/objective": j_pi}
-    return State(actor, critics, targets, log_alpha, seen.obs_stats, state.head), metrics
+    return State(actor, critics, targets, log_alpha, x.obs_stats, state.head), metrics
 
 
 # --- parts shared with SCOPIL and SAC-Lagrangian ---------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
-    """The data of one gradient step as the networks see it: observations normalised, actions in the learner's units."""
+class Inputs(NamedTuple):
+    """The data of one gradient step in the units of the networks: observations normalised, actions the learner's."""
 
-    op: Any
+    op: Any  # the operator of the kind of actions (losses/soft.py)
     s: Array
     action: Array
     reward: Float[Array, " B"]
     s_next: Array
     terminated: Array
     s_demo: Array | None
-    demo_action: Array | None
+    demo_action: Any
     noise: Noise
     obs_stats: RunningStats | None
 
+    def imitator(self, actor: Net, resolution: Any) -> Any:
+        """π(·|s) on the demonstrated states, at the resolution of demonstrated actions."""
+        return self.op.imitator(actor, self.s_demo, self.noise.demo, resolution)
 
-def see(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -> Seen:
+
+def preprocess(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -> Inputs:
     batch, demo, op = data.replay, data.demo_batch, operator(state.head)
     assert batch is not None
     obs_stats = state.obs_stats
     if obs_stats is not None and learn_stats:
-        watched = [batch.obs] if demo is None else [batch.obs, demo.obs]
-        obs_stats = update_stats(obs_stats, jnp.concatenate(watched))
+        observed = [batch.obs] if demo is None else [batch.obs, demo.obs]
+        obs_stats = update_stats(obs_stats, jnp.concatenate(observed))
 
     def states(obs: Array) -> Array:
         return op.states(normalise(obs_stats, obs))
 
     to_learner = state.head.to_learner
-    return Seen(
+    return Inputs(
         op,
         states(batch.obs),
         to_learner(batch.action),
@@ -172,39 +171,37 @@ def see(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -> Seen:
     )
 
 
-def critic_step(state: Any, seen: Seen, alpha: Float[Array, ""], cfg: Any) -> tuple[Trainable, Metrics]:
+def critic_step(state: Any, x: Inputs, alpha: Float[Array, ""], cfg: Any) -> tuple[Trainable, Metrics]:
     """φx: minimise J_Q(φx) against the targets' soft value of the next state."""
-    op = seen.op
-    pi_next = op.distribution(state.actor.params, seen.s_next, seen.noise.after)
-    v_next = soft_value(op, state.targets, pi_next, seen.s_next, alpha)
-    y = soft.td_target(seen.reward, seen.terminated, v_next, cfg.discount)
-    return fit_critics("critic", state.critics, seen, y, cfg)
+    op = x.op
+    pi_next = op.distribution(state.actor.params, x.s_next, x.noise.after)
+    v_next = soft_value(op, state.targets, pi_next, x.s_next, alpha)
+    y = soft.td_target(x.reward, x.terminated, v_next, cfg.discount)
+    return fit_critics("critic", state.critics, x, y, cfg)
 
 
-def fit_critics(
-    name: str, critics: Trainable, seen: Seen, y: Float[Array, " B"], cfg: Any
-) -> tuple[Trainable, Metrics]:
+def fit_critics(name: str, critics: Trainable, x: Inputs, y: Float[Array, " B"], cfg: Any) -> tuple[Trainable, Metrics]:
     """Two critics: one step down E_B Σ_x ½ (Q_x(s,a) − y)²."""
 
     def loss(critics):
-        q1, q2 = (seen.op.q(critic, seen.s, seen.action) for critic in critics)
+        q1, q2 = (x.op.q(critic, x.s, x.action) for critic in critics)
         return (0.5 * (q1 - y) ** 2 + 0.5 * (q2 - y) ** 2).mean(), q1.mean()
 
     critics, j_q, q_mean = gradient_step(critics, loss, cfg.learning_rate)
     return critics, {f"{name}/loss": j_q, f"{name}/q": q_mean}
 
 
-def policy_objective(actor: Net, critics: Any, seen: Seen, alpha: Float[Array, ""]) -> Float[Array, ""]:
+def policy_objective(actor: Net, critics: Any, x: Inputs, alpha: Float[Array, ""]) -> Float[Array, ""]:
     """J_π(θ) = E_B V_φ(s)"""
-    pi = seen.op.distribution(actor, seen.s, seen.noise.now)
-    return soft_value(seen.op, critics, pi, seen.s, alpha).mean()
+    pi = x.op.distribution(actor, x.s, x.noise.now)
+    return soft_value(x.op, critics, pi, x.s, alpha).mean()
 
 
-def temperature_step(state: Any, actor: Net, seen: Seen, cfg: Any) -> tuple[Trainable, Metrics]:
-    """α: minimise α (E_B H(π) − H̄); entropy below its target makes α rise."""
-    entropy = seen.op.distribution(actor, seen.s, seen.noise.now).entropy().mean()
-    gap = entropy - target_entropy(cfg, state.head)
-    log_alpha, _, _ = gradient_step(state.log_alpha, lambda x: (jnp.exp(x) * gap, None), cfg.alpha_lr)
+def temperature_step(state: Any, actor: Net, x: Inputs, target: Any, cfg: Any) -> tuple[Trainable, Metrics]:
+    """α: minimise α (E_B H(π) − H̄); entropy below its target H̄ makes α rise."""
+    entropy = x.op.distribution(actor, x.s, x.noise.now).entropy().mean()
+    gap = entropy - target
+    log_alpha, _, _ = gradient_step(state.log_alpha, lambda log_alpha: (jnp.exp(log_alpha) * gap, None), cfg.alpha_lr)
     return log_alpha, {"alpha/value": jnp.exp(log_alpha.params), "alpha/entropy": entropy}
 
 
@@ -214,11 +211,11 @@ def track(targets: tuple[Net, Net], critics: Trainable, cfg: Any) -> tuple[Net, 
     return moved
 
 
-def target_entropy(cfg: Any, head: Head) -> Any:
-    """H̄ in nats, of the whole action."""
+def target_entropy(cfg: Any, head: Head, share: float = 0.4) -> Any:
+    """H̄ in nats, of the whole action; by default `share` of the largest entropy of discrete actions."""
     if cfg.target_entropy is not None:
         return cfg.target_entropy
-    return -1.0 * head.num_actions if head.continuous else cfg.entropy_share * math.log(head.num_actions)
+    return -1.0 * head.num_actions if head.continuous else share * math.log(head.num_actions)
 
 
 CURVES = (

@@ -58,22 +58,22 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
     assert data.true_cost is not None
-    seen, newest = sac.see(state, data, key), data.true_cost.newest
-    alpha, nu, op = jnp.exp(state.log_alpha.params), state.multiplier, seen.op
+    x, newest = sac.preprocess(state, data, key), data.true_cost.newest
+    alpha, nu, op = jnp.exp(state.log_alpha.params), state.multiplier, x.op
 
     # φx: minimise J_Q(φx);  φ^c_x: minimise the squared error to y_c
-    critics, m_q = sac.critic_step(state, seen, alpha, cfg)
-    cost_critics, m_c = cost_critic_step(state, seen, data.true_cost.batch, cfg)
+    critics, m_q = sac.critic_step(state, x, alpha, cfg)
+    cost_critics, m_c = cost_critic_step(state, x, data.true_cost.batch, cfg)
 
     # θ: minimise −J_π(θ) + ν E_B E_{a~π} Q̄^c(s,a)
     def lagrangian(actor):
-        pi = op.distribution(actor, seen.s, seen.noise.now)
-        j_pi = soft.soft_value(op, critics.params, pi, seen.s, alpha).mean()
-        harm = op.mean_q(cost_critics.params, pi, seen.s).mean()
+        pi = op.distribution(actor, x.s, x.noise.now)
+        j_pi = soft.soft_value(op, critics.params, pi, x.s, alpha).mean()
+        harm = op.mean_q(cost_critics.params, pi, x.s).mean()
         return -j_pi + nu * harm, (j_pi, harm)
 
     actor, _, (j_pi, harm) = gradient_step(state.actor, lagrangian, cfg.learning_rate)
-    log_alpha, m_alpha = sac.temperature_step(state, actor.params, seen, cfg)
+    log_alpha, m_alpha = sac.temperature_step(state, actor.params, x, sac.target_entropy(cfg, state.head), cfg)
 
     # ν ← [ν + η_ν (c̄ − budget)]₊
     nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.multiplier_lr)
@@ -86,18 +86,16 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     }  # fmt: skip
     targets = sac.track(state.targets, critics, cfg)
     cost_targets = sac.track(state.cost_targets, cost_critics, cfg)
-    return State(
-        actor, critics, targets, log_alpha, seen.obs_stats, state.head, cost_critics, cost_targets, nu
-    ), metrics
+    return State(actor, critics, targets, log_alpha, x.obs_stats, state.head, cost_critics, cost_targets, nu), metrics
 
 
-def cost_critic_step(state: State, seen: sac.Seen, cost: Float[Array, " B"], cfg: Config) -> tuple[Trainable, Metrics]:
+def cost_critic_step(state: State, x: sac.Inputs, cost: Float[Array, " B"], cfg: Config) -> tuple[Trainable, Metrics]:
     """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
-    op = seen.op
-    pi_next = op.distribution(state.actor.params, seen.s_next, seen.noise.after)
-    v_next = op.mean_q(state.cost_targets, pi_next, seen.s_next)
-    y = soft.td_target(cost, seen.terminated, v_next, cfg.cost_discount)
-    return sac.fit_critics("cost_critic", state.cost_critics, seen, y, cfg)
+    op = x.op
+    pi_next = op.distribution(state.actor.params, x.s_next, x.noise.after)
+    v_next = op.mean_q(state.cost_targets, pi_next, x.s_next)
+    y = soft.td_target(cost, x.terminated, v_next, cfg.cost_discount)
+    return sac.fit_critics("cost_critic", state.cost_critics, x, y, cfg)
 
 
 ORACLE = Algorithm(

@@ -1,81 +1,100 @@
-"""SCOPIL-ρ: SCOPIL that also stays where the demonstrator is found.
+"""SCOPIL-ρ: SCOPIL from a clone under a second constraint, on the states that the policy visits.
 
-    c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 how strange a state is beside the demonstrations
+    c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 novelty of a state relative to the demonstrations
     E_π[c] ≤ κ E_D[c]                                       the occupancy constraint
-    r'    = r − μ c(s')                                     what the critics learn; an end costs, where none was shown
+    r'    = r − μ (c(s') + e · terminated)                  the critics' reward; e > 0 if no demonstration terminates
     μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
 
-The constraint on actions says how, this one says where (docs/algorithms/scopil_rho.md). f_k and τ_k are learned beside
-the policy (losses/density_ratio.py); actor, temperature and λ are SCOPIL's. No cost of the environment is seen.
+f_k and τ_k are learned beside the policy (losses/density_ratio.py). Actor, temperature and λ are those of SCOPIL from a
+clone (scopil_clone.py). The learner sees no cost of the environment. Derivation: docs/algorithms/scopil_rho.md.
 """
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
-from scopil.algos import sac, scopil
+from scopil.algos import cloning, sac, scopil_clone
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.buffers import matched_states
 from scopil.buffers.indices import uniform_indices
-from scopil.buffers.matched_states import Comparable
+from scopil.buffers.matched_states import MatchedStates
 from scopil.config import config, setting
-from scopil.data.dataset import FOLDS, DemoTransitions
+from scopil.data.dataset import DemoTransitions
 from scopil.errors import ConfigError
 from scopil.losses import density_ratio, duals
-from scopil.losses.density_ratio import Contrast
+from scopil.losses.density_ratio import DensityRatio
 from scopil.policy import Policy
 from scopil.types import PRNGKey
 
 
 @config
-class Config(scopil.Shared):
-    """SCOPIL's settings, and those of the second constraint."""
+class Config(scopil_clone.Config):
+    """Settings of SCOPIL from a clone and of the occupancy constraint. All numbers are ours, chosen on Marble Maze."""
 
     learning_rate: float = setting(default=1e-3, about="η of policy and critics (Adam).", low=0)
-    multiplier_init: float = setting(default=1.05, about="λ₀, times what demonstrations earn.", low=0)
+    multiplier_init: float = setting(default=1.05, about="λ₀, times the unit of reward.", low=0)
     multiplier_lr: float = setting(
-        default=3e-4,
-        about="η of the multiplier, plain ascent, times what demonstrations earn: |Σ γᵗ r| of an episode over 13.",
-        low=0,
+        default=3e-4, about="η of the multiplier, plain ascent, times the unit of reward.", low=0
     )
-    # With β = ½ the policy goes to the least −log π − αH as λ grows: 0.27 nats for nine actions and α = 0.4, above δ.
+    return_unit: float = setting(
+        default=13.0, about="The unit of reward is |Σ γᵗ r| of a demonstrated episode over this.", low=1e-6
+    )
+    # With β = ½ the policy tends to the minimum of −log π − αH as λ grows: 0.27 nats for nine actions and α = 0.4.
     entropy_split: float = setting(default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
     occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
     occupancy_lr: float = setting(default=3e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
-        default=0.5, about="κ: how strange the policy's states may be, beside held-out demonstrated ones.", low=0
+        default=0.5, about="κ: allowed novelty of the policy's states over that of held-out demonstrations.", low=0
     )
     features: tuple[int, ...] | None = setting(
-        default=None,
-        about="Components of the observation that a rule may depend on, by number. None: the slowest ones.",
-        low=0,
+        default=None, about="Components of the observation in c, by number. None: the slowest ones.", low=0
     )
-    blur: float = setting(default=1.0, about="σ of every component, in its typical changes from step to step.", low=0)
+    slow: float = setting(
+        default=1.5, about="A component is slow if it changes at most so many times as fast as the slowest one.", low=1
+    )
+    one_way: float = setting(
+        default=0.9,
+        about="A component drifts one way if its net change over an episode is this share of its range.",
+        low=0,
+        high=1,
+    )
+    last_share: float = setting(
+        default=0.9, about="The last part of an episode begins at this share of its steps.", low=0, high=1
+    )
+    last_drift: float = setting(
+        default=0.05, about="Share of its range that a drifting component covers in the last part, at least.", low=0
+    )
+    blur: float = setting(default=1.0, about="σ of every component, in its typical change per step.", low=0)
+    folds: int = setting(default=4, about="K: classifiers, each trained without one of K folds.", low=2)
     quantile: float = setting(
         default=0.7, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
     )
-    contrast_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
-    contrast_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)
-    contrast_batch_size: int = setting(default=128, about="States of either kind per step of the classifiers.", low=1)
+    threshold_lr: float = setting(default=0.01, about="Step of the thresholds τ_k.", low=0)
+    background: float = setting(default=0.1, about="ε: weight of states of any episode on both sides.", low=0)
+    classifier_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
+    classifier_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)
+    classifier_batch_size: int = setting(default=128, about="States of either kind per step of the classifiers.", low=1)
+    classifier_every: int = setting(default=4, about="Gradient steps of the policy per step of the classifiers.", low=1)
+    matched_capacity: int = setting(default=20_000, about="States of matched episodes that are kept.", low=1)
+    matched_within: float = setting(
+        default=0.9, about="Share of demonstrated starts whose nearest neighbour is within reach.", low=0, high=1
+    )
 
     def problem(self) -> str | None:
         for name in ("batch_size", "demo_batch_size"):
-            if self.contrast_batch_size > getattr(self, name):
-                return f"contrast_batch_size {self.contrast_batch_size} is larger than {name} {getattr(self, name)}."
+            if self.classifier_batch_size > getattr(self, name):
+                return f"classifier_batch_size {self.classifier_batch_size} exceeds {name} {getattr(self, name)}."
         return super().problem()
 
 
 class State(NamedTuple):
-    scopil: scopil.State
-    contrast: Contrast
-    own: Comparable  # the learner's states that the demonstrations are compared with
+    learner: scopil_clone.State
+    ratio: DensityRatio
+    own: MatchedStates  # states of the learner that are compared with the demonstrations
     occupancy: Float[Array, ""]  # μ
-    end_cost: Float[Array, ""]  # of termination, where no demonstrated episode terminates; 0 elsewhere
-    unit: Float[Array, ""]  # of λ: what a demonstrated episode earns, over EARNED
+    end_cost: Float[Array, ""]  # e
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
@@ -84,29 +103,18 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
             f"features = {max(cfg.features)}; the observation has components 0 to {spaces.obs_dim - 1}.",
             setting="features",
         )
-    k_scopil, k_contrast = jax.random.split(key)
+    k_learner, k_ratio = jax.random.split(key)
     return State(
-        scopil.init(k_scopil, spaces, cfg),
-        density_ratio.new_contrast(k_contrast, spaces.obs_dim, cfg.contrast_width, FOLDS),
-        matched_states.empty(spaces.obs_dim, cfg.num_envs),
+        scopil_clone.init(k_learner, spaces, cfg),
+        density_ratio.new_density_ratio(k_ratio, spaces.obs_dim, cfg.classifier_width, cfg.folds),
+        matched_states.empty(cfg.matched_capacity, spaces.obs_dim, cfg.num_envs),
         jnp.asarray(cfg.occupancy_init, jnp.float32),
         jnp.float32(0.0),
-        jnp.float32(1.0),
     )
 
 
-SLOW = 1.5  # components that change at most so many times as fast as the slowest one are compared
-ONE_WAY = 0.9  # from first to last state, of all that a component covers in an episode
-EARNED = 13.0  # of an episode, discounted, where λ₀ and its rate are right as they are: Marble Maze
-LEARN_EVERY = 4  # gradient steps; the classifiers are small and learn from the same states for long
-
-
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """Units, features and blur of the contrast; and what SCOPIL prepares.
-
-    What one step changes is how, which actions say; what carries over is where. So σ is the typical change of a step,
-    and of the components only the slowest enter, measured by that change over their deviation.
-    """
+    """The clone; units, features and blur of c; the unit of λ; the cost of termination."""
     demos, starts = data.demos, data.demo_starts
     assert demos is not None
     assert starts is not None
@@ -115,47 +123,40 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
     if cfg.features is not None:
         use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
-        scale = jnp.where(scale > 0, scale, 1.0)  # what he never changes, a flag for example, in its own units
+        scale = jnp.where(scale > 0, scale, 1.0)  # a component that is constant in the demonstrations
     else:
-        # What never changes within an episode, a goal for example, is nowhere that one could go.
+        # Fast components describe how the demonstrator moves, slow ones where. Constants describe neither.
         pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
-        use = pace <= SLOW * pace.min()
-    settled = state.contrast._replace(
+        use = pace <= cfg.slow * pace.min()
+    ratio = state.ratio._replace(
         mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
     )
-    way, cut = cut_off(
-        demos, density_ratio.features(settled, demos.obs).T, density_ratio.features(settled, demos.next_obs).T
-    )
-    settled = settled._replace(way=way, cut=cut)
-    reach = matched_states.reach_of(density_ratio.features(settled, starts.obs).T, starts.group)
-    told = density_ratio.known(settled, density_ratio.features(settled, demos.next_obs))
-    own = matched_states.begin_with(state.own, demos.next_obs, told, reach)
-    inner = scopil.prepare(state.scopil, data, cfg, key)
+    before, after = (density_ratio.features(ratio, obs).T for obs in (demos.obs, demos.next_obs))
+    way, cut = cut_off(demos, before, after, cfg)
+    ratio = ratio._replace(way=way, cut=cut)
+    reach = matched_states.reach_of(density_ratio.features(ratio, starts.obs).T, starts.group, cfg.matched_within)
+    known = density_ratio.known(ratio, density_ratio.features(ratio, demos.next_obs))
+    own = matched_states.begin_with(state.own, demos.next_obs, known, reach)
+    learner = scopil_clone.prepare(state.learner, data, cfg, key)
     unit = jnp.float32(1.0)
     if demos.reward is not None:
-        worth = earned(demos, cfg.discount)
-        unit = jnp.where(worth > 0, worth / EARNED, 1.0)
-    # The demonstrator never comes to an end: then an end is as strange as can be, for all steps that it saves: Σ γᵗ
-    # over an episode. Of short ones that is much less than over all time, and the critics' errors are of its size.
+        earned = mean_return(demos, cfg.discount)
+        unit = jnp.where(earned > 0, earned / cfg.return_unit, 1.0)
+    # If no demonstration terminates, termination costs c = 1 for every step that it saves in an episode: Σ γᵗ.
     length = len(demos.obs) / (1 + (jnp.diff(demos.episode) != 0).sum())
     saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
-    return State(
-        inner._replace(multiplier=inner.multiplier * unit),
-        settled,
-        own,
-        state.occupancy,
-        jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32),
-        unit,
-    )
+    end_cost = jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32)
+    learner = learner._replace(multiplier=learner.multiplier * unit, unit=unit)
+    return State(learner, ratio, own, state.occupancy, end_cost)
 
 
 def cut_off(
-    demos: DemoTransitions, before: Float[Array, "M D"], after: Float[Array, "M D"]
+    demos: DemoTransitions, before: Float[Array, "M D"], after: Float[Array, "M D"], cfg: Config
 ) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
-    """Components that lead one way, and how far along it nine of ten demonstrations still went on.
+    """Components that drift one way until the time limit, and the value that most demonstrations still passed.
 
-    Where the clock cuts demonstrations off, nobody knows where they would have gone next, and who is faster than the
-    demonstrator comes to such places. A demonstration that ends by itself has arrived: there is no way beyond.
+    If the time limit ends the demonstrations, a policy that is faster reaches states beyond them, and the
+    demonstrations carry no information about these. A demonstration that terminates has reached its goal.
     """
     steps = len(before)
     rows = jnp.arange(steps)
@@ -165,117 +166,113 @@ def cut_off(
     high, low = (of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min))
     span = jnp.maximum(high - low, 1e-6)[demos.episode]
     begun = first[demos.episode]
-    late = begun + (0.9 * (rows - begun)).astype(jnp.int32)  # at an episode's end: where its last tenth begins
+    late = begun + (cfg.last_share * (rows - begun)).astype(jnp.int32)  # of an episode's last row: its last part
 
     def covered(since: Float[Array, "M D"]) -> Float[Array, " D"]:
-        """The share of its range that a component covers until the end, on average over episodes."""
+        """Net change up to the end over the range of the component, mean over episodes."""
         return jnp.sum(jnp.where(ends[:, None], (after - since) / span, 0.0), axis=0) / ends.sum()
 
     drift = covered(before[begun])
-    goes_on = covered(before[late]) * jnp.sign(drift) > 0.05  # who has arrived and stays goes nowhere
-    one_way = (jnp.abs(drift) > ONE_WAY) & goes_on & ~demos.terminated.any()
+    goes_on = covered(before[late]) * jnp.sign(drift) > cfg.last_drift
+    one_way = (jnp.abs(drift) > cfg.one_way) & goes_on & ~demos.terminated.any()
     way = jnp.where(one_way, jnp.sign(drift), 0.0)
     reached = jnp.where(ends[:, None], way[None] * after, jnp.nan)
-    return way, jnp.nanquantile(reached, 1.0 - matched_states.WITHIN, axis=0)
+    return way, jnp.nanquantile(reached, 1.0 - cfg.matched_within, axis=0)
 
 
-def earned(demos: DemoTransitions, discount: Any) -> Float[Array, ""]:
-    """|Σ γᵗ r| of a demonstrated episode, on average."""
+def mean_return(demos: DemoTransitions, discount: Float[Array, ""] | float) -> Float[Array, ""]:
+    """|Σ γᵗ r| of a demonstrated episode, mean over episodes."""
     steps = len(demos.reward)  # at least as many as episodes
     rows = jnp.arange(steps)
     first = jax.ops.segment_min(rows, demos.episode, steps)
-    worth = jax.ops.segment_sum(demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps)
-    return jnp.abs(worth).sum() / (rows == first[demos.episode]).sum()
+    returns = jax.ops.segment_sum(demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps)
+    return jnp.abs(returns).sum() / (rows == first[demos.episode]).sum()
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    k_own, k_pick, k_contrast, k_scopil = jax.random.split(key, 4)
-    batch, demo, newest, began, starts = (data.replay, data.demo_batch, data.newest, data.began, data.demo_starts)
+    k_own, k_pick, k_ratio, k_learner = jax.random.split(key, 4)
+    batch, demo, newest, began, starts = data.replay, data.demo_batch, data.newest, data.began, data.demo_starts
     assert batch is not None
     assert demo is not None
     assert newest is not None
     assert began is not None
     assert starts is not None
 
-    # what the learner did in episodes that begin as demonstrated ones do
-    place, first = (density_ratio.features(state.contrast, obs).T for obs in (newest.obs, starts.obs))
-    known = density_ratio.known(state.contrast, density_ratio.features(state.contrast, newest.next_obs))
+    # states of the learner in episodes that start near a demonstrated start
+    place, first = (density_ratio.features(state.ratio, obs).T for obs in (newest.obs, starts.obs))
+    known = density_ratio.known(state.ratio, density_ratio.features(state.ratio, newest.next_obs))
     own = matched_states.offer(state.own, newest.next_obs, began, place, known, first, k_own)
 
     # f_k, τ_k
-    def learn(old: Contrast) -> Contrast:
-        n = cfg.contrast_batch_size
+    def learn(old: DensityRatio) -> DensityRatio:
+        n = cfg.classifier_batch_size
         (index,) = uniform_indices(k_pick, (n, own.kept))
-        shown, fold = demo.next_obs[:n], demo.group[:n] % FOLDS
-        anywhere = batch.next_obs[: -(-n // 4)]
-        return density_ratio.contrast_step(
-            old, shown, fold, own.states[index], anywhere, cfg.quantile, cfg.contrast_lr, k_contrast
-        )
+        fold, anywhere = demo.group[:n] % cfg.folds, batch.next_obs[: -(-n // 4)]
+        return density_ratio.ratio_step(old, demo.next_obs[:n], fold, own.states[index], anywhere, cfg, k_ratio)
 
-    updates = optax.tree_utils.tree_get(state.scopil.critics.opt, "count")
-    learned = jax.lax.cond(updates % LEARN_EVERY == 0, learn, lambda old: old, state.contrast)
+    due = state.learner.updates % cfg.classifier_every == 0
+    ratio = jax.lax.cond(due, learn, lambda old: old, state.ratio)
 
-    # everything else: SCOPIL on r − μ c(s')
-    mu, strange = state.occupancy, density_ratio.cost(learned, batch.next_obs)
-    price = mu * (strange + jnp.where(batch.terminated, state.end_cost, 0.0))
+    # SCOPIL from a clone on r − μ (c(s') + e · terminated)
+    mu, novelty = state.occupancy, density_ratio.cost(ratio, batch.next_obs)
+    price = mu * (novelty + jnp.where(batch.terminated, state.end_cost, 0.0))
     charged = data._replace(replay=batch._replace(reward=batch.reward - price))
-    scaled = replace(cfg, multiplier_lr=cfg.multiplier_lr * state.unit)
-    inner, metrics = scopil.update(state.scopil, charged, scaled, k_scopil)
+    learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner)
 
-    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in comparable episodes
-    own_cost = density_ratio.cost(learned, newest.next_obs)
-    gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * learned.demo_cost, 0.0).mean()
+    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in matched episodes
+    own_cost = density_ratio.cost(ratio, newest.next_obs)
+    gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * ratio.demo_cost, 0.0).mean()
     mu = duals.ascend(mu, gap, cfg.occupancy_lr)
     metrics |= {
         "occupancy/mu": mu,
         "occupancy/cost": own_cost.mean(),
-        "occupancy/comparable": own.playing.mean(dtype=jnp.float32),
-        "occupancy/replay_cost": strange.mean(),
-        "occupancy/demo_cost": learned.demo_cost,
-        "occupancy/loss": learned.loss,
-        "occupancy/threshold": learned.threshold.mean(),
+        "occupancy/matched": own.playing.mean(dtype=jnp.float32),
+        "occupancy/replay_cost": novelty.mean(),
+        "occupancy/demo_cost": ratio.demo_cost,
+        "occupancy/loss": ratio.loss,
+        "occupancy/threshold": ratio.threshold.mean(),
     }
-    return State(inner, learned, own, mu, state.end_cost, state.unit), metrics
+    return State(learner, ratio, own, mu, state.end_cost), metrics
 
 
 def policy(state: State) -> Policy:
-    return scopil.policy(state.scopil)
+    return scopil_clone.policy(state.learner)
 
 
 def behaviour(state: State) -> Policy:
-    return sac.policy(state.scopil)
+    return sac.policy(state.learner)
 
 
 def learned_cost(state: State, obs: Array, action: Array) -> Array:
-    """c of the states themselves; the action says nothing."""
-    return density_ratio.cost(state.contrast, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
+    """c of the states; the action is ignored."""
+    return density_ratio.cost(state.ratio, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
 
 
 def monitor(state: State, demos: DemoTransitions) -> density_ratio.Monitor:
-    """What tells how familiar a state is from the demonstrations."""
-    return density_ratio.monitor(state.contrast, demos.next_obs, demos.group % FOLDS)
+    """The familiarity of states relative to the demonstrations."""
+    return density_ratio.monitor(state.ratio, demos.next_obs, demos.group % len(state.ratio.threshold))
 
 
 ALGORITHM = Algorithm(
     name="scopil-rho",
     title="SCOPIL-ρ",
-    summary="SCOPIL that also stays where the demonstrator is found: for starts that nobody has shown",
+    summary="SCOPIL under a second constraint on visited states, for unseen starts",
     config=Config,
     init=init,
     update=update,
     policy=policy,
     behaviour=behaviour,
     wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
-    short_run=scopil.short_run,
     prepare=prepare,
     curves=(
         Curve("occupancy/mu", "Multiplier μ", "μ"),
         Curve("occupancy/cost", "Novelty c of the policy's newest states", "c"),
         Curve("occupancy/demo_cost", "Novelty c of held-out demonstrations"),
-        *scopil.CURVES,
+        *scopil_clone.CURVES,
     ),
-    replay_demos=lambda cfg: cfg.from_cloning,
-    skip_hesitation=lambda cfg: cfg.from_cloning,
+    replay_demos=True,
+    demo_filter=cloning.deliberate,
+    short_run=scopil_clone.short_run,
     learned_cost=learned_cost,
     monitor=monitor,
 )

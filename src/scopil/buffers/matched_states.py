@@ -1,9 +1,8 @@
-"""Like with like: of a learner's states, those of episodes that begin where demonstrated ones begin.
+"""States of the learner in matched episodes: episodes that start near a demonstrated start.
 
-A demonstrator who starts on one side of a room says little about the other side; states that other starts lead to are
-no evidence against the learner. An episode is comparable when its start is as near to a demonstrated one as most of
-these are to their nearest neighbour. Its states are kept by reservoir sampling: each of them, old or new, is there with
-the same probability, so that what it was like to break a rule is not forgotten.
+Demonstrations carry no information about states that only other starts lead to. An episode is matched if its start is
+as near to a demonstrated start as most demonstrated starts are to their nearest neighbour. Its states are kept by
+reservoir sampling: old and new states have the same probability, so that early violations stay represented.
 """
 
 from typing import NamedTuple
@@ -15,73 +14,71 @@ from jaxtyping import Array, Bool, Float, Int
 from scopil.buffers.indices import uniform_indices
 from scopil.types import PRNGKey
 
-CAPACITY = 20_000
-WITHIN = 0.9  # the share of demonstrated starts whose nearest neighbour is within reach
+Scalar = float | Float[Array, ""]
 
 
-class Comparable(NamedTuple):
-    """States of comparable episodes, and what tells which episode is one."""
-
+class MatchedStates(NamedTuple):
     states: Float[Array, "C D"]
     offered: Int[Array, ""]  # states ever offered
-    reach: Float[Array, ""]
-    playing: Bool[Array, " N"]  # whether the episode being played is comparable
+    reach: Float[Array, ""]  # largest distance of a matched start from a demonstrated start
+    playing: Bool[Array, " N"]  # whether the current episode of each environment is matched
 
     @property
     def kept(self) -> Int[Array, ""]:
         return jnp.minimum(self.offered, len(self.states))
 
 
-def empty(obs_dim: int, num_envs: int) -> Comparable:
-    return Comparable(
-        jnp.zeros((CAPACITY, obs_dim), jnp.float32), jnp.int32(0), jnp.float32(0.0), jnp.zeros(num_envs, bool)
+def empty(capacity: int, obs_dim: int, num_envs: int) -> MatchedStates:
+    return MatchedStates(
+        jnp.zeros((capacity, obs_dim), jnp.float32), jnp.int32(0), jnp.float32(0.0), jnp.zeros(num_envs, bool)
     )
 
 
 def begin_with(
-    own: Comparable, states: Float[Array, "M D"], known: Bool[Array, " M"], reach: Float[Array, ""]
-) -> Comparable:
-    """The first states are the demonstrated ones, as far as these tell: a learner that has done nothing differs in
-    nothing."""
-    rows = states[jnp.argsort(~known, stable=True)][:CAPACITY]
+    own: MatchedStates, states: Float[Array, "M D"], known: Bool[Array, " M"], reach: Float[Array, ""]
+) -> MatchedStates:
+    """The first states are the demonstrated ones that are `known`, so that the ratio starts at 1."""
+    rows = states[jnp.argsort(~known, stable=True)][: len(own.states)]
     kept = jax.lax.dynamic_update_slice(own.states, rows, (0, 0))
     offered = jnp.minimum(known.sum(), len(rows)).astype(jnp.int32)
     return own._replace(states=kept, offered=offered, reach=reach)
 
 
-def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"]) -> Float[Array, ""]:
-    """How far demonstrated starts are from their nearest neighbour, most of them. With a single start there is nothing
-    to compare: every episode is comparable."""
+def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"], within: Scalar) -> Float[Array, ""]:
+    """The `within`-quantile of the distances of demonstrated starts from their nearest neighbour in another group. With
+    a single group every episode is matched."""
     apart = jnp.where(group[:, None] == group[None], jnp.inf, _distances(starts, starts))
-    reach = jnp.quantile(apart.min(1), WITHIN, method="higher")
-    return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # ∞ would be taken for divergence
+    reach = jnp.quantile(apart.min(1), within, method="higher")
+    return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # the trainer takes ∞ for divergence
 
 
 def offer(
-    own: Comparable,
+    own: MatchedStates,
     reached: Float[Array, "N D"],
     began: Bool[Array, " N"],
     place: Float[Array, "N F"],
     known: Bool[Array, " N"],
     starts: Float[Array, "S F"],
     key: PRNGKey,
-) -> Comparable:
-    """Takes in one step of every environment, to the states `reached`.
+) -> MatchedStates:
+    """Adds one step of every environment.
 
     Args:
-        began: whether it was the first of its episode.
-        place: the features of the states that it was made in.
-        known: whether demonstrations could tell of the states that were reached.
-        starts: the features of demonstrated starts.
+        reached: the states after the step.
+        began: whether the step was the first of its episode.
+        place: the features of the states before the step.
+        known: whether the demonstrations carry information about the states after the step.
+        starts: the features of the demonstrated starts.
     """
+    capacity = len(own.states)
     near = _distances(place, starts).min(1) <= own.reach
     playing = jnp.where(began, near, own.playing)
     taken = playing & known
-    number = own.offered + jnp.cumsum(taken) - taken  # of each comparable state, from 0
+    number = own.offered + jnp.cumsum(taken) - taken  # of each matched state, from 0
     (drawn,) = uniform_indices(key, (len(taken), own.offered + 1))
-    place = jnp.where(number < CAPACITY, number, drawn)  # a place that does not exist: not kept
-    states = own.states.at[jnp.where(taken, place, CAPACITY)].set(reached, mode="drop")
-    return Comparable(states, own.offered + taken.sum(), own.reach, playing)
+    place = jnp.where(number < capacity, number, drawn)  # a place beyond the capacity is dropped
+    states = own.states.at[jnp.where(taken, place, capacity)].set(reached, mode="drop")
+    return MatchedStates(states, own.offered + taken.sum(), own.reach, playing)
 
 
 def _distances(a: Float[Array, "N F"], b: Float[Array, "S F"]) -> Float[Array, "N S"]:

@@ -15,7 +15,7 @@ from scopil.errors import DatasetError
 
 Space = gym.spaces.Box | gym.spaces.Discrete
 NO_FLAGS = "no flags tell how episodes ended: counted as terminated by the task"  # in about["assumed"]
-FOLDS = 4  # of cross-validation: a quarter of the demonstrations is held out at a time
+MIN_GROUPS = 4  # for cross-validation with up to four folds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,22 +52,6 @@ class DemoTransitions(NamedTuple):
     reward: Any  # None if not recorded
     terminated: Any  # the task ended with this step
     group: Any = None  # an integer; cross-validation holds out the steps of one group together
-
-
-def hesitation(steps: DemoTransitions) -> np.ndarray:
-    """Which steps were only hesitation: nothing changed, and in the same state another action followed. A policy sees
-    the state alone, and by imitating hesitation it would wait for ever.
-
-    Who waits for something, a green light, does the same until what he sees changes: that is no hesitation.
-    """
-    unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
-    goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
-    found, moved_by = np.zeros(len(goes_on), bool), None  # the action that ended a stretch in one state
-    for i in reversed(range(len(goes_on))):
-        if not goes_on[i]:  # an episode that ends without a change tells of no such action
-            moved_by = None if unchanged[i] else steps.action[i]
-        found[i] = goes_on[i] and moved_by is not None and steps.action[i] != moved_by
-    return found
 
 
 class DemoStarts(NamedTuple):
@@ -204,14 +188,14 @@ class Demonstrations:
         return DemoStarts(first, np.unique(first, axis=0, return_inverse=True)[1].reshape(-1))
 
     def _groups(self) -> np.ndarray:
-        """One number a step. Episodes that begin at the same observation form a group: one of them tells what the other
-        does. With few starts every episode is a group, and with few episodes every quarter of one."""
+        """One number per step. Episodes with equal first observations form a group: each predicts the other. With fewer
+        than four starts every episode is a group, with fewer than four episodes every quarter of an episode."""
         lengths, starts = [len(e) for e in self.episodes], self.first_states().group
-        if starts.max() + 1 >= FOLDS:
+        if starts.max() + 1 >= MIN_GROUPS:
             return np.repeat(starts, lengths)
-        if len(self) >= FOLDS:
+        if len(self) >= MIN_GROUPS:
             return np.repeat(np.arange(len(self)), lengths)
-        return np.concatenate([np.arange(n) * FOLDS // n for n in lengths])
+        return np.concatenate([np.arange(n) * MIN_GROUPS // n for n in lengths])
 
     @cached_property
     def digest(self) -> str:

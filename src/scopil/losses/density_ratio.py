@@ -1,19 +1,17 @@
-"""Where is the demonstrator found? Small classifiers tell demonstrated states from a learner's own.
+"""Novelty of states relative to the demonstrations: a density ratio estimated by small classifiers.
 
-Each of K classifiers f_k is trained without one quarter of the demonstrations, on states blurred by Gaussian noise:
+Each of K classifiers f_k is trained without one fold of the demonstrations, on states blurred by Gaussian noise:
 
     f_k  → log (ρ_B + ε ρ_A)/(ρ_E + ε ρ_A)   of the blurred densities; high where only the learner goes
-    τ_k    the q-quantile of f_k over the demonstrations it has not seen
-    c(s) = mean_k clip(f_k(s) − τ_k, 0, 1)
+    τ_k    the q-quantile of f_k over the demonstrations of fold k
+    c(s) = mean_k clip(f_k(s) − τ_k, 0, 1)   the novelty
 
-so that a demonstrated state that was not shown costs something in at most a share 1 − q of cases, by construction. B
-are states that can be compared with the demonstrations (buffers/matched_states), A states from anywhere: where neither
-the demonstrations nor B has been, nothing is said, and f is 0. Nor is anything said of states further along a way than
-where demonstrations were cut off by the clock: c is 0 there.
-docs/algorithms/scopil_rho.md derives it.
+A held-out demonstrated state therefore has a cost with probability at most 1 − q. E are demonstrated states, B states
+of the learner in matched episodes (buffers/matched_states.py), A states of any episode. Where neither E nor B has
+states, f is 0. c is 0 beyond the point at which the time limit ended the demonstrations.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +25,8 @@ Scalar = float | Float[Array, ""]
 
 
 class Classifiers(NamedTuple):
-    """K networks of two hidden layers with one output each, on the same inputs. The first layers are stacked, so that
-    one product serves all."""
+    """K networks of two hidden layers with one output each, on the same inputs. The first layers are stacked into one
+    product."""
 
     w1: Float[Array, "KH D"]
     b1: Float[Array, " KH"]
@@ -38,21 +36,21 @@ class Classifiers(NamedTuple):
     b3: Float[Array, "K 1"]
 
 
-class Contrast(NamedTuple):
-    """All that the cost is made of."""
+class DensityRatio(NamedTuple):
+    """The classifiers, their thresholds, and the units of their inputs."""
 
     nets: Trainable  # Classifiers
     threshold: Float[Array, " K"]  # τ_k
     mean: Float[Array, " D"]  # of demonstrated states
-    scale: Float[Array, " D"]  # one over their deviation; 0 for components that are left out
-    blur: Float[Array, " D"]  # deviation of the noise, in the demonstrations' deviations
-    way: Float[Array, " D"]  # ±1 for components that lead one way until the clock cuts demonstrations off; else 0
-    cut: Float[Array, " D"]  # how far along that way, in deviations
-    demo_cost: Float[Array, ""]  # E_D[c], each demonstrated state by the classifier that has not seen it
-    loss: Float[Array, ""]  # of the last step
+    scale: Float[Array, " D"]  # 1 / standard deviation of demonstrated states; 0 for components that are not used
+    blur: Float[Array, " D"]  # standard deviation of the noise, in those of the demonstrations
+    way: Float[Array, " D"]  # ±1 for components that drift one way until the time limit; else 0
+    cut: Float[Array, " D"]  # largest known value along `way`, in standard deviations
+    demo_cost: Float[Array, ""]  # E_D[c], each demonstrated state by the classifier of its fold
+    loss: Float[Array, ""]  # of the newest step
 
 
-def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast:
+def new_density_ratio(key: PRNGKey, obs_dim: int, width: int, folds: int) -> DensityRatio:
     def uniform(key: PRNGKey, shape: tuple[int, ...], fan_in: int) -> Array:
         return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) * fan_in**-0.5
 
@@ -65,8 +63,8 @@ def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast
         uniform(k[4], (folds, 1, width), width),
         uniform(k[5], (folds, 1), width),
     )
-    blank, nothing = jnp.zeros(obs_dim, jnp.float32), jnp.float32(0.0)
-    return Contrast(
+    blank, zero = jnp.zeros(obs_dim, jnp.float32), jnp.float32(0.0)
+    return DensityRatio(
         trainable(nets),
         jnp.zeros(folds, jnp.float32),
         mean=blank,
@@ -74,13 +72,13 @@ def new_contrast(key: PRNGKey, obs_dim: int, width: int, folds: int) -> Contrast
         blur=blank,
         way=blank,
         cut=blank,
-        demo_cost=nothing,
-        loss=nothing,
+        demo_cost=zero,
+        loss=zero,
     )
 
 
 def logits(nets: Classifiers, x: Float[Array, "D B"]) -> Float[Array, "K B"]:
-    """f_k of samples that are columns."""
+    """f_k; samples are columns."""
     folds, width = nets.b2.shape
     h = jax.nn.relu(affine(nets.w1, nets.b1, x))
     outputs = [
@@ -90,9 +88,9 @@ def logits(nets: Classifiers, x: Float[Array, "D B"]) -> Float[Array, "K B"]:
     return jnp.concatenate(outputs)
 
 
-def features(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
-    """States in the demonstrations' deviations, as columns; 0 where a component is left out."""
-    return columns((obs - contrast.mean[None]) * contrast.scale[None])
+def features(ratio: DensityRatio, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
+    """States in the demonstrations' standard deviations, as columns; 0 for components that are not used."""
+    return columns((obs - ratio.mean[None]) * ratio.scale[None])
 
 
 def excess(f: Float[Array, "K B"], threshold: Float[Array, " K"]) -> Float[Array, "K B"]:
@@ -100,87 +98,87 @@ def excess(f: Float[Array, "K B"], threshold: Float[Array, " K"]) -> Float[Array
     return jnp.clip(f - threshold[:, None], 0.0, 1.0)
 
 
-def known(contrast: Contrast, x: Float[Array, "D B"]) -> Bool[Array, " B"]:
-    """Whether demonstrations could tell: not further along a way than where they were cut off."""
-    return ~(contrast.way[:, None] * x > contrast.cut[:, None]).any(0)
+def known(ratio: DensityRatio, x: Float[Array, "D B"]) -> Bool[Array, " B"]:
+    """Whether the demonstrations carry information about a state: it is not beyond the point where they were cut."""
+    return ~(ratio.way[:, None] * x > ratio.cut[:, None]).any(0)
 
 
-def cost(contrast: Contrast, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
+def cost(ratio: DensityRatio, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
     """c(s)"""
-    x = features(contrast, obs)
-    c = excess(logits(contrast.nets.params, x), contrast.threshold).mean(0)
-    return jnp.where(known(contrast, x), c, 0.0)
+    x = features(ratio, obs)
+    c = excess(logits(ratio.nets.params, x), ratio.threshold).mean(0)
+    return jnp.where(known(ratio, x), c, 0.0)
 
 
 class Monitor(NamedTuple):
-    """What tells how familiar a state is, apart from training."""
+    """The familiarity of states, without the learner."""
 
-    contrast: Contrast
-    shown: Float[Array, "K M"]  # f_k of demonstrated states that k has not seen, ascending; −∞ of others
-    known: Int[Array, " K"]  # how many these are
+    ratio: DensityRatio
+    shown: Float[Array, "K M"]  # f_k of the demonstrated states of fold k, ascending; −∞ for the others
+    known: Int[Array, " K"]  # the number of states of fold k
 
 
-def monitor(contrast: Contrast, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"]) -> Monitor:
-    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
-    f = logits(contrast.nets.params, features(contrast, demo_obs))
-    return Monitor(contrast, jnp.sort(jnp.where(held_out, f, -jnp.inf), axis=1), held_out.sum(1))
+def monitor(ratio: DensityRatio, demo_obs: Float[Array, "M D"], fold: Int[Array, " M"]) -> Monitor:
+    held_out = jnp.arange(len(ratio.threshold))[:, None] == fold[None]
+    f = logits(ratio.nets.params, features(ratio, demo_obs))
+    return Monitor(ratio, jnp.sort(jnp.where(held_out, f, -jnp.inf), axis=1), held_out.sum(1))
 
 
 def familiarity(monitor: Monitor, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
-    """The share of demonstrated states that look at least as strange as this one, in [0, 1]: for every classifier over
-    the demonstrations it has not seen, then the mean over the classifiers."""
-    asked = logits(monitor.contrast.nets.params, features(monitor.contrast, obs))
+    """The share of held-out demonstrated states that are at least as novel as this one, in [0, 1]: per classifier over
+    its fold, then the mean over classifiers."""
+    f = logits(monitor.ratio.nets.params, features(monitor.ratio, obs))
     rows = monitor.shown.shape[1]
-    stranger = rows - jax.vmap(jnp.searchsorted)(monitor.shown, asked)
+    above = rows - jax.vmap(jnp.searchsorted)(monitor.shown, f)
     some = monitor.known > 0
-    shares = jnp.where(some[:, None], stranger / jnp.maximum(monitor.known, 1)[:, None], 0.0)
+    shares = jnp.where(some[:, None], above / jnp.maximum(monitor.known, 1)[:, None], 0.0)
     return shares.sum(0) / jnp.maximum(some.sum(), 1)
 
 
-BACKGROUND = 0.1  # ε: what both sides have of states from anywhere
-
-
-def contrast_step(
-    contrast: Contrast,
+def ratio_step(
+    ratio: DensityRatio,
     demo_obs: Float[Array, "M D"],
     fold: Int[Array, " M"],
     own_obs: Float[Array, "M D"],
     any_obs: Float[Array, "A D"],
-    quantile: Scalar,
-    rate: Scalar,
+    cfg: Any,
     key: PRNGKey,
-) -> Contrast:
-    """One gradient step of every classifier, then one step of every threshold."""
+) -> DensityRatio:
+    """One gradient step of every classifier, then one step of every threshold.
+
+    Args:
+        demo_obs: demonstrated states (E), with their fold.
+        own_obs: states of the learner in matched episodes (B).
+        any_obs: states of any episode (A).
+        cfg: `quantile`, `classifier_lr`, `background`, `threshold_lr`.
+    """
     n = len(demo_obs)
-    held_out = jnp.arange(len(contrast.threshold))[:, None] == fold[None]
-    sharp = features(contrast, jnp.concatenate([demo_obs, own_obs, any_obs]))
-    blurred = sharp + contrast.blur[:, None] * jax.random.normal(key, sharp.shape)
-    told = known(contrast, sharp[:, :n])[None]
+    held_out = jnp.arange(len(ratio.threshold))[:, None] == fold[None]
+    sharp = features(ratio, jnp.concatenate([demo_obs, own_obs, any_obs]))
+    blurred = sharp + ratio.blur[:, None] * jax.random.normal(key, sharp.shape)
+    informed = known(ratio, sharp[:, :n])[None]
 
     def loss(nets: Classifiers):
         """E_E softplus(f) + E_B softplus(−f) + ε E_A [softplus(f) + softplus(−f)]"""
         f = logits(nets, blurred)
         demo, own, anywhere = f[:, :n], f[:, n : 2 * n], f[:, 2 * n :]
-        each = _mean(jax.nn.softplus(demo), ~held_out & told) + jax.nn.softplus(-own).mean(1)
-        each = each + BACKGROUND * (jax.nn.softplus(anywhere) + jax.nn.softplus(-anywhere)).mean(1)
+        each = _mean(jax.nn.softplus(demo), ~held_out & informed) + jax.nn.softplus(-own).mean(1)
+        each = each + cfg.background * (jax.nn.softplus(anywhere) + jax.nn.softplus(-anywhere)).mean(1)
         return each.sum(), each.mean()
 
-    nets, _, value = gradient_step(contrast.nets, loss, rate)
+    nets, _, value = gradient_step(ratio.nets, loss, cfg.classifier_lr)
     f = logits(nets.params, sharp[:, :n])
-    threshold = pinball_step(contrast.threshold, f, held_out & told, quantile)
-    demo_cost = _mean(excess(f, threshold), held_out & told).mean()
-    return contrast._replace(nets=nets, threshold=threshold, demo_cost=demo_cost, loss=value)
-
-
-THRESHOLD_RATE = 0.01
+    threshold = pinball_step(ratio.threshold, f, held_out & informed, cfg.quantile, cfg.threshold_lr)
+    demo_cost = _mean(excess(f, threshold), held_out & informed).mean()
+    return ratio._replace(nets=nets, threshold=threshold, demo_cost=demo_cost, loss=value)
 
 
 def pinball_step(
-    threshold: Float[Array, " K"], f: Float[Array, "K M"], held_out: Bool[Array, "K M"], quantile: Scalar
+    threshold: Float[Array, " K"], f: Float[Array, "K M"], held_out: Bool[Array, "K M"], quantile: Scalar, rate: Scalar
 ) -> Float[Array, " K"]:
-    """τ_k ← τ_k + η (share of held-out f_k above τ_k − (1 − q)): at rest where a share 1 − q lies above."""
+    """τ_k ← τ_k + η (share of held-out f_k above τ_k − (1 − q)); the fixed point is the q-quantile."""
     above = _mean((f > threshold[:, None]).astype(f.dtype), held_out)
-    moved = threshold + THRESHOLD_RATE * (above - (1.0 - quantile))
+    moved = threshold + rate * (above - (1.0 - quantile))
     return jnp.where(held_out.any(1), moved, threshold)
 
 

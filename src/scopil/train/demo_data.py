@@ -1,5 +1,6 @@
 """Demonstrations as learners get them: arrays in the form of the environment they are used with."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
-from scopil.data.dataset import Demonstrations, DemoStarts, DemoTransitions, hesitation
+from scopil.data.dataset import Demonstrations, DemoStarts, DemoTransitions
 from scopil.data.fit_to_env import by_env_names
 from scopil.envs.action_codec import state_numbers
 from scopil.envs.base import BatchEnv
@@ -19,13 +20,16 @@ from scopil.errors import DatasetError
 
 class DemoData(NamedTuple):
     transitions: DemoTransitions
-    meant: DemoTransitions  # without hesitation
     episodes: PaddedEpisodes
     starts: DemoStarts
 
 
-def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
-    """Demonstrations for a learner, refused before training starts when they do not fit the environment."""
+def demo_data(
+    demos: Demonstrations | None, env: BatchEnv, keep: Callable[[DemoTransitions], np.ndarray] | None = None
+) -> DemoData:
+    """Demonstrations for a learner. `keep` gives the mask of the steps that are learned from.
+
+    Raises DatasetError if they do not fit the environment."""
     if demos is None:
         raise DatasetError(
             "this algorithm learns from demonstrations; give it some: a file (--demos my.npz), or a shipped set such "
@@ -41,10 +45,9 @@ def demo_data(demos: Demonstrations | None, env: BatchEnv) -> DemoData:
     starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
     steps = demos.transitions()
     shown = _as_learned(steps, env)
-    meant = shown
-    if isinstance(env.action_space, gym.spaces.Discrete) and (wait := hesitation(steps)).any():
-        meant = DemoTransitions(*(None if rows is None else rows[~wait] for rows in shown))
-    return DemoData(shown, meant, _padded(demos, env), starts)
+    if keep is not None and not (mask := keep(steps)).all():
+        shown = DemoTransitions(*(None if rows is None else rows[mask] for rows in shown))
+    return DemoData(shown, _padded(demos, env), starts)
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:

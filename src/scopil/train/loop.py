@@ -120,7 +120,7 @@ class Loop:
         if self.algorithm.prepare is not None:
             assert self.demos is not None
             k_prepare = jax.random.fold_in(k_learner, jnp.uint32(2**32 - 1))  # `init` may split k_learner
-            shown = Data(demos=self._shown(cfg), demo_starts=self.demos.starts)
+            shown = Data(demos=self.demos.transitions, demo_starts=self.demos.starts)
             learner = self.algorithm.prepare(learner, shown, cfg, k_prepare)
         return TrainState(
             learner=learner,
@@ -134,21 +134,14 @@ class Loop:
     def _first_replay(self, cfg: Any) -> Replay:
         """Empty, or with the demonstrated steps in it. The ring holds whole steps of all environments."""
         replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, self._stored_shape())
-        asked = self.algorithm.replay_demos
-        demos = None if self.demos is None else self._shown(cfg)
-        if asked is None or not asked(cfg) or demos is None or demos.reward is None:
+        if not self.algorithm.replay_demos or self.demos is None or self.demos.transitions.reward is None:
             return replay
+        demos = self.demos.transitions
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
         whole = np.flatnonzero(~_without_end(demos))
         whole = whole[: min(len(whole), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs]
         return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[whole], steps)))
-
-    def _shown(self, cfg: Any) -> DemoTransitions:
-        """The demonstrated steps that are learned from."""
-        assert self.demos is not None
-        asked = self.algorithm.skip_hesitation
-        return self.demos.transitions if asked is None or not asked(cfg) else self.demos.meant
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
@@ -291,7 +284,7 @@ class Loop:
             wanted.append((cfg.batch_size, state.replay.size))
         if self._wants("demo_batch"):
             assert self.demos is not None
-            wanted.append((cfg.demo_batch_size, len(self._shown(cfg).obs)))
+            wanted.append((cfg.demo_batch_size, len(self.demos.transitions.obs)))
         index = list(uniform_indices(key, *wanted)) if wanted else []
         if state.replay is not None:
             batch = ring.take(state.replay, index.pop(0), self._stored_shape())
@@ -305,10 +298,10 @@ class Loop:
         if self.demos is not None:
             if self._wants("demo_batch"):
                 rows = index.pop(0)
-                batch = jax.tree.map(lambda leaf: leaf[rows], self._shown(cfg))
+                batch = jax.tree.map(lambda leaf: leaf[rows], self.demos.transitions)
                 data = data._replace(demo_batch=batch)
             data = data._replace(
-                demos=self._shown(cfg) if self._wants("demos") else None,
+                demos=self.demos.transitions if self._wants("demos") else None,
                 demo_starts=self.demos.starts if self._wants("demo_starts") else None,
                 demo_episodes=self.demos.episodes if self._wants("demo_episodes") else None,
             )
@@ -402,7 +395,7 @@ class Loop:
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
-    return Loop(algorithm, env, demo_data(demos, env) if algorithm.needs_demos else None)
+    return Loop(algorithm, env, demo_data(demos, env, algorithm.demo_filter) if algorithm.needs_demos else None)
 
 
 def _without_end(demos: DemoTransitions) -> np.ndarray:

@@ -7,23 +7,33 @@ All methods learn from people's demonstrations on Simple, where the paper has it
 
 from functools import partial
 
-from scopil.algos import scopil
 from scopil.envs.registration import IDS
 from scopil.registry import registered
 from scopil_bench.report.study_page import Answer
-from scopil_bench.studies.base import Budget, Method, Published, Study, Task
+from scopil_bench.studies.base import Budget, Published, Study, Task
 from scopil_bench.studies.paper import expected
-from scopil_bench.studies.paper.answers import TITLES, answers, mode_tables, most_lawful
+from scopil_bench.studies.paper.answers import answers, mode_tables, most_lawful
 from scopil_bench.studies.paper.modes import modes_of
 from scopil_bench.studies.paper.published import PRINTED, heading
-from scopil_bench.studies.paper.study import AS_PRINTED, SHORT
+from scopil_bench.studies.paper.study import SHORT
 from scopil_bench.summaries import Results, Table
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
-CLONE = "scopil-clone"  # SCOPIL as the library has it
 ON_POLICY = ("ppo-dgd", "icrl", "oracle-ppo-lagrangian")  # a step takes a tenth of SCOPIL's time
 YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the true cost
-EVERY = ("scopil-rho", CLONE, "scopil", "sac", "bc", "ppo-dgd", "icrl", "s-dgd", "s-eic", "s-dgd-eic", *YARDSTICKS)
+EVERY = (
+    "scopil-rho",
+    "scopil-clone",
+    "scopil",
+    "sac",
+    "bc",
+    "ppo-dgd",
+    "icrl",
+    "s-dgd",
+    "s-eic",
+    "s-dgd-eic",
+    *YARDSTICKS,
+)
 _TITLES = {
     "simple": "Simple, planner",
     "simple-simulated": "Simple, simulated players",
@@ -40,7 +50,7 @@ def _table(setting: str, title: str) -> Table:
     chosen = EVERY if setting == "simple-simulated" else METHODS
     if setting in ("multiple-simulated", "two-modes-simulated"):
         chosen = tuple(m for m in METHODS if m != "sac")
-    methods = tuple(m for m in chosen if m == CLONE or m in registered())
+    methods = tuple(m for m in chosen if m in registered())
     return Table(title, setting, methods, methods)
 
 
@@ -66,11 +76,8 @@ STUDY = Study(
     budgets={
         "paper": Budget(seeds=10, eval_every=50_000, checkpoint_every=100_000),
         "medium": Budget(seeds=10, steps=300_000, whole=ON_POLICY, eval_every=50_000, checkpoint_every=100_000),
-        "short": Budget(
-            seeds=1, steps=5_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT | {CLONE: SHORT["scopil"]}
-        ),
+        "short": Budget(seeds=1, steps=5_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
     },
-    methods=AS_PRINTED | {CLONE: Method(algorithm=scopil.ALGORITHM, title=TITLES[CLONE])},
     episodes=1_000,
     extra=modes_of,
     method_notes=(

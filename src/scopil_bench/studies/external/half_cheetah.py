@@ -123,9 +123,7 @@ def study(data: Path | None = None, steps: int = 100_000) -> Study:
     replay = {"replay_size": min(steps, 1_000_000)}
     methods = {
         "scopil-rho": Method(algorithm=scopil_rho.ALGORITHM, title="SCOPIL-ρ", config=replay),
-        "scopil": Method(
-            algorithm=scopil.ALGORITHM, title="SCOPIL", config=replay | {"as_printed": True, "slack": SLACK}
-        ),
+        "scopil": Method(algorithm=scopil.ALGORITHM, title="SCOPIL", config=replay | {"slack": SLACK}),
         "sac": Method(algorithm=sac.ALGORITHM, title="SAC", config=replay),
         "bc": Method(algorithm=bc.ALGORITHM, title="BC"),
     }

@@ -24,7 +24,7 @@ DEMONSTRATIONS, EPISODES = 1000, 100
 # Less entropy than the default, the paper's for Marble Maze: a lander with random actions tips over.
 CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
 # Returns are in the hundreds, in Marble Maze about −14: the multiplier starts higher and moves faster in proportion.
-SCOPIL_CONFIG = CONFIG | {"as_printed": True, "multiplier_init": 10.0, "multiplier_lr": 3e-3}
+SCOPIL_CONFIG = CONFIG | {"multiplier_init": 10.0, "multiplier_lr": 3e-3}
 
 
 def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:

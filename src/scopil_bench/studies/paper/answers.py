@@ -21,11 +21,8 @@ SIGNIFICANT = 0.05
 NAMED = 3  # at most so many comparisons are named in an answer; the details have all
 
 
-TITLES = {"scopil-clone": "SCOPIL from a clone"}  # of methods that are not algorithms
-
-
 def title(method: str) -> str:
-    return TITLES.get(method) or find(method).title
+    return find(method).title
 
 
 def answers(results: Results, simple: str = "simple") -> list[Answer]:

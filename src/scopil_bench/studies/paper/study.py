@@ -1,9 +1,8 @@
 """The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
 
-from scopil.algos import ablations, scopil
 from scopil.envs.registration import IDS
 from scopil.registry import registered
-from scopil_bench.studies.base import Budget, Method, Published, Study, Task
+from scopil_bench.studies.base import Budget, Published, Study, Task
 from scopil_bench.studies.paper.answers import answers, mode_tables
 from scopil_bench.studies.paper.expected import verdicts
 from scopil_bench.studies.paper.modes import modes_of
@@ -47,19 +46,11 @@ _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
-SHORT = dict.fromkeys(
-    ("scopil", "scopil-rho", "sac", "s-dgd", "s-eic", "s-dgd-eic", "oracle-sac-lagrangian"), _SMALL_REPLAY
-) | {
+_OFF_POLICY = ("scopil", "scopil-clone", "scopil-rho", "sac", "s-dgd", "s-eic", "s-dgd-eic", "oracle-sac-lagrangian")
+SHORT = dict.fromkeys(_OFF_POLICY, _SMALL_REPLAY) | {
     "ppo-dgd": _SMALL_ROLLOUT,
     "oracle-ppo-lagrangian": _SMALL_ROLLOUT,
     "icrl": _SMALL_ROLLOUT | {"forward_steps": 5_000, "rollouts": 20, "backward_iters": 5},
-}
-
-
-# The paper's methods with the paper's settings; the library's defaults begin as a clone.
-AS_PRINTED = {
-    algorithm.name: Method(algorithm=algorithm, config={"as_printed": True})
-    for algorithm in (scopil.ALGORITHM, *ablations.ALGORITHMS)
 }
 
 
@@ -87,7 +78,6 @@ STUDY = Study(
         "paper": Budget(seeds=10),
         "short": Budget(seeds=2, steps=10_000, eval_every=5_000, checkpoint_every=5_000, config=SHORT),
     },
-    methods=AS_PRINTED,
     extra=modes_of,
     glossary=GLOSSARY,
     method_notes=METHODS,

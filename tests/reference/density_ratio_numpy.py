@@ -35,7 +35,7 @@ def loss_and_gradient(net: Net, x: np.ndarray, weight: np.ndarray, own: np.ndarr
 
 
 @dataclass
-class Contrast:
+class DensityRatio:
     nets: list[Net]
     threshold: np.ndarray
     mean: np.ndarray
