@@ -1,4 +1,4 @@
-"""The shipped sets: the paper's Table 1, the rules, both sides, and their cards."""
+"""The shipped sets: the paper's Table 1, the rules, both sides of the obstacle, and their cards."""
 
 import hashlib
 import re

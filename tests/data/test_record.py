@@ -1,4 +1,4 @@
-"""Demonstrations by a program, observations by name, and actions stored a step too early or too late."""
+"""Demonstrations by a program, Dict observations, and actions stored one step too early or too late."""
 
 import warnings
 from dataclasses import replace
@@ -27,7 +27,7 @@ MARBLE = "scopil/MarbleMaze-Simple-v0"
 
 
 class Named(Walk):
-    """Observes by name, and takes two choices at a time."""
+    """Has Dict observations, and takes two choices at a time."""
 
     observation_space = gym.spaces.Dict(  # pyright: ignore[reportAssignmentType]
         side=gym.spaces.Discrete(2),
@@ -46,7 +46,7 @@ class Named(Walk):
 
 
 def home(obs):
-    """Towards the middle."""
+    """An expert that walks towards x = 0."""
     return [int(obs["where"][0] < 0), 2]
 
 
@@ -69,7 +69,7 @@ def test_an_expert_is_recorded_step_by_step(recorded):
             assert episode.rewards[t] == pytest.approx(reward, rel=1e-6)
         assert (episode.terminated, episode.truncated) == (terminated, truncated)
     assert recorded.action_space == gym.spaces.Discrete(6)
-    assert any(e.truncated and len(e) == LIMIT for e in recorded)  # stopped by the clock, and recorded as such
+    assert any(e.truncated and len(e) == LIMIT for e in recorded)  # stopped by the time limit
     assert recorded.as_given(recorded.observations[0]).keys() == {"side", "where", "pair"}
 
 
@@ -103,7 +103,7 @@ class Endless(Walk):
 
 def test_an_endless_episode_is_stopped_with_one_warning_for_its_environment(monkeypatch):
     monkeypatch.setattr("scopil.envs.gym_env.ENDLESS", 20)
-    with pytest.warns(UserWarning, match="no time limit: .* after 20 steps.*max_episode_steps=N") as caught:
+    with pytest.warns(UserWarning, match="no time limit") as caught:
         demos = scopil.record(Endless, lambda obs: 1, episodes=3)
     assert [(len(e), e.truncated) for e in demos] == [(20, True)] * 3
     assert len(caught) == 1
@@ -113,7 +113,7 @@ def test_an_endless_episode_is_stopped_with_one_warning_for_its_environment(monk
 
 
 class Sampling:
-    """As a policy of Stable-Baselines3: it samples, unless told otherwise."""
+    """As a policy of Stable-Baselines3: it samples by default."""
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
         return int(deterministic), state
@@ -125,17 +125,17 @@ class Forwarding:
 
 
 @pytest.mark.parametrize("policy", [Sampling(), Forwarding()])
-def test_an_expert_that_samples_is_recorded_at_its_best(policy):
+def test_an_expert_that_can_sample_is_recorded_deterministically(policy):
     assert scopil.record(Walk, policy, episodes=1).actions.all()
     assert not scopil.record(Walk, policy, episodes=1, deterministic=False).actions.any()
 
 
-def test_an_expert_that_knows_one_way_is_asked_as_before():
+def test_an_expert_without_a_deterministic_option_is_recorded():
     for policy in (SimpleNamespace(predict=lambda obs: (1, None)), lambda obs, deterministic=0: 1 - deterministic):
         assert scopil.record(Walk, policy, episodes=1).actions.all()
 
 
-def test_names_survive_a_file_and_minari(recorded, tmp_path, monkeypatch):
+def test_names_survive_a_file(recorded, tmp_path):
     recorded.save(tmp_path / "named.npz")
     again = scopil.load_demos(tmp_path / "named.npz")
     assert again.flattened_from == recorded.flattened_from == Named.observation_space
@@ -214,15 +214,8 @@ def test_plain_arrays_by_name_take_the_order_of_the_environment(layout):
         for t, row in enumerate(episode.observations):
             want = gym.spaces.flatten(env, {"z": z[i, t], "a": a[i, t]})
             np.testing.assert_allclose(row, np.asarray(want))
-    with pytest.raises(DatasetError, match="observations of a, z; the environment has"):
+    with pytest.raises(DatasetError, match="observations of a, z"):
         scopil.load_demos(given, HostEnv(Named()))
-
-
-def test_names_that_differ_between_steps_are_refused():
-    with pytest.raises(DatasetError, match=r"observation 1 has b, the first a; want the same names in all"):
-        scopil.load_demos([{"obs": [{"a": 1}, {"b": 1}, {"a": 2}], "acts": [0, 1]}])
-    with pytest.raises(DatasetError, match="want as many of each name"):
-        scopil.load_demos([{"obs": {"a": np.zeros(3), "b": np.zeros(4)}, "acts": [0, 1]}])
 
 
 def test_a_recorded_set_of_a_jax_environment_can_be_replayed():
@@ -240,32 +233,24 @@ def test_an_environment_that_leaves_its_bounds_is_recorded_without_them():
 
 
 @pytest.mark.parametrize(
-    ("env", "expert", "error", "message"),
+    ("env", "expert", "error"),
     [
-        (Walk, lambda obs: 7, ConfigError, r"action at step 0 is 7; want one of Discrete\(2\)"),
-        (Walk, lambda obs: None, ConfigError, "action at step 0 is None; want one of"),
-        (Walk, lambda obs: 0.5, ConfigError, "action at step 0 is 0.5; want one of"),
-        (Walk, "act", ConfigError, "the expert is a str; want a function"),
-        (3, lambda obs: 0, EnvError, "int is not an environment to record in"),
+        (Walk, lambda obs: 7, ConfigError),
+        (Walk, lambda obs: None, ConfigError),
+        (Walk, lambda obs: 0.5, ConfigError),
+        (Walk, "act", ConfigError),
+        (3, lambda obs: 0, EnvError),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(env, expert, error, message):
-    with pytest.raises(error, match=message):
+def test_faulty_experts_and_environments_are_refused(env, expert, error):
+    with pytest.raises(error):
         scopil.record(env, expert, episodes=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("x.npy", "holds one array without a name; save observations and actions together: np.savez"),
-        ("x.pkl", "a pickle runs code when it is opened and is never read"),
-        ("x.h5", "HDF5 has no layout of its own"),
-        ("x.json", "is not read; save its numbers as arrays"),
-    ],
-)
-def test_files_of_other_kinds_are_refused_by_name(name, message, tmp_path):
+@pytest.mark.parametrize("name", ["x.npy", "x.pkl", "x.h5", "x.json"])
+def test_files_of_other_kinds_are_refused_with_advice(name, tmp_path):
     (tmp_path / name).write_bytes(b"anything")
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(DatasetError, match=r"np\.savez"):
         scopil.load_demos(tmp_path / name)
 
 
@@ -290,7 +275,7 @@ def shifted(demos: Demonstrations, by: int) -> Demonstrations:
         ("Pendulum-v1", lambda obs: np.clip([-2 * obs[1] - 0.5 * obs[2] + np.sin(50 * obs[2])], -2, 2)),
     ],
 )
-def test_a_shift_of_one_step_is_found_in_the_environment_and_nowhere_else(env, expert, tmp_path):
+def test_a_shift_of_one_step_is_found(env, expert, tmp_path):
     right = scopil.record(f"{env}(max_episode_steps=120)", expert, episodes=4)
     for by, mark in ((0, "ok"), (1, "FAIL"), (-1, "FAIL")):
         file = tmp_path / f"{by}.npz"
@@ -304,7 +289,7 @@ def test_a_shift_of_one_step_is_found_in_the_environment_and_nowhere_else(env, e
     assert main(["demos", "check", str(tmp_path / "1.npz"), "--env", env]) == 2
 
 
-def test_actions_that_never_change_say_nothing(tmp_path):
+def test_actions_that_never_change_give_no_verdict(tmp_path):
     scopil.record("CartPole-v1", lambda obs: 1, episodes=5).save(tmp_path / "still.npz")
     found = {check.what: check for check in run_checks(str(tmp_path / "still.npz"), "CartPole-v1")}
     assert "not to be told" in found["alignment"].text

@@ -235,6 +235,16 @@ def test_an_unknown_name_gets_the_names_there_are(tmp_path, monkeypatch):
     assert load_demos(given := small_set()) is given
 
 
+def test_a_check_reads_and_hashes_a_file_once(tmp_path, monkeypatch):
+    small_set().save(tmp_path / "a.npz")
+    hashed, unsealed = [], storage.unsealed
+    monkeypatch.setattr(storage, "unsealed", lambda data: hashed.append(len(data)) or unsealed(data))
+    assert main(["demos", "check", str(tmp_path / "a.npz")]) == 0
+    assert len(hashed) == 1
+    demos = load_demos(tmp_path / "a.npz")
+    assert demos.digest is demos.digest  # computed once
+
+
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(DatasetError, match="csv"):
         load_demos(tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 
 from scopil.data.arrays import READ_OFF
 from scopil.data.dataset import Demonstrations
-from scopil.data.record import LEFT_BOUNDS, without_bounds
+from scopil.data.record import LEFT_BOUNDS, is_flattened, without_bounds
 from scopil.envs.action_codec import joined, joint_sizes
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import HostEnv, open_env
@@ -43,7 +43,7 @@ def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
     env = open_env(env_id)
     try:
         demos, given = by_env_names(demos, env), env.given_space
-        flat = not isinstance(given, gym.spaces.Box | gym.spaces.Discrete)
+        flat = is_flattened(given)
         seen: Any = env.observation_space if flat else given
         if LEFT_BOUNDS in demos.about.get("assumed", []):
             seen = without_bounds(seen)

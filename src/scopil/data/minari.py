@@ -20,8 +20,9 @@ import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.fit_to_env import can_be_rows, rows_of
+from scopil.data.record import is_flattened, stored_actions
 from scopil.data.storage import numbers_in, space_from_json, space_to_json
-from scopil.envs.action_codec import joined, joint_sizes, numbered
+from scopil.envs.action_codec import joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
 from scopil.files import parse_json, unpacks_to_far_more
 
@@ -86,12 +87,12 @@ def from_minari(dataset_id: str) -> Demonstrations:
         raise DatasetError(f"Minari dataset {dataset_id}: metadata {_OURS!r} is {ours!r}; want a dict.")
     rewarded = ours.get("rewards", True)
     seen, does = dataset.observation_space, dataset.action_space
-    plain = isinstance(seen, gym.spaces.Box | gym.spaces.Discrete)
+    flat = is_flattened(seen)
     known_starts = all(s is not None for s in starts)
     episodes = tuple(
         Episode(
-            observations=e.observations if plain else rows_of(seen, e.observations, dataset_id),
-            actions=e.actions if joint_sizes(does) is None else joined(e.actions, does),
+            observations=rows_of(seen, e.observations, dataset_id) if flat else e.observations,
+            actions=stored_actions(e.actions, does),
             rewards=e.rewards if rewarded else None,
             terminated=bool(np.any(e.terminations)),
             truncated=bool(np.any(e.truncations)),
@@ -103,9 +104,9 @@ def from_minari(dataset_id: str) -> Demonstrations:
     spec = dataset.spec.env_spec
     return Demonstrations(
         episodes=episodes,
-        observation_space=seen if plain else gym.spaces.flatten_space(seen),  # pyright: ignore[reportArgumentType]
+        observation_space=gym.spaces.flatten_space(seen) if flat else seen,  # pyright: ignore[reportArgumentType]
         action_space=numbered(does, dataset_id),  # pyright: ignore[reportArgumentType]
-        flattened_from=_named(ours, dataset_id) if plain else seen,
+        flattened_from=seen if flat else _named(ours, dataset_id),
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
         about=ours.get("about", _provenance(dataset_id, metadata)),

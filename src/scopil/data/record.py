@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
-from scopil.envs.action_codec import joined, numbered
+from scopil.envs.action_codec import joined, joint_sizes, numbered
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.gym_env import most_steps, warn_endless
 from scopil.envs.gym_vector import by_name, numbers_of
@@ -93,7 +93,7 @@ def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int) -> Episode:
             warn_endless(env, most)
     return Episode(
         observations=np.stack(seen),
-        actions=_numbers(np.stack(actions), env.action_space),
+        actions=stored_actions(np.stack(actions), env.action_space),
         rewards=np.array(rewards, np.float32),
         terminated=bool(terminated),
         truncated=bool(truncated and not terminated),
@@ -112,9 +112,9 @@ def row_of(obs: Any, space: gym.Space) -> np.ndarray:
     return np.array(gym.spaces.flatten(space, obs), np.float32) if is_flattened(space) else np.array(obs)
 
 
-def _numbers(actions: np.ndarray, space: gym.Space) -> np.ndarray:
-    """Actions as they are stored: joint choices and Boxes of one integer become one number each."""
-    if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+def stored_actions(actions: np.ndarray, space: gym.Space) -> np.ndarray:
+    """Actions as they are stored: joint choices, and Boxes of one integer, become one number each."""
+    if joint_sizes(space) is not None:
         return joined(actions, space)
     return actions.reshape(len(actions)) if isinstance(numbered(space), gym.spaces.Discrete) else actions
 
