@@ -167,9 +167,9 @@ def test_imitations_rows():
     assert ONLY_DONES in load_demos(dicts).about["assumed"]
 
 
-@pytest.mark.parametrize("told", ["terminated", "truncated", "terminals", "timeouts", "truncations"])
-def test_dones_beside_flags_that_tell_more_are_no_assumption(told):
-    rows = PAIRS | JOINED | {"dones": at_ends((True, True, True)), told: at_ends((False, False, True))}
+@pytest.mark.parametrize("flag", ["terminated", "truncated", "terminals", "timeouts", "truncations"])
+def test_dones_beside_other_flags_are_no_assumption(flag):
+    rows = PAIRS | JOINED | {"dones": at_ends((True, True, True)), flag: at_ends((False, False, True))}
     assert ONLY_DONES not in load_demos(rows).about["assumed"]
 
 

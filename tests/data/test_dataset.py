@@ -197,7 +197,7 @@ def test_from_arrays_reads_the_spaces_off_the_data():
     assert demos.starts is None
     real = Demonstrations.from_arrays(obs, [[[0.5], [-2.0]], [[1.0]]]).action_space
     assert real == gym.spaces.Box(-2.0, 1.0, (1,), np.float32)
-    assert guess_space([np.array([True, False])], bounded=True) == gym.spaces.Discrete(2)
+    assert guess_space([np.array([True, False])], True, "actions") == gym.spaces.Discrete(2)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def load(setting, name):
     return setting, demos, [e.observations[:, :2].astype(np.float64) * REACH for e in demos]
 
 
-@pytest.fixture(params=[f"{s}{who}-v1" for s in SETS for who in ("", "-simulated")])
+@pytest.fixture(params=[f"{s}{player}-v1" for s in SETS for player in ("", "-simulated")])
 def shipped(request):
     return load(request.param.removesuffix("-v1").removesuffix("-simulated"), request.param)
 

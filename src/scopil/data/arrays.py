@@ -19,8 +19,8 @@ Arrays = dict[str, Any]
 
 READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
 ONLY_DONES = (
-    "dones tell that episodes ended and not how: counted as terminated by the task, also where it was a time limit; "
-    "give terminated and truncated instead to tell them apart"
+    "dones do not distinguish the end of the task from a time limit: episodes count as terminated by the task; to "
+    "distinguish them, give terminated and truncated instead"
 )
 PER_STEP = ("actions", "rewards", "next_observations", "terminals", "timeouts")  # one row per step
 PER_EPISODE = ("terminated", "truncated", "starts")  # one row per episode
@@ -376,8 +376,8 @@ def from_raw_episodes(
     raw = _discrete_actions(raw, assumed)
     episodes = tuple(to_episode(one, f"{name}, episode {i}") for i, one in enumerate(raw))
     _note_assumptions(raw, assumed)
-    spaces = {
-        f"{what}_space": _guess([getattr(e, f"{what}s") for e in episodes], f"{name}: {what}s", what == "action")
+    spaces: dict[str, Any] = {
+        f"{what}_space": guess_space([getattr(e, f"{what}s") for e in episodes], what == "action", f"{name}: {what}s")
         for what in ("observation", "action")
     }
     found = spaces["action_space"]
@@ -449,10 +449,3 @@ def _discrete_actions(raw: list[RawEpisode], assumed: list[str]) -> list[RawEpis
         return raw
     assumed.append("actions of one whole number per row are read as discrete actions")
     return [e | {"actions": e["actions"][:, 0]} for e in raw]
-
-
-def _guess(arrays: list[np.ndarray], what: str, bounded: bool) -> Any:
-    try:
-        return guess_space(arrays, bounded=bounded)
-    except DatasetError as error:
-        raise DatasetError(f"{what}: {error}") from error

@@ -296,8 +296,9 @@ class Demonstrations:
         )
         return cls(
             episodes=episodes,
-            observation_space=observation_space or guess_space([e.observations for e in episodes], bounded=False),
-            action_space=action_space or guess_space([e.actions for e in episodes], bounded=True),
+            observation_space=observation_space
+            or guess_space([e.observations for e in episodes], False, "observations"),
+            action_space=action_space or guess_space([e.actions for e in episodes], True, "actions"),
             **fields,
         )
 
@@ -307,15 +308,15 @@ def describe_space(space: Space) -> str:
     return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
-def guess_space(arrays: list[np.ndarray], bounded: bool) -> Space:
-    """The smallest space that holds the rows of `arrays` (see `Demonstrations.from_arrays`)."""
+def guess_space(arrays: list[np.ndarray], bounded: bool, what: str) -> Space:
+    """A space that holds the rows of `arrays`: Discrete for integers, else a Box, of their range if `bounded`."""
     if not arrays:
-        raise DatasetError("no episodes; want at least one.")
-    arrays = [_real(a, f"episode {i}") for i, a in enumerate(arrays)]
+        raise DatasetError(f"{what}: no episodes; want at least one.")
+    arrays = [_real(a, f"{what}: episode {i}") for i, a in enumerate(arrays)]
     shapes = {a.shape[1:] for a in arrays}
     if len(shapes) > 1 or any(a.ndim == 0 for a in arrays):
         found = sorted({a.shape for a in arrays})
-        raise DatasetError(f"arrays of shapes {found} in one set; want (T, …) with the same … in every episode.")
+        raise DatasetError(f"{what}: shapes {found} in one set; want (T, …) with the same … in every episode.")
     shape = shapes.pop()
     if shape == () and all(a.dtype.kind in "biu" for a in arrays):
         return gym.spaces.Discrete(max(int(a.max(initial=0)) for a in arrays) + 1)
