@@ -1,7 +1,8 @@
-"""Statistics over independent runs. The unit is the seed: episodes of one policy share its faults, seeds do not."""
+"""Statistics over independent runs. The unit is the seed: episodes of one policy are not independent, seeds are."""
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats as scipy_stats
 
 Values = Sequence[float] | np.ndarray
 Interval = tuple[float, float]
-EXACT_UP_TO = 20_000  # ways of splitting two samples that are all tried; beyond, as many are drawn
+EXACT_UP_TO = 20_000  # splits of two samples: up to so many all are tried, of more so many are drawn
 
 
 def mean_std(values: Values) -> tuple[float, float]:
@@ -25,9 +26,9 @@ def iqm(values: Values, axis: int = 0) -> Any:
 def bootstrap_interval(
     values: Values, statistic: Callable[..., Any] = iqm, level: float = 0.95, resamples: int = 2_000, seed: int = 0
 ) -> Interval:
-    """Percentile interval of a statistic over seeds. Of few seeds it is too narrow (tests/evaluate/test_stats.py)."""
+    """Percentile interval of a statistic over seeds. With few seeds it is too narrow (tests/bench/test_stats.py)."""
     values = np.asarray(values, np.float64)
-    if len(values) == 1:  # SciPy resamples two values or more
+    if len(values) == 1:  # SciPy wants two values or more
         return float(values[0]), float(values[0])
     found = scipy_stats.bootstrap(
         (values,),
@@ -50,9 +51,9 @@ def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
 
 
 def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95) -> float:
-    """One-sided upper bound on the probability of a hit, from the hits and trials of each seed. Trials of one seed
-    share its faults, so it is the larger of two: Clopper and Pearson's of all trials, Student's of the seeds' shares.
-    """
+    """One-sided upper bound on the probability of a hit, from the hits and trials of each seed. Trials of one seed are
+    not independent, so it is the larger of two bounds: Clopper and Pearson's over all trials, and Student's over the
+    seeds' shares of hits."""
     pooled = clopper_pearson_upper(sum(hits), sum(trials), level)
     seeds = len(hits)
     if seeds < 2:
@@ -63,17 +64,20 @@ def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95)
 
 
 def unsafe_share(avoidable: Values) -> float:
-    """The share of seeds with any avoidable violation, from each seed's mean or count of them."""
+    """Share of seeds with an avoidable violation, from each seed's mean or count of them."""
     return float(np.mean(np.asarray(avoidable) > 0))
 
 
 def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
-    """Two-sided p-value of a difference of means under exchange of labels; exact while the splits can be tried.
+    """Two-sided p-value of a difference of means under exchange of labels. It is exact up to EXACT_UP_TO splits. Of
+    more, so many are drawn; the observed one counts as a draw, so that p is never 0."""
+    return _permutation_test(tuple(map(float, a)), tuple(map(float, b)), seed)
 
-    When drawn, the observed split counts as one of the draws, so that p is never 0.
-    """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if min(len(a), len(b)) == 1:  # SciPy refuses this; a split names the one that stands alone
+
+@cache  # the same test stands in the answers, sentences and tables of a page
+def _permutation_test(first: tuple[float, ...], second: tuple[float, ...], seed: int) -> float:
+    a, b = np.asarray(first), np.asarray(second)
+    if min(len(a), len(b)) == 1:  # SciPy refuses this; a split is given by the single value
         alone, others = (a, b) if len(a) == 1 else (b, a)
         pooled = np.concatenate([alone, others])
         gaps = np.abs(pooled - (pooled.sum() - pooled) / len(others))
@@ -84,7 +88,7 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
         lambda a, b, axis: np.abs(np.mean(a, axis=axis) - np.mean(b, axis=axis)),
         permutation_type="independent",
         vectorized=True,
-        n_resamples=min(splits, EXACT_UP_TO),  # all of them when they are few
+        n_resamples=min(splits, EXACT_UP_TO),
         alternative="greater",  # of the absolute difference
         rng=np.random.default_rng(seed),
     )
@@ -92,14 +96,14 @@ def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
 
 
 def smallest_p(a: int, b: int) -> float:
-    """The least that `permutation_test` can find of so many seeds against so many."""
+    """The smallest p-value of `permutation_test` for samples of these sizes."""
     splits = math.comb(a + b, a)
-    return max((1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1))  # of equal samples the mirrored split is as extreme
+    return max((1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1))  # for equal sizes the mirrored split is as extreme
 
 
 def holm(p_values: Values) -> list[float]:
-    """P-values of several comparisons, corrected by Holm's method: with the i-th smallest multiplied by the number of
-    those not smaller, and never below a smaller one's. P(any false discovery) ≤ α when those at most α are believed."""
+    """P-values of several comparisons, corrected by Holm's method: the i-th smallest of n is multiplied by n − i + 1,
+    but is not below the corrected one before it. P(any false discovery) ≤ α if those of at most α count as found."""
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))

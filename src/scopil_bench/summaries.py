@@ -1,4 +1,4 @@
-"""Plain data about finished runs: what studies produce, and reports show."""
+"""Data about finished runs: results of single runs, and summaries over seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Methods side by side in one setting. `trained` are those that this table adds; the others
-    belong to another table."""
+    """Methods to compare in one setting. `trained` are those that this table adds to the study; the others are trained
+    for another table."""
 
     title: str
     setting: str
@@ -33,19 +33,18 @@ class Result(NamedTuple):
     cell: Cell
     seed: int
     steps: int  # environment steps made
-    first_safe: (
-        int | None
-    )  # steps at the first evaluation in training with at most SAFE avoidable violations per episode
+    # Steps at the first evaluation in training with at most SAFE avoidable violations per episode.
+    first_safe: int | None
     peaks: dict[str, float]  # of the multipliers, in the second half of training
     means: dict[str, Measures]  # by evaluation, over its episodes
     episodes: dict[str, int]  # played, by evaluation
     violating: dict[str, int]  # of these, with an avoidable violation
-    extra: dict[str, Measures]  # what the study measures besides
-    made_from: str = ""  # a digest of the run's settings; empty in files of before there was one
+    extra: dict[str, Measures]  # the study's extra measures
+    made_from: str = ""  # a digest of the run's settings; empty in files of version 0.1
 
 
 class Timing(NamedTuple):
-    """Wall-clock seconds of a run, compilation included and the start of Python not."""
+    """Wall-clock seconds of a run, with compilation and without the start of Python."""
 
     seconds: float
     to_first_safe: float | None
@@ -55,10 +54,10 @@ Results = Mapping[Cell, Sequence[Result]]
 
 
 class Verdict(NamedTuple):
-    """An expectation and what was found."""
+    """An expectation of a study, compared with the results."""
 
     cell: Cell
-    text: str  # what is expected, in one line
+    text: str  # the expectation in one line
     value: float | None  # None: no finished run
     holds: bool
     source: str  # where the expectation comes from
@@ -73,13 +72,14 @@ class Summary(NamedTuple):
     seeds: int
     steps: int  # per run
     measures: dict[str, tuple[float, float]]  # mean ± deviation over seeds
-    iqm: float | None  # of violations per episode; None where the environment has none to count
+    iqm: float | None  # of violations per episode; None if nothing counts them
     interval: stats.Interval | None  # 95 %, of the iqm
-    p_avoidable: float | None  # 95 % upper bound on the probability that an episode has an avoidable violation
-    unsafe: float | None  # share of seeds with one
+    p_avoidable: float | None  # 95 % bound on P(an episode has an avoidable violation): `stats.upper_bound`
+    unsafe: float | None  # share of seeds with an avoidable violation
 
 
 def summarise(results: Sequence[Result], evaluation: str) -> Summary:
+    """The runs of one cell under one evaluation."""
     means = [r.means[evaluation] for r in results]
     summary = Summary(
         seeds=len(results),
@@ -104,8 +104,8 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
 
 
 def counted(results: Results) -> dict[Cell, list[Result]]:
-    """An environment may report a cost only where a rule is broken: where some run of a setting has violations, one
-    that reports none has 0."""
+    """Results with 0 violations for runs that report none, in settings where other runs report some: an environment may
+    report a cost only when a rule is broken."""
     counting = {
         (cell.setting, key)
         for cell, runs in results.items()
@@ -122,7 +122,7 @@ def counted(results: Results) -> dict[Cell, list[Result]]:
 
 
 def evaluations_of(results: Sequence[Result]) -> list[str]:
-    """Those that every run has, in their usual order."""
+    """Evaluations that every run has, in the order of EVALUATIONS."""
     common = [key for key in results[0].means if all(key in r.means for r in results)]
     return [k for k in EVALUATIONS if k in common] + [k for k in common if k not in EVALUATIONS]
 

@@ -1,4 +1,4 @@
-// The page without this script shows everything once; the script lets one choose. It loads nothing.
+// Choice of methods, seeds and starts. Without this script the page shows a first choice. It loads nothing.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -10,7 +10,7 @@ function node(tag, text = "") {
   return made;
 }
 
-// A line of text beside the pointer, inside `box`.
+// Text beside the pointer, inside `box`.
 function tip(box) {
   const made = node("div");
   made.className = "tip";
@@ -22,7 +22,7 @@ function tip(box) {
       const frame = box.getBoundingClientRect(), right = event.clientX > frame.left + frame.width / 2;
       made.textContent = text;
       made.hidden = false;
-      // Through the object model: the page's policy forbids style attributes.
+      // The page's content security policy forbids style attributes.
       made.style.top = `${event.clientY - frame.top + 14}px`;
       made.style.left = right ? "auto" : `${event.clientX - frame.left + 10}px`;
       made.style.right = right ? `${frame.right - event.clientX + 10}px` : "auto";
@@ -71,7 +71,7 @@ function choice(label, options, chosen, changed) {
   return box;
 }
 
-const DEMONSTRATIONS = "";  // no method is called so
+const DEMONSTRATIONS = "";  // not the name of a method
 
 function play(figure, kept) {
   const svg = figure.querySelector("svg"), caption = figure.querySelector("figcaption"), says = tip(figure);
@@ -98,7 +98,7 @@ function play(figure, kept) {
       shown.push(choice("starts", Object.keys(seeds[seed]).map((s) => [s, `${s} starts`]), starts, (s) => { starts = s; draw(); }));
     }
     controls.replaceChildren(...shown);
-    const many = view.violations == null ? "" : `; ${short(view.violations)} violations per episode in all`;
+    const many = view.violations == null ? "" : `; ${short(view.violations)} violations per episode`;
     caption.textContent = `${title}: ${view.episodes} episodes${many}`;
     svg.setAttribute("aria-label", caption.textContent);
     svg.querySelector(".path").setAttribute("d", view.paths);
@@ -127,7 +127,7 @@ document.body.classList.add("live");
 for (const box of all(document, ".curves")) curves(box);
 for (const box of all(document, ".trays")) for (const figure of all(box, ".play")) play(figure, data.trays[box.dataset.setting]);
 
-// A number leads to its run, which may be folded away.
+// The target of a link may be folded.
 function reveal() {
   let at = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const target = at;

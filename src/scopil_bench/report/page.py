@@ -1,7 +1,7 @@
 """A page of headings, paragraphs, tables and pictures, written as Markdown or as one self-contained HTML file.
 
-Blocks hold plain text. Names in it may come from the files of others, so both writers escape all of it. The page loads
-nothing and runs no script but its own: its content security policy names that script by its digest.
+Blocks hold plain text. Names in it may come from untrusted files, so both writers escape all text. The page loads
+nothing and runs its own script alone, which its content security policy names by digest.
 """
 
 import base64
@@ -26,7 +26,7 @@ class Heading(NamedTuple):
 
 class Text(NamedTuple):
     text: str
-    lead: bool = False  # what the page is about
+    lead: bool = False  # the question at the top of the page
 
 
 class Items(NamedTuple):
@@ -34,14 +34,14 @@ class Items(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Text that leads to `#id` on the page, or to a file or folder, as seen from the page's folder."""
+    """Text with a link to `#id` on the page, or to a file or folder, relative to the page."""
 
     text: str
     to: str
 
 
 class Grid(NamedTuple):
-    """A table. The first cell of a row is its name; `quiet` rows (published ones) are set apart."""
+    """A table. The first cell of a row is its name; `quiet` rows, such as published ones, are grey."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str | Link]]
@@ -50,9 +50,10 @@ class Grid(NamedTuple):
 
 
 class Picture(NamedTuple):
+    """A PNG file, embedded in HTML and linked in Markdown."""
+
     file: Path
     caption: str
-    narrow: bool = False  # a third of the page's width
 
 
 class Command(NamedTuple):
@@ -60,15 +61,14 @@ class Command(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """HTML of our own making (`vector`, `glance`), in which every name is escaped already; and what Markdown has in its
-    place."""
+    """Ready HTML (`svg`, `summary`), in which every name is escaped already."""
 
     html: str
-    otherwise: Sequence["Block"] = ()
+    markdown: Sequence["Block"] = ()  # in its place
 
 
 class Fold(NamedTuple):
-    """Details behind a line that opens them. On paper they stand open, but for those that are not for it."""
+    """Details behind a line that opens them. Printed pages have them open if `paper`, else not at all."""
 
     summary: str
     blocks: Sequence["Block"]
@@ -76,7 +76,7 @@ class Fold(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Two columns where there is room."""
+    """Two columns; one below the other on narrow screens."""
 
     left: Sequence["Block"]
     right: Sequence["Block"]
@@ -86,7 +86,7 @@ Block = Heading | Text | Items | Grid | Picture | Command | Drawn | Fold | Besid
 
 
 def to_html(title: str, blocks: Sequence[Block], data: Mapping[str, Any] | None = None) -> str:
-    """`data` is what the page's script reads; without it the page has no script."""
+    """`data` is read by the page's script; without it the page has no script."""
     style = (HERE / "page.css").read_text()
     script = "" if data is None else (HERE / "page.js").read_text()
     policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}"
@@ -122,10 +122,9 @@ def _html(block: Block) -> str:
             return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
         case Command(text):
             return f"<pre>{escape(text)}</pre>"
-        case Picture(file, caption, narrow):
+        case Picture(file, caption):
             image = f'<img alt="{escape(caption)}" src="{data_uri(file.read_bytes())}">'
-            kind = ' class="narrow"' if narrow else ""
-            return f"<figure{kind}>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+            return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
         case Drawn(html):
             return html
         case Fold(summary, inner, paper):
@@ -147,7 +146,7 @@ def _row(tag: str, cells: Sequence[str | Link], quiet: bool = False, name: str =
 
 
 def _cell_html(cell: str | Link) -> str:
-    """Where a table would be too wide, a figure may end a line before its ±."""
+    """In a table that is too wide, a line may break before the ± of a figure."""
     text = escape(cell.text if isinstance(cell, Link) else cell).replace("±", "<wbr>±")
     return anchor(cell.to, text) if isinstance(cell, Link) else text
 
@@ -157,12 +156,12 @@ def _id(name: str) -> str:
 
 
 def anchor(to: str, inner: str) -> str:
-    """A link around HTML of our own."""
+    """A link around ready HTML."""
     return f'<a href="{escape(address(to))}">{inner}</a>'
 
 
 def address(to: str) -> str:
-    """Quoted, so that no name is taken for a scheme or a host: `javascript:` becomes a file's name."""
+    """Quoted, so that no name is read as a scheme or a host: `javascript:` becomes a file name."""
     return f"#{quote(to[1:])}" if to.startswith("#") else quote(to.lstrip("/"), safe="/=,")
 
 
@@ -171,7 +170,7 @@ def data_uri(png: bytes) -> str:
 
 
 def to_markdown(title: str, blocks: Sequence[Block], folder: Path) -> str:
-    """Pictures are linked as seen from `folder`."""
+    """Links to pictures are relative to `folder`."""
     return "\n".join([f"# {escape_markdown(title)}\n", *(_markdown(block, folder) for block in blocks)])
 
 
@@ -185,12 +184,12 @@ def _markdown(block: Block, folder: Path) -> str:
             return "\n".join(f"- {escape_markdown(line)}" for line in lines) + "\n"
         case Command(text):
             return "\n".join(f"    {line}" for line in text.splitlines()) + "\n"
-        case Picture(file, caption, _):
+        case Picture(file, caption):
             return f"![{escape_markdown(caption)}]({address(file.relative_to(folder).as_posix())})\n"
         case Grid():
             return markdown_grid(block)
-        case Drawn(_, otherwise):
-            return "\n".join(_markdown(inner, folder) for inner in otherwise)
+        case Drawn(_, inner):
+            return "\n".join(_markdown(block, folder) for block in inner)
         case Beside(left, right):
             return "\n".join(_markdown(inner, folder) for inner in (*right, *left))
         case Fold(summary, inner):
@@ -205,7 +204,7 @@ def markdown_grid(grid: Grid) -> str:
 def _cell_markdown(cell: str | Link) -> str:
     if isinstance(cell, str):
         return escape_markdown(cell)
-    if cell.to.startswith("#"):  # Markdown has no places of its own on a page
+    if cell.to.startswith("#"):  # Markdown pages have no ids
         return escape_markdown(cell.text)
-    text = escape_markdown(cell.text.replace("]", ")"))  # a bracket would end the link's text
+    text = escape_markdown(cell.text.replace("]", ")"))  # a bracket would end the text of the link
     return f"[{text}]({address(cell.to)})"

@@ -87,15 +87,15 @@ def write(out: Path, report: StudyReport) -> None:
 
 def write_page(out: Path, report: StudyReport) -> None:
     """report.md and report.html."""
-    anchors = summary.Anchors.of(report.results)
-    links = {cell: f"#{name}" for cell, name in anchors.cells.items()}
+    anchors = summary.anchors_of(report.results)
+    links = {cell: f"#{name}" for cell, name in anchors.items()}
     report = report._replace(layout=report.layout._replace(links=links))
     blocks = _page(report, anchors)
     write_atomically(out / "report.md", to_markdown(report.title, blocks, out).encode())
     write_atomically(out / "report.html", to_html(report.title, blocks, _script_data(report)).encode())
 
 
-def _page(report: StudyReport, anchors: summary.Anchors) -> list[Block]:
+def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
     layout, results = report.layout, report.results
     compared = summary.compare(layout, results)
     blocks: list[Block] = [Text(report.question or QUESTION, lead=True)]
@@ -259,7 +259,7 @@ def _titles(report: StudyReport) -> dict[str, str]:
     return {cell.method: report.layout.title_of(cell.method) for cell in report.results}
 
 
-def _section(report: StudyReport, setting: str, anchors: summary.Anchors) -> list[Block]:
+def _section(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> list[Block]:
     layout, results, views = report.layout, report.results, report.views
     blocks: list[Block] = []
     if curves := views.curves.get(setting):
@@ -333,7 +333,7 @@ def _trays(report: StudyReport, setting: str) -> str:
     )
 
 
-def _runs(report: StudyReport, setting: str, anchors: summary.Anchors) -> Iterator[Block]:
+def _runs(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> Iterator[Block]:
     """Each run with its figures and its folder; every number on the page links here."""
     for where, runs in report.results.items():
         if where.setting != setting:
@@ -349,8 +349,8 @@ def _runs(report: StudyReport, setting: str, anchors: summary.Anchors) -> Iterat
             cells = [figure(m, run.means[k].get(m)) for k, m in pairs]
             safe = NONE if run.first_safe is None else f"{run.first_safe:,}"
             rows.append([Link(name, folder) if folder else name, f"{run.steps:,}", *cells, safe])
-        yield Heading(report.layout.title_of(where.method), 4, anchors.cells[where])
-        yield Grid(head, rows, ids={i: anchors.run(where, i) for i in range(len(runs))})
+        yield Heading(report.layout.title_of(where.method), 4, anchors[where])
+        yield Grid(head, rows, ids={i: f"{anchors[where]}-{i}" for i in range(len(runs))})
 
 
 def _script_data(report: StudyReport) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Tables of a study's results, beside published figures where there are any."""
+"""Tables of a study's results, beside published figures if there are any."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -23,25 +23,29 @@ from scopil_bench.summaries import (
 )
 
 NONE = "–"
+UNCERTAINTY = (
+    "Uncertainty. P(avoidable) ≤ is a 95 % upper bound on the probability that an episode has an avoidable violation: "
+    "the larger of Clopper and Pearson's bound over the episodes of all seeds and Student's over the seeds' shares."
+)
 
 
 class Layout(NamedTuple):
-    """What a study's tables show."""
+    """Tables, titles and published figures of a study."""
 
     tables: Mapping[str, Table]
     title_of: Callable[[str], str]  # of a method
     source: str = ""  # of the printed figures: "paper"
-    printed: Mapping[str, Mapping[str, Mapping[str, str]]] = {}  # setting → method → measure → as printed
-    heading: Callable[[str, Sequence[str]], str] | None = None  # in tables beside printed figures
-    references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means: a demonstrator's, for example
+    printed: Mapping[str, Mapping[str, Mapping[str, str]]] = {}  # setting → method → measure → text
+    heading: Callable[[str, Sequence[str]], str] | None = None  # of a column beside printed figures
+    references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means, such as a demonstrator's
     extra: Callable[[str, Results], Sequence[Block]] | None = None  # after the last table of a setting
-    links: Mapping[Cell, str] = {}  # to where the page lists a method's runs
+    links: Mapping[Cell, str] = {}  # to the list of a method's runs on the page
 
     def cell_title(self, where: Cell) -> str:
         return f"{self.title_of(where.method)} on {where.setting}"
 
     def linked(self, where: Cell, row: Sequence[str]) -> list[str | Link]:
-        """Every number leads to its runs."""
+        """Each number of a row linked to the runs."""
         to = self.links.get(where)
         return [Link(text, to) if to and text != NONE else text for text in row]
 
@@ -50,7 +54,7 @@ class Layout(NamedTuple):
 
 
 def shown_tables(layout: Layout, results: Results) -> list[Table]:
-    """Those of which any method has a finished run."""
+    """Tables with a finished run."""
     return [t for t in layout.tables.values() if any(Cell(t.setting, m) in results for m in t.trained)]
 
 
@@ -59,8 +63,8 @@ def size(summary: Summary) -> str:
     return f"{seeds} × {summary.steps:,} steps"
 
 
-def glance_grid(layout: Layout, results: Results) -> Grid:
-    """Every method in one line: violations per episode, and the reward."""
+def overview_grid(layout: Layout, results: Results) -> Grid:
+    """One line per method: violations per episode, and the reward."""
     keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
     rows = []
     for where, runs in results.items():
@@ -77,8 +81,8 @@ def glance_grid(layout: Layout, results: Results) -> Grid:
 
 
 def starts_grid(layout: Layout, table: Table, results: Results, starts: str, beside: bool = False) -> Grid:
-    """Every method under each policy from one kind of starts. `beside` adds the printed rows, and then has their
-    columns and headings."""
+    """Greedy and sampled evaluations of every method from one kind of starts. With `beside` the table has the printed
+    rows too, and their columns and headings."""
     there = _there(table, results)
     measured = {f"{c}{k}": summarise(results[c], k).measures for c in there for k in _keys(results[c], starts)}
     names, printed_of = columns(measured), layout.printed_row
@@ -109,7 +113,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
 
 
 def reference_starts(name: str, there: Collection[str]) -> str:
-    """The kind of starts that a demonstrator's row stands with: its own, or what there is."""
+    """The kind of starts of a demonstrator's row; if the page has none of that kind, another."""
     own = "unseen" if name.endswith("unseen starts") else "demonstrated"
     return own if own in there or not there else min(there)
 
@@ -119,7 +123,7 @@ def _keys(runs: Sequence[Result], starts: str) -> list[str]:
 
 
 def _cells(found: Summary, names: Sequence[str]) -> list[str]:
-    """One seed has no deviation."""
+    """Cells of a row; a single seed has no standard deviation."""
     values = [found.measures.get(n) for n in names]
     return [cell(n, v[0] if v and found.seeds == 1 else v) for n, v in zip(names, values)]
 
@@ -129,7 +133,7 @@ def _there(table: Table, results: Results) -> list[Cell]:
 
 
 def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | None:
-    """How certain the figures are; None where no method's environment counts violations."""
+    """Intervals and bounds; None if nothing counts violations."""
     head = ["", "Violations per episode", "IQM [95 %]", "P(avoidable) ≤", "Unsafe seeds", "Unavoidable"]
     rows = []
     for where in _there(table, results):
@@ -153,12 +157,12 @@ def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | No
 
 
 def unavoidable(found: Summary) -> float:
-    """Violations of initial states, which no policy can avoid."""
+    """Violations per episode in initial states, which no policy can avoid."""
     return max(0.0, found.measures["violations"][0] - found.measures["avoidable"][0])
 
 
 def _first_safe(runs: Sequence[Result]) -> str:
-    """Median over seeds; a seed that never was safe counts as later than all others."""
+    """Median over seeds; a seed that was never safe counts as later than all others."""
     steps = np.sort([np.inf if r.first_safe is None else r.first_safe for r in runs])
     middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1].mean()
     safe = sum(r.first_safe is not None for r in runs)
@@ -169,7 +173,7 @@ def _first_safe(runs: Sequence[Result]) -> str:
 def extra_grid(
     layout: Layout, results: Results, setting: str, name: str, headings: Mapping[str, str] | None = None
 ) -> Grid | None:
-    """A study's extra measures called `name`, for every method of a setting that has them."""
+    """The extra measures `name` of a study, for every method of a setting that has them."""
     seen = {
         where: [r.extra[name] for r in runs if name in r.extra]
         for where, runs in results.items()
@@ -198,13 +202,13 @@ def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
 
 
 def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
-    """All figures. They depend on the runs alone."""
+    """All figures. They depend on the results alone."""
     blocks: list[Block] = []
     if results:
         blocks += [
-            Heading("At a glance"),
-            Text("Violations per episode under each policy, from demonstrated or unseen starts; and the reward."),
-            glance_grid(layout, results),
+            Heading("Overview"),
+            Text("Violations per episode of greedy and sampled policies from demonstrated and unseen starts; reward."),
+            overview_grid(layout, results),
         ]
     shown = shown_tables(layout, results)
     for i, table in enumerate(shown):
@@ -226,5 +230,5 @@ def table_blocks(layout: Layout, table: Table, results: Results) -> list[Block]:
         how = ": mean over episodes, then mean ± standard deviation over seeds." if i == 0 else "."
         blocks += [Text(f"From {starts} starts{how}"), starts_grid(layout, table, results, starts, beside=i == 0)]
     if (statistics := statistics_grid(layout, table, results)) is not None:
-        blocks += [Text("How certain these figures are."), statistics]
+        blocks += [Text(UNCERTAINTY), statistics]
     return blocks

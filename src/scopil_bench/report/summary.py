@@ -1,13 +1,13 @@
-"""The first screen: every method in one line, its seeds as dots, and a sentence on each setting.
+"""The first screen of a page: a table with a dot per seed, and a sentence for each setting.
 
 The first method of a setting is compared with the others by permutation tests over seeds; the p-values of all these
-comparisons are corrected together, by Holm's method.
+comparisons are corrected together by Holm's method.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from scopil_bench.report.svg import Axis, Dot, axis_for, colour, strip, strip_ax
 from scopil_bench.summaries import Cell, Result, Results, evaluations_of
 
 SIGNIFICANT = 0.05
-UNSURE, FEW = "not shown to differ from", 3  # so many are named
+UNSURE = "not shown to differ from"
+NAMED = 3  # methods not shown to differ that a sentence names, at most
 UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
 
 
@@ -39,14 +40,14 @@ class Figure(NamedTuple):
     seeds: Sequence[int]
     values: Sequence[float]  # one per seed
     mean: float
-    interval: stats.Interval | None  # 95 %, of the mean; None of a single seed
+    interval: stats.Interval | None  # 95 %, of the mean; None for a single seed
 
     def words(self, measure: str) -> str:
         return figure(measure, self.mean)
 
 
 class Comparison(NamedTuple):
-    """The first method of a setting against another: the same measure, per seed."""
+    """The first method of a setting and another one, by the same measure of each seed."""
 
     setting: str
     measure: str
@@ -56,7 +57,7 @@ class Comparison(NamedTuple):
     ours: Figure
     theirs: Figure
     p: float
-    corrected: float  # for all of these comparisons
+    corrected: float  # p, corrected for all comparisons of the page
 
 
 def settings_of(layout: Layout, results: Results) -> dict[str, str]:
@@ -69,14 +70,14 @@ def settings_of(layout: Layout, results: Results) -> dict[str, str]:
 
 
 def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
-    """Methods with results in a setting, in the order in which its tables name them."""
+    """Methods with results in a setting, in the order of its tables."""
     named = [m for t in layout.tables.values() if t.setting == setting for m in t.shown]
     there = [c.method for c in results if c.setting == setting]
     return [m for m in dict.fromkeys([*named, *there]) if m in there]
 
 
 def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
-    """None where a run was not evaluated so, or does not have the measure."""
+    """None if a run lacks the evaluation or the measure."""
     if any(measure not in run.means.get(key, {}) for run in runs):
         return None
     values = [run.means[key][measure] for run in runs]
@@ -85,7 +86,8 @@ def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
 
 
 def columns_of(results: Results) -> list[Column]:
-    """Violations and reward of greedy play from unseen starts, then from demonstrated ones; else what there is."""
+    """Violations and reward of greedy episodes, from unseen starts before demonstrated ones; if neither was evaluated,
+    those of the first evaluation."""
     keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
     shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
     starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
@@ -93,12 +95,13 @@ def columns_of(results: Results) -> list[Column]:
         k for k in shown if any("violations" in run.means.get(k, {}) for runs in results.values() for run in runs)
     ]
     found = [Column(f"Violations per episode, {starts[k]}", k, "violations") for k in counted]
-    rewarded = shown[:1] if counted else shown  # both where there is nothing else to show
+    rewarded = shown[:1] if counted else shown
     return found + [Column(f"Reward, {starts[k]}", k, "reward") for k in rewarded]
 
 
 def compare(layout: Layout, results: Results) -> list[Comparison]:
-    """By violations from unseen starts, where they are counted; else by reward."""
+    """Permutation tests of the first method of each setting against the others, by violations from unseen starts or, if
+    nothing counts violations, by reward."""
     columns = columns_of(results) if results else []
     made: list[Comparison] = []
     for setting in settings_of(layout, results):
@@ -115,8 +118,8 @@ def compare(layout: Layout, results: Results) -> list[Comparison]:
 
 
 def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
-    """A sentence for each setting in which methods were compared: the first method, the best of those that it differs
-    from, those that it was not shown to differ from, and who has the best reward. `comparisons_grid` has them all."""
+    """A sentence for each setting with a comparison: the first method, the best of those that it differs from, those
+    that it was not shown to differ from, and the best reward. `comparisons_grid` has all comparisons."""
     lines, enough = [], bool(made) and _smallest(made) < SIGNIFICANT
     for setting, title in settings_of(layout, results).items():
         if mine := _best_first([c for c in made if c.setting == setting]):
@@ -140,7 +143,7 @@ def _best_first(made: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
-    """The methods by how they differ, the best first."""
+    """The methods, grouped by how they differ, the best first."""
     groups: dict[str, list[Comparison]] = {}
     for c in mine:
         less = "fewer than" if _counts(c) else "less than"
@@ -156,15 +159,14 @@ def _untested(layout: Layout, mine: Sequence[Comparison]) -> str:
 
 
 def _smallest(made: Sequence[Comparison]) -> float:
-    """The least corrected p that so many seeds can give."""
+    """The smallest corrected p that these numbers of seeds can give."""
     return min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
 
 
 def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
-    """All where they are few; else the best of them, and how many others. Of those that were not shown to differ, a
-    reader wants the names."""
+    """The best method, and the number of the others; all names if they are few."""
     each = [f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})" for c in group]
-    if len(each) <= (FEW if unsure else 1):
+    if len(each) <= (NAMED if unsure else 1):
         return listed(each)
     if unsure:
         return f"any of {len(each)} others, the best of them {each[0]}"
@@ -175,7 +177,7 @@ def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
 
 
 def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
-    """Who has the best one; nothing where it is what was compared."""
+    """The method with the best reward; empty if rewards were compared."""
     first = mine[0]
     methods = methods_of(layout, results, first.setting) if _counts(first) else []
     found = {m: figure_of(results[Cell(first.setting, m)], first.key, "reward") for m in methods}
@@ -184,7 +186,7 @@ def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str
         return ""
     best = max(means, key=means.__getitem__)
     ours, theirs = (figure("reward", means[m]) for m in (first.method, best))
-    if theirs == ours:  # as printed
+    if theirs == ours:  # as rounded
         return f"none has a better reward ({ours})"
     return f"{layout.title_of(best)} has the best reward ({theirs} against {ours})"
 
@@ -195,7 +197,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison]) -> Grid:
-    """What the sentences are made from: every method that was compared, the best first."""
+    """Every method that was compared, the best first."""
     keys = list(dict.fromkeys(c.key for c in made))
     measures = ["violations", "reward"] if any(map(_counts, made)) else ["reward"]
     rows: list[list[str | Link]] = []
@@ -215,13 +217,11 @@ def how_compared(made: Sequence[Comparison]) -> str:
     if not made:
         return ""
     n = len(made)
-    corrected = (
-        f"corrected for the {n} comparisons of these sentences by Holm's method" if n > 1 else "the only one here"
-    )
+    corrected = f"corrected for the {n} comparisons of these sentences by Holm's method" if n > 1 else "not corrected"
     policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
     return (
         f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
-        f"{SIGNIFICANT:g}. The test needs seeds: of these many no p can be below {_smallest(made):.2g}."
+        f"{SIGNIFICANT:g}. With these numbers of seeds no p can be below {_smallest(made):.2g}."
     )
 
 
@@ -230,21 +230,16 @@ def seeds_done(runs: Sequence[Result], wanted: int | None) -> str:
     return f"{n} seed{'s' * (n != 1)}" if wanted is None or n >= wanted else f"{n} of {wanted} seeds done"
 
 
-class Anchors(NamedTuple):
-    """Where on the page a method's runs are listed. Numbers, not names: ids are safe and unique that way."""
-
-    cells: Mapping[Cell, str]
-
-    @classmethod
-    def of(cls, results: Results) -> "Anchors":
-        return cls({cell: f"runs-{i}" for i, cell in enumerate(results)})
-
-    def run(self, cell: Cell, i: int) -> str:
-        return f"{self.cells[cell]}-{i}"
+def anchors_of(results: Results) -> dict[Cell, str]:
+    """Ids of the lists of runs on the page; run i of a list has the id `{list}-{i}`. Numbers, not names: they are safe
+    and unique."""
+    return {cell: f"runs-{i}" for i, cell in enumerate(results)}
 
 
-def table(layout: Layout, results: Results, wanted: int | None, anchors: Anchors, colours: Mapping[str, int]) -> Drawn:
-    """The table of dots; in Markdown the same figures in words."""
+def table(
+    layout: Layout, results: Results, wanted: int | None, anchors: Mapping[Cell, str], colours: Mapping[str, int]
+) -> Drawn:
+    """The table with a dot per seed; Markdown has the figures alone."""
     columns, settings = columns_of(results), settings_of(layout, results)
     head, there = ["", "Seeds", *(c.title for c in columns)], {c.starts for c in columns}
     shared = {c: _axis(c, results, layout, list(settings), there) for c in columns if c.measure == "violations"}
@@ -281,12 +276,12 @@ def table(layout: Layout, results: Results, wanted: int | None, anchors: Anchors
             rows.append([title, name, ", ".join(filter(None, [done, steps])), *words])
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     note = (
-        "A dot is a seed and leads to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
-        "too narrow for few seeds: of three it holds the mean in 7 of 10 cases, of ten in 9. The axis of violations is "
-        "logarithmic above 0.1."
+        "A dot is a seed and links to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
+        "too narrow for few seeds: with three it covers the mean in 7 of 10 cases, with ten in 9. The axis of "
+        "violations is logarithmic above 0.1."
     )
     html = (
-        f'<table class="glance"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+        f'<table class="overview"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
         f'<p class="note">{note}</p>'
     )
     return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
@@ -311,17 +306,17 @@ def _dots(
     found: Figure | None,
     where: Cell,
     axis: Axis,
-    anchors: Anchors,
+    anchors: Mapping[Cell, str],
     colours: Mapping[str, int],
     layout: Layout,
 ) -> str:
     if found is None:
         return _td(column, "", NONE)
     dots = [
-        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{anchors.run(where, i)}")
+        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{anchors[where]}-{i}")
         for i, (seed, value) in enumerate(zip(found.seeds, found.values))
     ]
-    number = anchor(f"#{anchors.cells[where]}", escape(found.words(column.measure)))
+    number = anchor(f"#{anchors[where]}", escape(found.words(column.measure)))
     printed = layout.printed_row(where).get(column.measure) if column.key == DEMONSTRATED else None
     said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
     return _td(column, strip(dots, found.interval, axis, colour(colours[where.method])), number + said)
@@ -338,23 +333,3 @@ def _words(found: Figure | None, measure: str) -> str:
         return NONE
     ends = "" if found.interval is None else f" [{', '.join(figure(measure, end) for end in found.interval)}]"
     return found.words(measure) + ends
-
-
-def as_json(layout: Layout, results: Results, wanted: int | None, made: Sequence[Comparison]) -> dict[str, Any]:
-    """The first screen's figures."""
-    rows = []
-    for setting in settings_of(layout, results):
-        for method in methods_of(layout, results, setting):
-            runs = results[Cell(setting, method)]
-            figures = {
-                f"{c.measure}, {c.key}": found._asdict()
-                for c in columns_of(results)
-                if (found := figure_of(runs, c.key, c.measure))
-            }
-            rows.append({"setting": setting, "method": method, "seeds": len(runs), "of": wanted, "figures": figures})
-    compared = [
-        {"setting": c.setting, "measure": c.measure, "evaluation": c.key, "method": c.method, "rival": c.rival}
-        | {"means": [c.ours.mean, c.theirs.mean], "p": c.p, "p_holm": c.corrected}
-        for c in made
-    ]
-    return {"at_a_glance": rows, "comparisons": compared, "verdicts": verdicts(layout, results, made)}

@@ -1,6 +1,6 @@
-"""Drawings as SVG, for the page: strips of dots, training curves, trays. Colours are classes of page.css.
+"""SVG drawings of a page: strips of dots, training curves, trays with episodes. Colours are classes of page.css.
 
-The page's script hides and shows their parts and reads figures off them; it draws nothing but another run's tray.
+The page's script shows and hides their parts, and draws the episodes of another run on a tray.
 """
 
 import math
@@ -12,14 +12,14 @@ import numpy as np
 
 from scopil_bench.report.page import anchor
 
-Number = float | int  # JSON reads 1.0 as 1
-BEND = 0.1  # violations per episode: the axis is about linear below, logarithmic above
-COLOURS = 7  # classes k0 … k6; methods beyond are dashed
-TRAY = 400  # units a side
+Number = float | int
+BEND = 0.1  # violations per episode: a bent axis is about linear below, logarithmic above
+COLOURS = 7  # classes k0 … k6; further methods are dashed
+TRAY = 400  # units per side
 
 
 class Axis(NamedTuple):
-    """From values to [0, 1]. A bent one shows 0, 0.1 and 100 violations at once."""
+    """Maps values to [0, 1]. A bent axis shows 0, 0.1 and 100 violations at once."""
 
     low: Number
     high: Number
@@ -47,7 +47,7 @@ def _nice(raw: float) -> float:
 
 
 def axis_for(values: Sequence[Number], violations: bool) -> Axis:
-    """Wide enough for all; violations start at 0."""
+    """An axis that has all values; that of violations is bent and starts at 0."""
     finite = [v for v in values if math.isfinite(v)]
     if violations:
         return Axis(0.0, max([1.0, *finite]) * 1.15, bent=True)
@@ -61,7 +61,7 @@ def colour(i: int) -> str:
 
 
 def number(value: Number) -> str:
-    """For axes and titles."""
+    """Text at an axis."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:.4g}".replace("-", "−")
@@ -74,7 +74,7 @@ class Dot(NamedTuple):
 
 
 def strip(dots: Sequence[Dot], interval: tuple[float, float] | None, axis: Axis, kind: str) -> str:
-    """A seed a dot, the interval a bar behind them."""
+    """A dot per seed, and the interval as a bar behind them."""
     width, height, edge = 190, 24, 8
     x = lambda value: f"{edge + (width - 2 * edge) * axis.at(value):.1f}"  # noqa: E731
     parts = [f'<path class="tick" d="M{x(t)} 2v20"/>' for t in axis.ticks()]
@@ -89,7 +89,7 @@ def strip(dots: Sequence[Dot], interval: tuple[float, float] | None, axis: Axis,
 
 
 def strip_axis(axis: Axis) -> str:
-    """What stands above a column of strips."""
+    """The numbers above a column of strips."""
     width, edge = 190, 8
     texts = "".join(
         f'<text x="{edge + (width - 2 * edge) * axis.at(t):.1f}" y="11">{number(t)}</text>' for t in axis.ticks()
@@ -122,7 +122,7 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
 
     def line(steps: Sequence[Number], values: Sequence[Number | None]) -> str:
         points = [f"{x(s)} {y(v)}" for s, v in zip(steps, values) if v is not None]
-        return f"M{'L'.join(points)}" + "h.01" * (len(points) == 1)  # one point is a dot
+        return f"M{'L'.join(points)}" + "h.01" * (len(points) == 1)  # a single point is drawn as a dot
 
     parts = []
     for t in y_axis.ticks():
@@ -153,7 +153,7 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
 
 
 def backgrounds(trays: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) -> str:
-    """The empty tray of every setting, once on the page. Dots at the states of paths are markers."""
+    """The empty tray of every setting, once per page, and the marker at the states of paths."""
     images = "".join(
         f'<image id="{ids[setting]}" width="{TRAY}" height="{TRAY}" href="{escape(view["background"])}"/>'
         for setting, view in trays.items()
@@ -164,8 +164,8 @@ def backgrounds(trays: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) 
 
 
 def tray(background: str, view: Mapping[str, Any], title: str) -> str:
-    """One run's episodes on the tray: paths with a dot per state, a red square per violation."""
-    broken = "".join(f"M{int(x)} {int(y)}h.01" for x, y, *_ in view["broken"])  # paper has no lines of length 0
+    """The episodes of one run on a tray: a path with a dot per state, a red square per violation."""
+    broken = "".join(f"M{int(x)} {int(y)}h.01" for x, y, *_ in view["broken"])  # printers drop lines of length 0
     return (
         f'<svg class="tray" viewBox="0 0 {TRAY} {TRAY}" role="img" aria-label="{escape(title)}">'
         f'<use href="#{background}"/><path class="path" d="{escape(view["paths"])}"/>'

@@ -129,10 +129,10 @@ def test_one_chooses_methods_and_seeds_and_points_at_violations(page):
 def test_a_number_leads_to_its_runs_and_a_dot_to_its_run(page):
     runs = page.locator("#runs-0")
     assert runs.is_hidden()  # folded
-    page.locator(".glance .cell span a").first.click()
+    page.locator(".overview .cell span a").first.click()
     runs.wait_for(state="visible")
     assert runs.inner_text() == "SCOPIL"
-    dot = page.locator(".glance .strip a").first
+    dot = page.locator(".overview .strip a").first
     assert dot.get_attribute("href") == "#runs-0-0"
     assert "0.038" in page.locator("#runs-0-0").inner_text()
 
@@ -141,7 +141,7 @@ def test_paper_holds_every_table_whole(page):
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
     page.set_viewport_size({"width": A4, "height": 1000})
     page.emulate_media(media="print")
-    assert page.locator(".glance thead").is_visible()  # not as on a telephone
+    assert page.locator(".overview thead").is_visible()  # not as on a telephone
     assert page.locator(".hero svg").first.is_visible()
     tables = page.locator("details.paper .table")
     assert tables.count() > 5

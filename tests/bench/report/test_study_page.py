@@ -7,7 +7,7 @@ import pytest
 from made_results import cell_of, report_of
 from scopil_bench.report.page import Grid, Items, to_html, to_markdown
 from scopil_bench.report.study_page import write
-from scopil_bench.report.study_tables import glance_grid, starts_grid, statistics_grid
+from scopil_bench.report.study_tables import overview_grid, starts_grid, statistics_grid
 from scopil_bench.studies.paper.answers import answers, most_lawful
 from scopil_bench.studies.paper.study import STUDY
 from scopil_bench.studies.running import layout_of
@@ -111,7 +111,7 @@ def test_cloning_appears_where_it_was_run_and_only_there():
     assert not any("BC" in row[0] for row in simple(ours).rows)
     both = ours | cell_of("bc", [0.5, 0.7])
     assert sum(str(row[0]).startswith("BC, ours, ") for row in simple(both).rows) == 2
-    assert any(row[0] == "BC on simple" for row in glance_grid(layout_of(STUDY), both).rows)
+    assert any(row[0] == "BC on simple" for row in overview_grid(layout_of(STUDY), both).rows)
 
 
 def test_references_stand_above_the_methods():
@@ -142,7 +142,7 @@ def test_an_environment_without_costs_has_rewards_alone():
     results = cell_of("scopil", [0.0], means=means, episodes={"greedy/unseen": 3}, violating={"greedy/unseen": 0})
     assert statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results) is None
     assert simple(results, "unseen", beside=False).head == ["", "Reward", "Steps"]
-    assert glance_grid(layout_of(STUDY), results).rows[0][3] == "–"
+    assert overview_grid(layout_of(STUDY), results).rows[0][3] == "–"
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ GLOSSARY = (
     "Demonstrated starts are the initial states of the demonstrations. Unseen starts are new ones, the same for every "
     "policy.",
     "A seed is one training from scratch. IQM is the mean of the middle half of seeds, with a bootstrap interval.",
-    "P(avoidable) ≤ is the exact (Clopper–Pearson) 95 % upper bound on the probability that an episode contains an "
-    "avoidable violation. It treats episodes as independent, which those of one seed are not quite.",
+    "P(avoidable) ≤ is a 95 % upper bound on the probability that an episode contains an avoidable violation. Episodes "
+    "of one seed are not independent, so it is the larger of two bounds: Clopper and Pearson's over the episodes of "
+    "all seeds, and Student's over the seeds' shares of such episodes.",
     f"Steps to ≤ {SAFE:g} is the median over seeds of the training steps until the first evaluation with at most "
     f"{SAFE:g} avoidable violations per episode.",
 )

@@ -134,7 +134,7 @@ def test_a_demonstrators_row_stands_with_its_own_starts():
     results = cell_of("scopil", FEW)
     rows = {"Demonstrator (40 episodes)": measures(0.1), "Demonstrator, unseen starts": measures(0.7)}
     layout = LAYOUT._replace(references={"simple": rows})
-    (grid,) = summary.table(layout, results, None, summary.Anchors.of(results), {"scopil": 0}).otherwise
+    (grid,) = summary.table(layout, results, None, summary.anchors_of(results), {"scopil": 0}).markdown
     assert isinstance(grid, Grid)
     shown = {row[1]: row[3:] for row in grid.rows}
     columns = grid.head[3:]
