@@ -22,22 +22,12 @@ def test_iqm_leaves_out_a_quarter_at_each_end():
     assert stats.iqm(ten) == pytest.approx(3.5)
 
 
-def test_iqm_is_scipys_trimmed_mean():
-    trim_mean = pytest.importorskip("scipy.stats").trim_mean
-    values = np.random.default_rng(0).normal(size=(20, 13))
-    for row in values:
-        assert stats.iqm(row) == pytest.approx(trim_mean(row, 0.25))
-
-
 def test_bootstrap_of_a_mean_matches_the_normal_interval():
     values = np.random.default_rng(1).normal(5.0, 2.0, size=400)
+    assert stats.bootstrap_interval([2.0]) == (2.0, 2.0)
     low, high = stats.bootstrap_interval(values, np.mean, level=0.9)
     half = 1.645 * values.std() / math.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.02)
-
-
-def test_bootstrap_of_a_single_value_is_that_value():
-    assert stats.bootstrap_interval([2.0]) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(3, 0.7), (5, 0.85), (10, 0.9)])
@@ -64,12 +54,8 @@ def test_all_but_one_hit_has_a_closed_bound():
     """P(X ≤ n−1) = 1 − pⁿ."""
     assert stats.clopper_pearson_upper(6, 7) == pytest.approx(0.95 ** (1 / 7), rel=1e-12)
     assert stats.clopper_pearson_upper(7, 7) == 1.0
-
-
-@pytest.mark.parametrize(("k", "n"), [(1, 40), (17, 400), (399, 400), (3, 10_000)])
-def test_bound_is_scipys_beta_quantile(k, n):
-    beta = pytest.importorskip("scipy.stats").beta
-    assert stats.clopper_pearson_upper(k, n) == pytest.approx(beta.ppf(0.95, k + 1, n - k), rel=1e-9)
+    with pytest.raises(ValueError, match="4 hits in 3"):
+        stats.clopper_pearson_upper(4, 3)
 
 
 def test_seeds_that_differ_widen_the_bound():
@@ -96,31 +82,11 @@ def test_bound_by_counting():
         assert tail == pytest.approx(0.05, rel=1e-9)
 
 
-@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, 0)])
-def test_nonsense_trials_are_refused(k, n):
-    with pytest.raises(ValueError, match="trials"):
-        stats.clopper_pearson_upper(k, n)
-
-
-def test_one_bad_episode_makes_a_seed_unsafe():
-    assert stats.unsafe_share([0.0, 0.025, 0.0, 3.0]) == 0.5
-    assert stats.unsafe_share([0.0, 0.0]) == 0.0
-
-
-def test_permutation_test_by_going_through_every_order():
-    a, b = [1.0, 4.0, 2.5], [3.0, 5.0, 6.0, 2.0]
-    pooled, observed = a + b, abs(np.mean(a) - np.mean(b))
-    orders = list(permutations(range(7)))
-    far = sum(
-        abs(np.mean([pooled[i] for i in o[:3]]) - np.mean([pooled[i] for i in o[3:]])) >= observed - 1e-9
-        for o in orders
-    )
-    assert stats.permutation_test(a, b) == pytest.approx(far / len(orders))
-
-
-@pytest.mark.parametrize(("a", "b"), [([7.0], [1.0, 2.0, 3.5]), ([1.0, 2.0, 3.5, 0.5], [2.5]), ([1.0], [9.0])])
-def test_permutation_test_of_a_single_seed(a, b):
-    """By going through every order, as above."""
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [([1.0, 4.0, 2.5], [3.0, 5.0, 6.0, 2.0]), ([7.0], [1.0, 2.0, 3.5]), ([1.0, 2.0, 3.5, 0.5], [2.5]), ([1.0], [9.0])],
+)
+def test_permutation_test_by_going_through_every_order(a, b):
     pooled, observed, n = a + b, abs(np.mean(a) - np.mean(b)), len(a)
     orders = list(permutations(range(len(pooled))))
     gaps = [abs(np.mean([pooled[i] for i in o[:n]]) - np.mean([pooled[i] for i in o[n:]])) for o in orders]
@@ -147,8 +113,3 @@ def test_holm_is_the_closed_test_of_bonferronis(p):
     subsets = [s for size in range(1, len(p) + 1) for s in combinations(range(len(p)), size)]
     wanted = [min(1.0, max(len(s) * min(p[j] for j in s) for s in subsets if i in s)) for i in range(len(p))]
     assert stats.holm(p) == pytest.approx(wanted)
-
-
-def test_holm_by_hand():
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert stats.holm([]) == []

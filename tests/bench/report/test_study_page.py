@@ -5,6 +5,7 @@ import re
 import pytest
 
 from made_results import cell_of, report_of
+from scopil_bench import stats
 from scopil_bench.report.page import Grid, Items, to_html, to_markdown
 from scopil_bench.report.study_page import write
 from scopil_bench.report.study_tables import overview_grid, starts_grid, statistics_grid
@@ -38,10 +39,8 @@ def test_the_most_lawful_is_ahead_of_everybody_everywhere():
     assert most_lawful(simple, "scopil-rho")[0].startswith("Yes")
     close = cell_of("scopil-rho", FEW, setting="multiple") | cell_of("scopil", FEW[::-1], setting="multiple")
     verdict, details = most_lawful(simple | close, "scopil-rho")
-    assert verdict == (
-        "Not everywhere: SCOPIL-ρ has fewer violations per episode in 2 of 3 comparisons with other methods, "
-        "significantly fewer in 2 (not than SCOPIL on multiple)."
-    )
+    assert verdict.startswith("Not everywhere")
+    assert "significantly fewer in 2 (not than SCOPIL on multiple)" in verdict
     assert len(details) == 3
     assert all("corrected for 3 comparisons" in line for line in details)
     # few seeds cannot show it, worse is not ahead, and a yardstick is no rival
@@ -51,17 +50,6 @@ def test_the_most_lawful_is_ahead_of_everybody_everywhere():
     with_oracle = simple | cell_of("oracle-sac-lagrangian", [0.0] * 7)
     assert most_lawful(with_oracle, "scopil-rho", ["oracle-sac-lagrangian"])[0].startswith("Yes")
     assert most_lawful(cell_of("sac", MANY), "scopil-rho")[0].startswith("Not answered")
-
-
-def test_an_answer_does_not_list_many_misses():
-    methods = ("sac", "bc", "icrl", "s-dgd")
-    results = cell_of("scopil-rho", FEW[:2]) | {k: v for m in methods for k, v in cell_of(m, MANY[:2]).items()}
-    verdict, details = most_lawful(results, "scopil-rho")
-    assert verdict == (
-        "Not shown: SCOPIL-ρ has fewer violations per episode in 4 of 4 comparisons with other methods, significantly "
-        "fewer in none."
-    )
-    assert len(details) == 4
 
 
 def test_simulated_players_replace_the_papers_simple_in_the_unseen_study():
@@ -99,11 +87,6 @@ def test_tables_hold_the_papers_digits_and_our_own():
     assert set(rows["SAC: no finished run"][1:]) == {"–"}
     alone = simple(cell_of("scopil", [0.025]))
     assert alone.rows[1][6] == "0.025"  # one seed has no deviation
-
-
-def test_headings_are_full_names_beside_no_published_figures():
-    head = simple(cell_of("scopil", [0.025]), "unseen", beside=False).head
-    assert {"Reward", "Violations (circle)", "Violations per step (circle)", "Avoidable violations"} <= set(head)
 
 
 def test_cloning_appears_where_it_was_run_and_only_there():
@@ -178,14 +161,6 @@ def test_the_page_lists_what_is_missing(written):
     assert "short runs" not in (written / "report.md").read_text()
 
 
-def test_tables_alone_hold_no_times(written):
-    tables = (written / "tables.md").read_text()
-    assert "2.050±0.050" in tables
-    assert "Wall-clock" not in tables
-    assert "met" in tables
-    assert "no finished run" in tables
-
-
 def test_a_table_in_both_forms(tmp_path):
     grid = Grid(["", "x"], [["a<", "1"], ["b", "2"]], frozenset({1}))
     assert (
@@ -194,3 +169,20 @@ def test_a_table_in_both_forms(tmp_path):
     )
     html = to_html("T", [grid])
     assert '<tr><td>a&lt;</td><td>1</td></tr><tr class="quiet"><td>b</td>' in html
+
+
+def test_permutation_tests_run_once_a_page(tmp_path, monkeypatch):
+    """Answers, sentences and tables use the same tests."""
+    run, made = stats.scipy_stats.permutation_test, []
+
+    def counting(data, *args, **options):
+        made.append(str(data))
+        return run(data, *args, **options)
+
+    monkeypatch.setattr(stats.scipy_stats, "permutation_test", counting)
+    stats._permutation_test.cache_clear()
+    results = cell_of("scopil", [0.01, 0.03]) | cell_of("sac", [2.0, 2.1]) | cell_of("bc", [0.5, 0.7])
+    write(tmp_path, report_of(results))
+    assert len(made) == 2  # SCOPIL against SAC and BC
+    write(tmp_path, report_of(results))
+    assert len(made) == 2
