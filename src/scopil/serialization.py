@@ -26,7 +26,8 @@ DTYPES = {
 
 
 def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
-    arrays = {name: _to_numpy(leaf) for name, leaf in named_leaves(_trim(tree))}
+    leaves = named_leaves(_trim(tree))
+    arrays = {name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for name, leaf in leaves}
     pieces = _safetensors(arrays, {"scopil": json.dumps({"format": FORMAT, "note": note})})
     try:
         write_atomically(path, *pieces, seal(*pieces))
@@ -122,10 +123,6 @@ def _trim(tree: Any) -> Any:
         return node._replace(**{k: np.asarray(v)[: int(node.size)] for k, v in rings.items() if v is not None})
 
     return jax.tree.map(used, tree, is_leaf=lambda node: isinstance(node, Replay))
-
-
-def _to_numpy(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _from_numpy(array: np.ndarray, like: Any, what: str, ring: bool) -> jax.Array:

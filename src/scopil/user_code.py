@@ -41,7 +41,10 @@ def load_module(name: str, wanted: str) -> ModuleType:
     """A module by its file or its name, from this folder or installed. `wanted` is an example for error messages."""
     where, _ = split_name(name)
     try:
-        return _from_file(Path(where)) if where.endswith(".py") else _by_name(where)
+        if where.endswith(".py"):
+            return _from_file(Path(where))
+        with findable(Path.cwd()):
+            return importlib.import_module(where)
     except FileNotFoundError as error:
         raise ConfigError(f"no file {where} in {Path.cwd()}; want a Python file, as in {wanted}.") from error
     except ModuleNotFoundError as error:
@@ -74,11 +77,6 @@ def findable(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(place)
-
-
-def _by_name(name: str) -> ModuleType:
-    with findable(Path.cwd()):
-        return importlib.import_module(name)
 
 
 def _from_file(file: Path) -> ModuleType:

@@ -32,7 +32,7 @@ def studio(
     rules: RulesOption = None,
     no_browser: Annotated[bool, option(help="print the address without opening a browser")] = False,
 ) -> None:
-    """A web page on this machine. Its address contains a token: everyone who has it acts with your rights."""
+    """A web page on this machine. Its address contains a token that gives access with your rights: keep it secret."""
     try:
         import uvicorn
 

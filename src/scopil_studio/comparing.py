@@ -15,7 +15,7 @@ from scopil.agent import Agent
 from scopil.data import editing, storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.record import row_of
-from scopil.envs.base import BatchEnv, cost_of
+from scopil.envs.base import cost_of
 from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze import MarbleParams
@@ -44,6 +44,7 @@ MAP_SIDE = 24  # starts along a side of the map
 MAP_CHUNK = 64  # starts in one compiled call
 COST_SIDE = 41
 _ROWS = 256  # observations in one compiled call
+_opened = lru_cache(maxsize=8)(open_env)
 
 
 def tray(config: StudioConfig, env: str) -> Any:
@@ -191,7 +192,8 @@ def download(
     about = {"type": "application/octet-stream"}
     if kind == "npz":
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **_arrays(policies, shown))  # pyright: ignore[reportArgumentType]
+        arrays = {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in s if k != "frames"}
+        np.savez_compressed(buffer, policies=np.array(policies), **arrays)  # pyright: ignore[reportArgumentType]
         return about, buffer.getvalue()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"compare.{kind}")
@@ -261,11 +263,6 @@ def _side_by_side(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate([e[min(t, len(e) - 1)] for e in tall], axis=1) for t in range(longest)]
 
 
-def _arrays(names: list[str], shown: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    kept = ("observations", "actions", "rewards", "costs")
-    return {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in kept} | {"policies": np.array(names)}
-
-
 def _agents(config: StudioConfig, env: str, names: list[str]) -> list[Agent]:
     config.refuse_env(env)
     if not 1 <= len(names) <= MOST_POLICIES:
@@ -278,12 +275,9 @@ def _agents(config: StudioConfig, env: str, names: list[str]) -> list[Agent]:
 
 def _agent(config: StudioConfig, name: str) -> Agent:
     path = inside(config.folder, name)
-    if path.is_dir():
-        refuse_outside(config.folder, *(path / file for file in RUN_FILES))
-        changed = Run.open(path).newest_policy()
-    else:
-        changed = path
-    return _loaded(path, changed.stat().st_mtime_ns, config.envs)
+    refuse_outside(config.folder, path, *(path / file for file in RUN_FILES))
+    file = Run.open(path).newest_policy() if path.is_dir() else path
+    return _loaded(path, file.stat().st_mtime_ns, config.envs)
 
 
 @lru_cache(maxsize=8)
@@ -291,11 +285,6 @@ def _loaded(path: Path, changed: int, envs: tuple[str, ...]) -> Agent:
     """Read once per version of the file. An environment that imports code has to be named by the caller."""
     names = (Run.open(path).note() if path.is_dir() else read_note(path)).get("env")
     return load(path, trust_env=names in envs)
-
-
-@lru_cache(maxsize=8)
-def _opened(env: str) -> BatchEnv:
-    return open_env(env)
 
 
 def _params(env: str) -> MarbleParams:

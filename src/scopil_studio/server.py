@@ -48,8 +48,13 @@ def make_app(
         await studio.end()
 
     page = {f"/{file.name}": file for file in PAGE.iterdir() if file.suffix in KINDS} | {"/": PAGE / "index.html"}
+
+    async def send(request: Request) -> Response:
+        file = page[request.url.path]
+        return Response(file.read_bytes(), media_type=KINDS[file.suffix])
+
     routes = [
-        *(Route(path, _file(file)) for path, file in page.items()),
+        *(Route(path, send) for path in page),
         Route("/ask/{request}", studio.answer, methods=["POST"]),
         Route("/report", studio.report),
         WebSocketRoute("/play", studio.play),
@@ -57,13 +62,6 @@ def make_app(
     # Browsers share cookies between ports: two studios on one machine need two names.
     guard = Middleware(Guard, token=token, names=(*LOOPBACK, *names), cookie=f"scopil-studio-{port}")
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
-
-
-def _file(file: Path) -> Any:
-    async def send(request: Request) -> Response:
-        return Response(file.read_bytes(), media_type=KINDS[file.suffix])
-
-    return send
 
 
 class _Studio:

@@ -117,22 +117,19 @@ def _summary(config: StudioConfig, folder: Path) -> dict[str, Any]:
         spec, last = opened.spec, _last(opened)
         unfinished = "training" if is_locked(folder / ".lock") else "stopped"
         state = "finished" if opened.finished else unfinished
-        ours = state == "training" and training_jobs.running(config.folder, folder) is not None
+        stoppable = state == "training" and training_jobs.running(config.folder, folder) is not None
         playable = opened.finished or opened.checkpoints.read_newest() is not None
         about |= {"title": spec.algorithm.title, "env": spec.env, "seed": spec.seed, "steps": spec.steps}
         about |= {"reward": last.get("eval/reward"), "violations": last.get("eval/violations")}
-        return about | {"state": state, "ours": ours, "done": last.get("env_steps", 0), "playable": playable}
+        return about | {"state": state, "stoppable": stoppable, "done": last.get("env_steps", 0), "playable": playable}
     except (ScopilError, OSError) as error:
         return about | {"state": "damaged", "problem": str(error)}
 
 
 def _last(opened: Run) -> dict[str, Any]:
     """The newest value of every metric."""
-    try:
-        size = opened.metrics.path.stat().st_size
-    except OSError:
-        return {}
-    merged: dict[str, Any] = {}
+    path, merged = opened.metrics.path, {}
+    size = path.stat().st_size if path.exists() else 0
     for row in opened.metrics.tail(max(0, size - TAIL))[0]:
         merged |= row
     return merged

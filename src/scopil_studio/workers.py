@@ -81,18 +81,18 @@ class Worker:
         code = self._process.returncode
         return WorkerGone(f"the worker process ended (exit code {code}); see the terminal of `scopil studio`.")
 
-    def kill(self) -> None:
-        if self.alive:
-            self._process.kill()
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
 
     async def end(self) -> None:
         """Kill the process and wait for its end."""
         self.kill()
         await self._process.wait()
 
-    @property
-    def alive(self) -> bool:
-        return self._process.returncode is None
+    def kill(self) -> None:
+        if self.alive:
+            self._process.kill()
 
 
 class RequestQueue:

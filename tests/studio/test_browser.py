@@ -39,8 +39,8 @@ class Studio:
         command = [sys.executable, "-m", "scopil", "studio", str(folder), "--port", "0", "--no-browser"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        with self.process.stdout as said:
-            _, address, _ = said.readline(), said.readline(), said.readline()
+        with self.process.stdout as output:
+            _, address, _ = output.readline(), output.readline(), output.readline()
         self.address = address.strip()
         self.folder = folder
 

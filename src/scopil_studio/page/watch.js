@@ -94,7 +94,7 @@ class Watch {
     return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", {}, run.title), h("td", {}, run.env), h("td", {}, run.seed),
       h("td", {}, `${run.done.toLocaleString("en")} / ${run.steps.toLocaleString("en")}`), h("td", {}, short(run.reward)),
       h("td", { className: run.violations ? "bad" : "" }, short(run.violations)),
-      h("td", {}, run.ours ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
+      h("td", {}, run.stoppable ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
         h("button", { type: "button", className: "small", id: `about ${run.name}`, ariaLabel: `About ${run.name}`,
           onclick: showErrors(async () => { this.open = run.name; this.about(run.name, await ask("run", { name: run.name })); this.detail.scrollIntoView(); }) }, "About")));
   }
@@ -104,8 +104,8 @@ class Watch {
     const of = (metric) => runs.map(([name, run], i) => ({ name, colour: i % COLOURS, points: run.rows.filter((row) => typeof row[metric] === "number").map((row) => [row.env_steps, row[metric]]) }));
     const logged = [...new Set(runs.flatMap(([, run]) => run.rows.flatMap((row) => Object.keys(row))))].sort();
     const rules = logged.filter((m) => m.startsWith("eval/violations/"));
-    const titles = new Map(runs.flatMap(([, run]) => run.curves.map((c) => [c.metric, c.title]))); // of all chosen runs' algorithms
-    if (rules.length > 1) rules.forEach((rule) => titles.set(rule, `Violations per episode: ${rule.slice(16)}`));
+    const byRule = rules.length > 1 ? rules.map((rule) => [rule, `Violations per episode: ${rule.slice(16)}`]) : [];
+    const titles = new Map(runs.flatMap(([, run]) => run.curves.flatMap((c) => [[c.metric, c.title], ...(c.metric === "eval/violations" ? byRule : [])])));
     this.further ??= "episode/return";
     const pick = h("select", { ariaLabel: "Further metric", onchange: () => { this.further = pick.value; this.draw(); } }, options(logged.filter((m) => m !== "env_steps").map((m) => [m, m]), this.further));
     fill(this.charts, runs.length ? h("div", { className: "charts" },
