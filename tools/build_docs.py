@@ -180,19 +180,28 @@ def algorithms_page() -> str:
 @cache
 def metric_meanings() -> dict[str, str]:
     """The meaning of every metric, from the tables of docs/metrics.md and of the algorithms' pages."""
+    pages = [DOCS / "metrics.md", *sorted((DOCS / "algorithms").glob("*.md"))]
+    return {name: meaning for page in reversed(pages) for name, meaning in meanings_in(page).items()}
+
+
+def meanings_in(page: Path) -> dict[str, str]:
+    """The metrics that a page explains. A row of several names has as many meanings, or one for all."""
     found: dict[str, str] = {}
-    for page in [DOCS / "metrics.md", *sorted((DOCS / "algorithms").glob("*.md"))]:
-        for names, meaning in METRIC_ROW.findall(page.read_text()):
-            listed = re.findall(r"`([^`]+)`", names)
-            parts = meaning.split("; ") if meaning.count("; ") == len(listed) - 1 else [meaning] * len(listed)
-            for name, part in zip(listed, parts):
-                found.setdefault(name, part)
+    for names, meaning in METRIC_ROW.findall(page.read_text()):
+        listed = re.findall(r"`([^`]+)`", names)
+        parts = meaning.split("; ") if meaning.count("; ") == len(listed) - 1 else [meaning] * len(listed)
+        found |= dict(zip(listed, parts))
     return found
 
 
 def metrics_tables() -> str:
-    """A table per algorithm: the curves that it declares, with their meaning."""
-    out = ["## By algorithm", "", "The curves that reports and progress lines show.", ""]
+    """The metrics of single pages, and a table per algorithm: the curves that it declares, with their meaning."""
+    out = ["## Of single algorithms", "", "| name | meaning | page |", "|---|---|---|"]
+    shared = meanings_in(DOCS / "metrics.md")
+    for page in sorted((DOCS / "algorithms").glob("*.md")):
+        link = f"[{page.stem}](algorithms/{page.name}#metrics)"
+        out += [f"| `{name}` | {said} | {link} |" for name, said in meanings_in(page).items() if name not in shared]
+    out += ["", "## Curves by algorithm", "", "Reports and progress lines show these.", ""]
     for name, algorithm in registered().items():
         curves = getattr(algorithm, "curves", ())
         if name not in BUILT_IN or not curves:
