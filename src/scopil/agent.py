@@ -16,7 +16,7 @@ from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
 from scopil.config import build, checked_seed, settings
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.storage import load_demos
-from scopil.envs.gym_env import AnyEnv, HostEnv, open_env
+from scopil.envs.gym_env import AnyEnv, open_env
 from scopil.envs.jax_env import id_of
 from scopil.errors import ConfigError
 from scopil.eval import starts as where
@@ -62,7 +62,7 @@ class Agent:
             self.demos = None if demos is None else load_demos(demos, self.env)
         self._demos_name: str | None = None  # from the file of a loaded agent
         self.seed = checked_seed(seed)
-        fixed = self.env.num_envs if isinstance(self.env, HostEnv) else None  # a vector environment has a fixed size
+        fixed = self.env.num_envs  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
@@ -93,7 +93,7 @@ class Agent:
         return self._new_learner()
 
     def _new_learner(self) -> Any:
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
@@ -192,14 +192,14 @@ class Agent:
         if self._numpy is None:
             self._numpy = self.policy.in_numpy()
         action = self._numpy(obs, None if deterministic else self._rng)
-        return self.env.as_taken(int(action) if action.ndim == 0 else action), None
+        return self.env.spaces.to_env(int(action) if action.ndim == 0 else action), None
 
     def _rows(self, observation: Any) -> np.ndarray:
         """One observation, or a batch of observations, as rows for the networks."""
-        wanted = f"want one of {self.env.given_space}, or a batch of these"
+        wanted = f"want one of {self.env.spaces.env_observation}, or a batch of these"
         unfit = f"observation {_brief(observation)} is not one of the environment's; {wanted}."
         try:
-            obs = self.env.flatten(observation)
+            obs = self.env.spaces.flatten(observation)
         except (TypeError, ValueError, KeyError, IndexError) as error:
             raise ConfigError(unfit) from error
         shape = self.env.observation_space.shape
@@ -258,7 +258,7 @@ class Agent:
             demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self._demos_name)
         first = where.starts_from(starts, self.env, demos, episodes, seed)
         mode = "greedy" if deterministic else "sampled"
-        played = play_distinct(self.env, mode, self.policy, first, jax.random.key(seed), progress)
+        played = play_distinct(self.env, self.policy, first, jax.random.key(seed), mode, progress)
         return played if rules is None else with_rules(played, rules, self.env)
 
     def evaluate(
@@ -298,7 +298,7 @@ class Agent:
         save_learner(Path(path), self.algorithm, self.state, note)
 
     def __repr__(self) -> str:
-        env = self.env_id or (self.env.name if isinstance(self.env, HostEnv) else self.env)
+        env = self.env_id or self.env.name
         return f"{self.algorithm.title} on {env}, {self.num_timesteps:,} steps"
 
 

@@ -10,7 +10,7 @@ from scopil.agent import Agent, LoadedLearner
 from scopil.algos.base import Algorithm, spaces_of, stand_in
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import AnyEnv
-from scopil.envs.trust import id_in_file
+from scopil.envs.naming import id_in_file
 from scopil.errors import CheckpointError
 from scopil.files import is_line
 from scopil.losses.density_ratio import Monitor
@@ -117,7 +117,7 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
 
 
 def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
-    spaces = spaces_of(env.observation_space, env.action_space, env.image)
+    spaces = spaces_of(env.observation_space, env.action_space, env.spaces.image)
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:
         raise CheckpointError(f"{path} takes observations of {found} numbers; the environment's have {wanted}.")

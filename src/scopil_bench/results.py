@@ -17,16 +17,14 @@ import jax
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.record import record
-from scopil.envs.base import BatchEnv
+from scopil.envs.base import BatchEnv, Seeds
 from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import make_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
-from scopil.eval.demonstrator import measure_demonstrations
-from scopil.eval.env_hooks import drawing
-from scopil.eval.episodes import play_distinct
+from scopil.eval.episodes import measure_demonstrations, play_distinct
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import Rules, own_rules
-from scopil.eval.starts import Seeds, demos_for, starts_from, unseen_starts
+from scopil.eval.starts import demos_for, starts_from, unseen_starts
 from scopil.files import is_line, parse_json, write_atomically
 from scopil.policy import Policy
 from scopil.train.run import Run
@@ -136,7 +134,7 @@ class Evaluator:
             if episodes is None:
                 continue
             measures[key] = measure_all(episodes, env, rules)
-            if key.startswith("greedy/") and drawing(env) is not None:
+            if key.startswith("greedy/") and env.drawing() is not None:
                 pictured[key] = episodes
         extra: dict[str, Measures] = {}
         if study is not None and study.extra is not None:
@@ -155,7 +153,7 @@ def _play(
         first = starts_from(which, env, demos, episodes)
     except DatasetError:
         return None
-    return play_distinct(env, "greedy" if mode == "greedy" else "sampled", policy, first, jax.random.key(0))
+    return play_distinct(env, policy, first, jax.random.key(0), "greedy" if mode == "greedy" else "sampled")
 
 
 def finished(runs: Runs) -> dict[Cell, list[Run]]:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from scopil.config import settings
 from scopil.errors import ConfigError, ScopilError
-from scopil.eval.episodes import player
+from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import name_of_rules
 from scopil.eval.starts import EPISODES, unseen_starts
@@ -257,7 +257,7 @@ def _evaluate(study: Study, evaluator: Evaluator, task: str, run: Run) -> Measur
     """Greedy episodes from starts that neither training nor a report uses, with a report's rules."""
     env = evaluator.env(run)
     first = unseen_starts(env, study.episodes_of(task) or EPISODES, TUNE_SEED)
-    episodes = player(env, "greedy")(run.policy()[0], first, jax.random.key(TUNE_SEED))
+    episodes = play(env, run.policy()[0], first, jax.random.key(TUNE_SEED), "greedy")
     return average(measure_all(episodes, env, evaluator.rules(run, task)))
 
 

@@ -19,8 +19,8 @@ from scopil.envs.base import cost_of
 from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze import MarbleParams
-from scopil.envs.marble_maze.constraint_map import cost_grid
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
+from scopil.envs.marble_maze.plots import cost_grid
 from scopil.errors import CheckpointError, ConfigError
 from scopil.eval import starts as where
 from scopil.eval.measures import breaks_a_rule, measure
@@ -61,7 +61,7 @@ def roll(config: StudioConfig, env: str, policies: list[str], start: list[float]
     """A greedy episode of each policy from `start` (x, y in px), and the demonstrations that start nearest to it."""
     agents = _agents(config, env, policies)
     params, first = _params(env), np.array(start, np.float32)
-    where.states_at(_opened(env), first[None])  # raises if the start is off the tray or in the hole
+    _opened(env).starts_at(first[None])  # raises if the start is off the tray or in the hole
     shown = _demonstrations(config, env, demos, agents)
     return {
         "policies": [_rolled(config, name, agent, first) for name, agent in zip(policies, agents)],

@@ -9,7 +9,7 @@ from typing import Any
 
 from scopil.config import settings
 from scopil.data import storage
-from scopil.envs.trust import names_code
+from scopil.envs.naming import names_code
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.registry import find

@@ -18,8 +18,7 @@ from scopil.data.minari import from_minari, to_minari
 from scopil.envs.gym_env import HostEnv
 from scopil.envs.jax_env import compile_env
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.eval.demonstrator import measure_demonstrations
-from scopil.eval.episodes import replay
+from scopil.eval.episodes import measure_demonstrations, replay
 from scopil.eval.rules import Rules
 from scopil.train.demo_data import demo_data
 

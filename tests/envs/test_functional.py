@@ -161,16 +161,16 @@ def test_numbers_of_states_enter_one_hot(getkey):
     env = compile_env("tabular/CliffWalking-v0")  # a Box of one integer from 0 to 47
     assert env.observation_space == gym.spaces.Box(0.0, 1.0, (48,), np.float32)
     np.testing.assert_array_equal(env.reset(getkey()).obs, np.eye(48)[36])
-    np.testing.assert_array_equal(env.flatten(np.array([36])), np.eye(48)[36])
-    np.testing.assert_array_equal(env.flatten(np.array([[36], [1]])), np.eye(48)[[36, 1]])
+    np.testing.assert_array_equal(env.spaces.flatten(np.array([36])), np.eye(48)[36])
+    np.testing.assert_array_equal(env.spaces.flatten(np.array([[36], [1]])), np.eye(48)[[36, 1]])
     for bare in (36, np.array([36, 1]), np.arange(48)):
-        np.testing.assert_array_equal(env.flatten(bare), np.eye(48)[bare])
+        np.testing.assert_array_equal(env.spaces.flatten(bare), np.eye(48)[bare])
     rows = np.eye(48, dtype=np.float32)[:2]
-    np.testing.assert_array_equal(env.flatten(rows), rows)
-    np.testing.assert_array_equal(env.flatten(rows[0]), rows[0])
+    np.testing.assert_array_equal(env.spaces.flatten(rows), rows)
+    np.testing.assert_array_equal(env.spaces.flatten(rows[0]), rows[0])
     given = env.as_given(np.eye(48, dtype=np.float32)[36])  # as rules see it
     np.testing.assert_array_equal(given, [36])
-    assert env.given_space.contains(given)
+    assert env.spaces.env_observation.contains(given)
     np.testing.assert_array_equal(env.as_given(given), [36])
 
 
@@ -228,7 +228,7 @@ def test_a_wrapper_that_would_be_lost_is_refused():
         compile_env(wrapped)
 
 
-# --- the true cost, and what an environment offers --------------------------------------------------------------------
+# --- the true cost, and hooks of an environment --------------------------------------------------------------------
 
 
 def test_the_true_cost_belongs_to_its_step(getkey):
@@ -264,8 +264,8 @@ def test_an_env_without_a_cost_is_refused(getkey):
         env.step_batch_with_cost(env.reset_batch(getkey(), 2), jnp.zeros(2, jnp.int32), getkey())
 
 
-def test_offers_are_methods_of_the_func_env():
+def test_hooks_are_methods_of_the_func_env():
     maze = CompiledEnv(MarbleMaze())
     for name in ("measures", "draw_episodes", "draw_cost", "initial_at"):
-        assert maze.offer(name) == getattr(maze.env, name)
-        assert CompiledEnv(Countdown()).offer(name) is None
+        assert maze.hook(name) == getattr(maze.env, name)
+        assert CompiledEnv(Countdown()).hook(name) is None

@@ -12,8 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hosts import LIMIT, Walk, gives, raises, registered
 from scopil.envs.base import ENDLESS
 from scopil.envs.gym_env import HostEnv, open_env
-from scopil.envs.gym_vector import FlatSpaces, numbers_of
+from scopil.envs.gym_vector import numbers_of
 from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.spaces import Spaces
 from scopil.errors import EnvError
 
 
@@ -171,7 +172,7 @@ SPACES = [
 def test_observations_become_one_row(space, seen, want):
     env = HostEnv(Spy(space, seen))
     first, (later, t, _) = roll(env, 1, 2)
-    for row in (first.obs[0], later.obs[1, 0], t.next_obs[0, 0], env.flatten(seen)):
+    for row in (first.obs[0], later.obs[1, 0], t.next_obs[0, 0], env.spaces.flatten(seen)):
         np.testing.assert_allclose(row, want, rtol=1e-6)
         assert row.dtype == np.float32
     assert env.observation_space == S.flatten_space(space) or env.observation_space.shape == (len(want),)
@@ -365,12 +366,12 @@ def test_a_kept_observation_does_not_change_with_the_environment():
     for space in (Walk.observation_space, gym.spaces.Dict(a=Walk.observation_space)):
         env = HostEnv(type("Here", (Walk,), {"observation_space": space})())
         seen = np.zeros(2, np.float32)
-        kept = env.flatten({"a": seen} if isinstance(space, gym.spaces.Dict) else seen)
+        kept = env.spaces.flatten({"a": seen} if isinstance(space, gym.spaces.Dict) else seen)
         seen += 1
         np.testing.assert_array_equal(kept, [0, 0])
 
 
-# --- the true cost, and what an environment offers --------------------------------------------------------------------
+# --- the true cost, and hooks of an environment --------------------------------------------------------------------
 
 
 def roll_with_cost(env, num_envs: int, steps: int):
@@ -446,17 +447,17 @@ class Offering(gym.Wrapper):
         return {"x": 1.0}
 
 
-def test_offers_are_found_through_wrappers_and_vectors():
+def test_hooks_are_found_through_wrappers_and_vectors():
     wrapped = Offering(gym.wrappers.TimeLimit(Walk(), 5))
     for env in (
         HostEnv(wrapped),
         HostEnv(gym.wrappers.OrderEnforcing(wrapped)),
         open_env(SyncVectorEnv([lambda: wrapped])),
     ):
-        measures = env.offer("measures")
+        measures = env.hook("measures")
         assert measures is not None
         assert measures(None) == {"x": 1.0}
-        assert env.offer("draw_episodes") is None
+        assert env.hook("draw_episodes") is None
         assert env.params is None
 
 
@@ -470,7 +471,7 @@ def test_a_cost_may_be_an_array_of_one_number():
 def test_actions_stay_within_bounds_of_double_precision():
     """0.1 in single precision is above 0.1 in double precision."""
     space = S.Box(-0.1, 0.1, (2,), np.float64)
-    flat = FlatSpaces("env", S.Box(-1.0, 1.0, (1,), np.float32), space)
-    for action in (flat.actions(np.full((1, 2), 0.1, np.float32))[0], flat.taken(np.full(2, 0.1, np.float32))):
+    spaces = Spaces("env", S.Box(-1.0, 1.0, (1,), np.float32), space)
+    for action in (spaces.from_policy(np.full((1, 2), 0.1, np.float32))[0], spaces.to_env(np.full(2, 0.1, np.float32))):
         assert space.contains(action)
         np.testing.assert_allclose(action, 0.1)

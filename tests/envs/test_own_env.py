@@ -11,13 +11,11 @@ import pytest
 
 import scopil
 from probes import Probe
-from scopil.envs.action_codec import joined, numbered, split, split_in_jax
 from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.gym_env import HostEnv, open_env
-from scopil.envs.gym_vector import FlatSpaces
 from scopil.envs.jax_env import CompiledEnv, id_of, make_env
-from scopil.envs.naming import read_options, split_options, with_options
-from scopil.envs.trust import names_code
+from scopil.envs.naming import names_code, read_options, split_options, with_options
+from scopil.envs.spaces import Spaces, joined, numbered, split
 from scopil.errors import ConfigError, EnvError
 from scopil.train import loop
 from toys import Arms
@@ -157,7 +155,8 @@ def test_joint_choices_are_numbered_from_0_and_found_again(space):
     every = split(np.arange(count.n), space)
     assert len({one.tobytes() for one in every}) == count.n
     assert all(space.contains(one) for one in every)
-    np.testing.assert_array_equal(jax.vmap(lambda n: split_in_jax(n, space))(jnp.asarray(numbers)), drawn)
+    codec = Spaces("env", gym.spaces.Box(0, 1, (1,)), space, compiled=True)
+    np.testing.assert_array_equal(jax.vmap(codec.to_env_in_jax)(jnp.asarray(numbers)), drawn)
 
 
 def test_the_last_part_counts_fastest():
@@ -204,7 +203,7 @@ def test_a_compiled_environment_gets_all_choices():
     assert env.action_space == gym.spaces.Discrete(6)
     state = env.reset(jax.random.key(0))
     assert [float(env.advance(state, jnp.int32(n), jax.random.key(1))[1].reward) for n in (0, 2, 5)] == [0, 2, 12]
-    np.testing.assert_array_equal(env.as_taken(5), [1, 2])
+    np.testing.assert_array_equal(env.spaces.to_env(5), [1, 2])
 
 
 @pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
@@ -212,8 +211,8 @@ def test_a_compiled_environment_gets_all_choices():
 def test_one_integer_is_predicted_in_the_shape_of_its_box(shape, dtype):
     box = gym.spaces.Box(0, 3, shape, dtype)
     compiled = CompiledEnv(type("Boxed", (Turning,), {"action_space": box})())
-    for env in (compiled, FlatSpaces("env", Choosing.observation_space, box)):
-        take = env.as_taken if isinstance(env, CompiledEnv) else env.taken
+    for spaces in (compiled.spaces, Spaces("env", Choosing.observation_space, box)):
+        take = spaces.to_env
         assert box.contains(take(3))
         several = take(np.array([3, 0, 1]))
         assert (several.shape, several.dtype) == ((3, *shape), dtype)
@@ -227,9 +226,9 @@ def test_a_gymnasium_form_takes_what_an_agent_predicts_and_what_is_stored(func, 
     group = FunctionalVectorEnv(compiled, 2)
     env.reset(seed=0)
     group.reset(seed=0)
-    for action in (compiled.as_taken(number), np.array(taken), number):
+    for action in (compiled.spaces.to_env(number), np.array(taken), number):
         assert env.step(action)[1] == reward
-    for action in (compiled.as_taken(np.full(2, number)), np.full(2, number)):
+    for action in (compiled.spaces.to_env(np.full(2, number)), np.full(2, number)):
         np.testing.assert_array_equal(group.step(action)[1], [reward] * 2)
     for wrong in (np.array(taken) + 3, np.array(taken) - 3.0, -1, 6):
         with pytest.raises(EnvError, match="want one of"):
@@ -239,7 +238,7 @@ def test_a_gymnasium_form_takes_what_an_agent_predicts_and_what_is_stored(func, 
 @pytest.mark.parametrize("func", [Choosing, Turning])
 def test_an_agent_is_recorded_where_its_actions_are_numbered(func):
     agent = scopil.SAC(func(), hidden=(4,), seed=0)
-    assert agent.env.taken_space.contains(agent.predict(np.ones(1, np.float32))[0])
+    assert agent.env.spaces.env_action.contains(agent.predict(np.ones(1, np.float32))[0])
     demos = scopil.record(func(), agent, 2)
     assert demos.action_space == agent.env.action_space
     assert len({int(a) for a in demos.actions}) == 1  # one state, one greedy action

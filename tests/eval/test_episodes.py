@@ -1,4 +1,4 @@
-"""Episodes played by the compiled player are the episodes one would play by hand, from the starts one asked for."""
+"""Compiled episodes equal episodes that Gymnasium plays step by step, from the given starts."""
 
 from dataclasses import replace as replaced
 from typing import Any
@@ -20,16 +20,8 @@ from scopil.envs.base import EnvState
 from scopil.envs.jax_env import CompiledEnv, compile_env
 from scopil.envs.registration import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.eval.episodes import _round, player, replay
-from scopil.eval.starts import (
-    demonstrated_starts,
-    demos_for,
-    starts_from,
-    states_at,
-    unseen_starts,
-    watched_from,
-    watched_starts,
-)
+from scopil.eval.episodes import play, play_distinct, replay
+from scopil.eval.starts import demonstrated_starts, demos_for, starts_from, unseen_starts, watched_from, watched_starts
 from scopil.policy import Policy
 from toys import toy, toy_demos
 
@@ -68,7 +60,7 @@ def by_hand(start, choose) -> dict[str, Any]:
 
 def test_a_greedy_episode_is_the_one_played_by_hand(env, policy):
     starts = np.array([(-100.0, 50.0), (60.0, -120.0)], np.float32)
-    episodes = player(env, "greedy")(policy, states_at(env, starts), jax.random.key(0))
+    episodes = play(env, policy, env.starts_at(starts), jax.random.key(0))
     net = logits_of(policy)
     for start, episode in zip(starts, episodes):
         hand = by_hand(start, lambda obs, _: int(net(obs).argmax()))
@@ -82,9 +74,8 @@ def test_a_greedy_episode_is_the_one_played_by_hand(env, policy):
 
 
 def test_sampled_episodes_follow_the_seed_and_the_policys_probabilities(env, policy):
-    play = player(env, "sampled")
     first = unseen_starts(env, 40)
-    played = [play(policy, first, jax.random.key(seed)) for seed in (0, 0, 1)]
+    played = [play(env, policy, first, jax.random.key(seed), "sampled") for seed in (0, 0, 1)]
     assert [e.actions.tolist() for e in played[0]] == [e.actions.tolist() for e in played[1]]
     assert [e.actions.tolist() for e in played[0]] != [e.actions.tolist() for e in played[2]]
     net = logits_of(policy)
@@ -95,11 +86,6 @@ def test_sampled_episodes_follow_the_seed_and_the_policys_probabilities(env, pol
     expected, variance = p.sum(axis=0), (p * (1 - p)).sum(axis=0)
     z = (np.bincount(actions, minlength=9) - expected) / np.sqrt(variance)
     assert np.abs(z).max() < 4.0  # of nine near-normal numbers
-
-
-def test_the_player_is_compiled_once_for_an_environment(env):
-    assert player(env, "greedy") is player(env, "greedy")
-    assert player(env, "greedy") is not player(env, "sampled")
 
 
 def test_unseen_starts_are_compiled_once_for_an_environment(env, caplog):
@@ -248,7 +234,7 @@ def test_an_environment_without_params_is_played_recorded_and_drawn():
     bare = CompiledEnv(made(), max_episode_steps=5)
     spaces = spaces_of(bare.observation_space, bare.action_space)
     policy = sac.policy(sac.init(jax.random.key(0), spaces, sac.Config(hidden=(8,))))
-    played = player(bare, "greedy")(policy, unseen_starts(bare, 1), jax.random.key(0))
+    played = play(bare, policy, unseen_starts(bare, 1), jax.random.key(0))
     recorded = record(bare, lambda obs: 0, 1)
     for episode in (*played, *recorded):
         assert (len(episode), episode.truncated) == (3, True)
@@ -263,10 +249,11 @@ def test_an_environment_without_params_is_played_recorded_and_drawn():
 
 
 @pytest.mark.parametrize(("starts", "wanted"), [("aabaabaab", 3), ("aaaa", 1), ("abcd", 4), ("abcab", 3), ("abac", 4)])
-def test_a_round_ends_where_starts_repeat_themselves(starts, wanted):
-    """One that was demonstrated twice stays twice in it, as it is in the means of demonstrations."""
-    numbers = jnp.array([ord(letter) for letter in starts])
-    assert _round(EnvState(numbers, numbers[:, None], jnp.zeros(len(starts), jnp.int32))) == wanted
+def test_a_greedy_policy_plays_repeated_starts_once(starts, wanted, env, policy):
+    """A start that was demonstrated twice counts twice, as in the means of demonstrations."""
+    first = env.starts_at([(ord(letter) - ord("a"), 100.0) for letter in starts])
+    assert len(play_distinct(env, policy, first, jax.random.key(0))) == wanted
+    assert len(play_distinct(env, policy, first, jax.random.key(0), "sampled")) == len(starts)
 
 
 def test_evaluations_while_training_use_no_start_that_policies_are_judged_from(env):

@@ -10,12 +10,13 @@ from hosts import LIMIT, InPlace, Walk, registered
 from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.data.dataset import Demonstrations
+from scopil.envs.base import Seeds
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.errors import ConfigError, DatasetError, EnvError
-from scopil.eval.episodes import player
+from scopil.eval.episodes import play
 from scopil.eval.measures import average, measure, measure_all
 from scopil.eval.rules import with_rules
-from scopil.eval.starts import Seeds, starts_from, unseen_starts, watched_from, watched_starts
+from scopil.eval.starts import starts_from, unseen_starts, watched_from, watched_starts
 from scopil.policy import Policy
 
 
@@ -33,7 +34,7 @@ def seeds() -> Seeds:
 @pytest.fixture(scope="module")
 def sampled(policy, seeds):
     """Sampled episodes of one environment."""
-    return player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(5))
+    return play(HostEnv(Walk()), policy, seeds, jax.random.key(5), "sampled")
 
 
 def by_hand(policy, seed: int):
@@ -58,7 +59,7 @@ def makers():
 
 @pytest.mark.parametrize("make", list(makers()))
 def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
-    episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+    episodes = play(make(), policy, seeds, jax.random.key(0))
     assert len(episodes) == len(seeds.seeds)
     for seed, episode in zip(seeds.seeds, episodes):
         seen, actions, rewards, costs, left, terminated = by_hand(policy, int(seed))
@@ -72,9 +73,9 @@ def test_greedy_episodes_are_those_played_by_hand(make, policy, seeds):
 
 
 def test_a_sampled_episode_depends_on_its_seed_and_number_alone(policy, seeds, sampled):
-    many = player(HostEnv(Walk(), Walk), "sampled")(policy, seeds, jax.random.key(5))
+    many = play(HostEnv(Walk(), Walk), policy, seeds, jax.random.key(5), "sampled")
     assert [e.actions.tolist() for e in many] == [e.actions.tolist() for e in sampled]
-    other = player(HostEnv(Walk()), "sampled")(policy, seeds, jax.random.key(6))
+    other = play(HostEnv(Walk()), policy, seeds, jax.random.key(6), "sampled")
     assert [e.actions.tolist() for e in many] != [e.actions.tolist() for e in other]
 
 
@@ -94,7 +95,7 @@ def test_an_environment_on_the_host_may_offer_measures_of_its_own(policy, seeds)
             return {"furthest": float(np.abs(episode.observations[:, 0]).max())}
 
     env = HostEnv(Measured(), Measured)
-    episodes = player(env, "greedy")(policy, seeds, jax.random.key(0))
+    episodes = play(env, policy, seeds, jax.random.key(0))
     for episode, found in zip(episodes, measure_all(episodes, env)):
         assert found["furthest"] == pytest.approx(np.abs(episode.observations[:, 0]).max())
 
@@ -124,7 +125,7 @@ def test_a_cost_that_is_reported_only_where_it_is_incurred(policy, seeds):
         def info(self):
             return {"cost": 1} if self.x > 2.5 else {}
 
-    episodes = player(HostEnv(Quiet()), "sampled")(policy, seeds, jax.random.key(5))
+    episodes = play(HostEnv(Quiet()), policy, seeds, jax.random.key(5), "sampled")
     counted = [(e.observations[:, 0] > 2.5).sum() for e in episodes]
     assert 0 in counted
     assert average(measure_all(episodes))["violations"] == np.mean(counted) > 0
@@ -138,10 +139,10 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
     monkeypatch.setattr("scopil.envs.base.ENDLESS", 30)
     env, key = HostEnv(Endless(), Endless), jax.random.key(0)
     with pytest.warns(UserWarning, match="no time limit: an episode was not over after 30 steps") as caught:
-        (episode,) = player(env, "greedy")(policy, Seeds(np.array([1])), key)
+        (episode,) = play(env, policy, Seeds(np.array([1])), key)
     assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
     assert len(caught) == 1
-    player(env, "greedy")(policy, Seeds(np.arange(3)), key)  # one warning for each environment, not for each episode
+    play(env, policy, Seeds(np.arange(3)), key)  # one warning for each environment, not for each episode
 
 
 def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy):
@@ -152,14 +153,14 @@ def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy)
 
     monkeypatch.setattr("scopil.envs.base.ENDLESS", LIMIT)
     for seeds in (1, 12):  # the last two on ten environments
-        episodes = player(HostEnv(Still(), Still), "greedy")(policy, Seeds(np.arange(seeds)), jax.random.key(0))
+        episodes = play(HostEnv(Still(), Still), policy, Seeds(np.arange(seeds)), jax.random.key(0))
         assert {len(e) for e in episodes} == {LIMIT}
 
 
 def test_an_environment_that_returns_the_same_array_at_every_step(policy, seeds):
     makers = [lambda: HostEnv(InPlace(), InPlace), lambda: open_env(SyncVectorEnv([InPlace] * 3, copy=False))]
     for make in makers:
-        episodes = player(make(), "greedy")(policy, seeds, jax.random.key(0))
+        episodes = play(make(), policy, seeds, jax.random.key(0))
         for seed, episode in zip(seeds.seeds, episodes):
             np.testing.assert_array_equal(episode.observations, by_hand(policy, int(seed))[0])
 
@@ -191,7 +192,7 @@ def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
             return obs, reward, False, False, {}
 
     with registered(Endless, max_episode_steps=7) as name:
-        episodes = player(open_env(gym.make(name)), "greedy")(policy, seeds, jax.random.key(0))
+        episodes = play(open_env(gym.make(name)), policy, seeds, jax.random.key(0))
     assert all((len(e), e.truncated) == (7, True) for e in episodes)
     assert LIMIT != 7
 

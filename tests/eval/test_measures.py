@@ -5,7 +5,7 @@ import pytest
 
 from scopil.cli.demo_checks import count_violations
 from scopil.data.dataset import Episode
-from scopil.envs.marble_maze.paths import measures as of_marble_maze
+from scopil.envs.marble_maze import MarbleMaze
 from scopil.eval.measures import average, breaks_a_rule, broken_rules, label, mean_and_std, measure, warning
 from scopil.eval.rules import with_rules
 
@@ -29,7 +29,7 @@ def episode(**changes) -> Episode:
 
 
 def test_an_episode_by_hand():
-    assert measure(episode(), of_marble_maze) == {
+    assert measure(episode(), MarbleMaze().measures) == {
         "reward": -1.0,
         "steps": 4.0,
         "length": 5.0 + 0.0 + 4.0 + 3.0,
@@ -45,7 +45,7 @@ def test_an_episode_by_hand():
 
 
 def test_a_time_out_does_not_reach_the_hole():
-    assert measure(episode(terminated=False, truncated=True), of_marble_maze)["reached"] == 0.0
+    assert measure(episode(terminated=False, truncated=True), MarbleMaze().measures)["reached"] == 0.0
 
 
 def test_a_cost_without_named_rules_is_counted():

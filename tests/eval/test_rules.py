@@ -11,7 +11,7 @@ from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import compile_env
 from scopil.errors import ConfigError
-from scopil.eval.demonstrator import measure_demonstrations
+from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import measure_all
 from scopil.eval.rules import Rules, by_own_rules, load_rules, name_of_rules, with_rules
 
@@ -209,7 +209,7 @@ class Signs(Walk):
 def test_rules_see_what_the_environment_shows():
     env = HostEnv(Signs(), Signs)
     rows = np.stack(
-        [env.flat.row({"where": np.array([x, t]), "side": int(x > 0)}) for t, x in enumerate([1, -1, 2, -3])]
+        [env.spaces.row({"where": np.array([x, t]), "side": int(x > 0)}) for t, x in enumerate([1, -1, 2, -3])]
     )
     played = Episode(observations=rows, actions=np.zeros(3, int), info={"cost": np.ones(4)})
     judged = by_own_rules(env, [played])
@@ -239,7 +239,7 @@ def test_a_rule_sees_state_numbers_and_all_choices_of_an_action():
     cliff = compile_env("tabular/CliffWalking-v0")
     far = {"far": lambda obs, action, next_obs: next_obs[0] > 30}
     rows = np.array([[36], [24], [31]])
-    for observations in (rows, cliff.flatten(rows)):
+    for observations in (rows, cliff.spaces.flatten(rows)):
         episode = Episode(observations=observations, actions=np.array([0, 1]))
         assert measure_all([episode], cliff, far)[0]["violations"] == 1
 

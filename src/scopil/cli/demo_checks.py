@@ -11,7 +11,7 @@ import numpy as np
 
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode, describe_space
-from scopil.envs.trust import names_code
+from scopil.envs.naming import names_code
 from scopil.errors import DatasetError, EnvError
 
 if TYPE_CHECKING:  # importing these takes JAX's second
@@ -224,7 +224,7 @@ def replay_env(demos: Demonstrations, trust_env: bool = False):
         env = compile_env(demos.env_id)
     except EnvError:
         return None
-    return None if env.offer("initial_at") is None else env
+    return env if env.can_start_at else None
 
 
 def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
@@ -272,7 +272,7 @@ def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measure
     """Means over the demonstrated episodes, with violations by the caller's rules. The environment, if it is known,
     says what observations look like."""
     from scopil.envs.gym_env import open_env
-    from scopil.eval.demonstrator import measure_demonstrations
+    from scopil.eval.episodes import measure_demonstrations
     from scopil.eval.measures import average
 
     env = None if env_id is None else open_env(env_id)

@@ -64,7 +64,7 @@ def print_set(demos: Demonstrations, plot: Path | None = None, rules: Any = None
     for key, value in demos.about.items():
         console.print(f"  {key}: {_brief(value)}", soft_wrap=True)
     console.print()
-    console.print(_statistics(demos, None if env is None else env.offer("measures"), episodes))
+    console.print(_statistics(demos, None if env is None else env.hook("measures"), episodes))
     terminated = 100 * np.mean([e.terminated for e in demos])
     console.print(f"{terminated:.0f} % of the episodes were terminated by the task")
     if episodes is None:
@@ -94,14 +94,14 @@ def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], Non
     from scopil.eval.pictures import check_ending, save_panels
 
     check_ending(plot)
-    draw = None if env is None else env.offer("draw_episodes")
+    draw = None if env is None else env.drawing()
     if env is None or draw is None:
         raise EnvError(
             f"--plot cannot draw {demos.name}: that needs starts and an environment with a method draw_episodes, such "
             f"as Marble Maze."
         )
     title = f"{demos.name}: {len(demos)} episodes"
-    return lambda episodes: save_panels(plot, lambda axes, shown: draw(axes, shown, env.params), {title: episodes})
+    return lambda episodes: save_panels(plot, draw, {title: episodes})
 
 
 def _statistics(

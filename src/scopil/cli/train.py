@@ -21,8 +21,8 @@ from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.config import PRINTED, settings
 from scopil.data.fit_to_env import recorded_elsewhere
-from scopil.envs.action_codec import numbered
 from scopil.envs.jax_env import make_env
+from scopil.envs.spaces import numbered
 from scopil.errors import ConfigError
 from scopil.eval import starts as where
 from scopil.eval.tables import print_measures

@@ -13,11 +13,10 @@ import numpy as np
 from scopil.data.arrays import READ_OFF
 from scopil.data.dataset import Demonstrations
 from scopil.data.record import LEFT_BOUNDS, is_flattened, without_bounds
-from scopil.envs.action_codec import joined, joint_sizes
 from scopil.envs.base import BatchEnv
-from scopil.envs.gym_env import HostEnv, open_env
-from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.gym_env import open_env
 from scopil.envs.naming import split_options
+from scopil.envs.spaces import joined, joint_sizes
 from scopil.errors import DatasetError
 
 
@@ -42,7 +41,7 @@ def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
     Rows that were made from a Dict or Tuple keep that space, and dropped bounds (`LEFT_BOUNDS`) stay dropped."""
     env = open_env(env_id)
     try:
-        demos, given = by_env_names(demos, env), env.given_space
+        demos, given = by_env_names(demos, env), env.spaces.env_observation
         flat = is_flattened(given)
         seen: Any = env.observation_space if flat else given
         if LEFT_BOUNDS in demos.about.get("assumed", []):
@@ -67,18 +66,19 @@ def _bare(env_id: str) -> str:
 
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     """Rows of Dict observations with the columns in the order and encoding of the environment's own Dict space."""
-    if demos.flattened_from is None or not isinstance(env, HostEnv) or demos.flattened_from == env.flat.raw:
+    if demos.flattened_from is None or not env.spaces.flat or demos.flattened_from == env.spaces.env_observation:
         return demos
     episodes = tuple(
-        replace(e, observations=_renamed(e.observations, demos.flattened_from, env.flat.raw, demos.name)) for e in demos
+        replace(e, observations=_renamed(e.observations, demos.flattened_from, env.spaces.env_observation, demos.name))
+        for e in demos
     )
     space = env.observation_space
-    return replace(demos, episodes=episodes, observation_space=space, flattened_from=env.flat.raw)  # pyright: ignore[reportArgumentType]
+    return replace(demos, episodes=episodes, observation_space=space, flattened_from=env.spaces.env_observation)  # pyright: ignore[reportArgumentType]
 
 
 def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     demos = by_env_names(demos, env)
-    raw = _shown(env)
+    raw = env.spaces.stored
     about = {k: v for k, v in demos.about.items() if k != "spaces"}
     seen = _rows(demos, "observations", raw)
     if seen is None:
@@ -95,16 +95,9 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     return replace(demos, episodes=episodes, observation_space=raw, action_space=env.action_space, about=about)
 
 
-def _shown(env: BatchEnv) -> gym.Space:
-    """The environment's own observation space; for states that learners see one-hot, the space of their numbers."""
-    if isinstance(env, CompiledEnv) and env.state_numbers is not None:
-        return env.state_numbers
-    return env.flat.raw if isinstance(env, HostEnv) else env.observation_space
-
-
 def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
     """Vectors of choices as the numbers that learners see; None if the environment takes no such vectors."""
-    space = env.taken_space
+    space = env.spaces.env_action
     if joint_sizes(space) is None or not all(e.actions.shape[1:] == space.shape for e in demos):
         return None
     try:

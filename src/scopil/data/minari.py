@@ -22,7 +22,7 @@ from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.fit_to_env import can_be_rows, rows_of
 from scopil.data.record import is_flattened, stored_actions
 from scopil.data.storage import numbers_in, space_from_json, space_to_json
-from scopil.envs.action_codec import joint_sizes, numbered
+from scopil.envs.spaces import joint_sizes, numbered
 from scopil.errors import DatasetError, ScopilError
 from scopil.files import parse_json, unpacks_to_far_more
 

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import gymnasium as gym
@@ -9,11 +11,10 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
-from scopil.envs.action_codec import joined, joint_sizes, numbered
 from scopil.envs.as_gym import FunctionalEnv
-from scopil.envs.gym_env import most_steps, warn_endless
-from scopil.envs.gym_vector import by_name, numbers_of
 from scopil.envs.jax_env import CompiledEnv, id_of, make_env
+from scopil.envs.rollout import gym_episode
+from scopil.envs.spaces import joined, joint_sizes, numbered
 from scopil.errors import ConfigError, EnvError
 
 LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
@@ -76,30 +77,14 @@ def record(
 
 
 def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int) -> Episode:
-    obs, info = env.reset(seed=seed)
-    start = start_of(env, info)
-    space, most = env.observation_space, most_steps(env)
-    seen, actions, rewards, infos = [row_of(obs, space)], [], [], [numbers_of(info)]
-    terminated = truncated = False
-    while not (terminated or truncated):
-        action = _checked(choose(obs), env.action_space, len(actions))
-        obs, reward, terminated, truncated, info = env.step(action)
-        seen.append(row_of(obs, space))
-        infos.append(numbers_of(info))
-        actions.append(action)
-        rewards.append(float(reward))
-        if len(actions) >= most and not (terminated or truncated):
-            truncated = True
-            warn_endless(env, most)
-    return Episode(
-        observations=np.stack(seen),
-        actions=stored_actions(np.stack(actions), env.action_space),
-        rewards=np.array(rewards, np.float32),
-        terminated=bool(terminated),
-        truncated=bool(truncated and not terminated),
-        start=start,
-        info=by_name(infos),
+    space, step = env.action_space, count()
+    episode = gym_episode(
+        env,
+        lambda obs: _checked(choose(obs), space, next(step)),
+        seed,
+        row=lambda obs: row_of(obs, env.observation_space),
     )
+    return replace(episode, actions=stored_actions(episode.actions, space))
 
 
 def is_flattened(space: gym.Space) -> bool:
@@ -191,11 +176,3 @@ def without_bounds(space: Space) -> Space:
 
 def _inside(rows: np.ndarray, space: Any) -> bool:
     return bool(np.all(rows >= space.low) and np.all(rows <= space.high))
-
-
-def start_of(env: gym.Env, info: dict[str, Any]) -> np.ndarray | None:
-    """The value that `reset(options={"start": …})` takes to start here again; None for environments without it."""
-    compiled = getattr(env.unwrapped, "compiled", None)
-    if compiled is None or compiled.offer("initial_at") is None or "position" not in info:
-        return None
-    return np.array(info["position"])

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from scopil.envs.action_codec import joined, joint_sizes
 from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.spaces import joint_sizes
 from scopil.errors import EnvError
 
 
@@ -188,7 +188,7 @@ class FunctionalVectorEnv(VectorEnv):
 
 
 def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
-    initial_at = compiled.offer("initial_at")
+    initial_at = compiled.hook("initial_at")
     if initial_at is None:
         raise EnvError(
             f"{type(compiled.env).__name__} has no `initial_at`; reset it without options={{'start': …}}, or give it "
@@ -199,7 +199,7 @@ def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
 
 def _shown_actions(compiled: CompiledEnv) -> gym.Space:
     """Several choices at a time are taken as the FuncEnv takes them, which is what an agent predicts."""
-    own = compiled.taken_space
+    own = compiled.spaces.env_action
     return compiled.action_space if joint_sizes(own) is None else own
 
 
@@ -211,11 +211,11 @@ def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Sp
     given = numbers = np.asarray(action)
     if isinstance(space, gym.spaces.Box):
         return given
-    own, lead = compiled.taken_space, space.shape or ()
+    own, lead = compiled.spaces.env_action, space.shape or ()
     assert own.shape is not None
     if own is not compiled.action_space and given.shape == (*lead, *own.shape):
         with suppress(TypeError, ValueError):  # no choice of the space: refused below, by its shape
-            numbers = (given if joint_sizes(own) is None else joined(given, own)).reshape(lead)
+            numbers = compiled.spaces.to_learner(given)
     if not space.contains(numbers):
         raise EnvError(f"action {given.tolist()} of dtype {given.dtype}; want one of {shown}.")
     return numbers if numbers is given else numbers.astype(np.int64)

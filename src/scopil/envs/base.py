@@ -1,18 +1,24 @@
-"""What every part of the library may ask of an environment: stepping in batches, and a few optional offers."""
+"""The interface of every environment: batched steps, whole episodes, starts, and optional hooks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from scopil.data.dataset import Episode
+from scopil.envs.spaces import Spaces
+from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
 ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 
-Offer = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
+Mode = Literal["greedy", "sampled"]
+Hook = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
+Drawing = Callable[[Any, Any], Any]  # (matplotlib axes, episodes or cost function) → an image for a colour bar, or None
+Advance = Callable[[int], None]  # called while episodes are played, with the number that ended since the last call
 
 
 def cost_of(info: Mapping[str, Any]) -> float | None:
@@ -30,34 +36,95 @@ class EnvState(NamedTuple):
     steps: Int[Array, "..."]  # steps played in this episode
 
 
-class BatchEnv(ABC):
-    """What a training loop steps: a `CompiledEnv`, or a `HostEnv` for an environment that is not written in JAX."""
+class Seeds(NamedTuple):
+    """Starts of an environment that begins an episode from a seed."""
 
-    observation_space: gym.Space  # one row of numbers: what a learner sees
-    action_space: gym.Space
-    time_limit: int | None  # of one episode, in steps
-    params: Any = None  # the params of a FuncEnv; None where there are none
+    seeds: np.ndarray
+
+
+Starts = EnvState | Seeds
+
+
+class BatchEnv(ABC):
+    """An environment that training steps in batches and evaluation plays whole episodes on.
+
+    `CompiledEnv` runs JAX environments and `HostEnv` any other Gymnasium environment. A further family of environments
+    is one more subclass.
+    """
+
+    name: str
+    spaces: Spaces  # the environment's own spaces and the learner's, and the codec between them
+    observation_space: gym.Space  # the learner's: of one row of numbers
+    action_space: gym.Space  # the learner's
+    time_limit: int | None  # steps of one episode
+    params: Any = None  # parameters of a FuncEnv, if it has any
+    num_envs: int | None = None  # number of environments that step together; None: any number
+    # Whether a step takes so long that training runs in short pieces and plays few episodes.
+    slow: ClassVar[bool] = False
 
     @property
     def horizon(self) -> int:
         """The largest number of steps of a played episode."""
         return self.time_limit or ENDLESS
 
+    # --- optional hooks -------------------------------------------------------------------------------------------
+
     @abstractmethod
-    def offer(self, name: Offer) -> Any:
-        """An optional method or attribute of the environment, or None where it has none.
+    def attribute(self, name: str) -> Any:
+        """An attribute of the wrapped environment, or None if it has none."""
+
+    def hook(self, name: Hook) -> Any:
+        """An optional method or attribute of the environment, or None if it has none.
 
         - `measures(episode)` → a dict of measures beyond reward, steps and violations;
-        - `draw_episodes(axes, episodes, params)` draws episodes on matplotlib axes;
+        - `draw_episodes(axes, episodes, params)` draws episodes on matplotlib axes. If the environment also reports
+          `info["position"]` in the coordinates of these axes, reports show interactive episodes;
         - `draw_cost(axes, cost_fn, params)` draws a cost, `cost_fn(obs, action)`, on matplotlib axes;
         - `initial_at(start, params)` → the initial state at a given start;
-        - `rules`: what `scopil.Rules.of` takes.
+        - `rules`: rules to count violations by, in any form that `scopil.Rules.of` takes.
         """
+        found = self.attribute(name)
+        return found if callable(found) or name == "rules" else None
+
+    def drawing(self, name: Literal["draw_episodes", "draw_cost"] = "draw_episodes") -> Drawing | None:
+        """A drawing hook as a function of (axes, subject), or None."""
+        draw = self.hook(name)
+        return None if draw is None else lambda axes, subject: draw(axes, subject, self.params)
+
+    # --- whole episodes -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def random_starts(self, seeds: Sequence[int], episodes: int) -> Starts:
+        """Random starts that depend on these seeds (non-negative integers) alone."""
 
     @property
-    def image(self) -> tuple[int, int, int] | None:
-        """The axes of observations that are images of bytes, flat rows of which learners see; else None."""
-        return None
+    def can_start_at(self) -> bool:
+        """Whether `starts_at` works."""
+        return False
+
+    def starts_at(self, starts: Any) -> EnvState:
+        """A batch of initial states at given starts, in the form that `initial_at` takes."""
+        raise EnvError(f"{self.name} cannot start at a given state; use unseen starts instead.")
+
+    @abstractmethod
+    def play(
+        self, policy: Any, starts: Any, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
+    ) -> list[Episode]:
+        """One episode from each start. Compiled once per mode for all policies of one structure.
+
+        Args:
+            policy: has `act(obs, key)`, and `act(obs)` for the likeliest action.
+            starts: from `random_starts` or `starts_at`.
+            key: of sampled actions and random transitions.
+            mode: greedy or sampled actions.
+            advance: called as episodes end.
+        """
+
+    def replay(self, starts: EnvState, actions: np.ndarray) -> list[Episode]:
+        """Given actions, (episodes, steps, …), played from given starts."""
+        raise EnvError(f"{self.name} cannot replay episodes; that needs a JAX environment with `initial_at`.")
+
+    # --- batched steps --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
@@ -97,27 +164,9 @@ class BatchEnv(ABC):
     def stale(self, state: EnvState) -> bool:
         """Whether training cannot continue from `state` and has to begin new episodes."""
 
-    @abstractmethod
-    def flatten(self, observation: Any) -> np.ndarray:
-        """An observation, or a batch of them, as a learner sees it."""
-
     def as_given(self, row: Any) -> Any:
-        """An observation as the environment gives it, from the row that a learner sees."""
-        return row
-
-    @property
-    def given_space(self) -> gym.Space:
-        """The environment's own observation space; `observation_space` is the learner's."""
-        return self.observation_space
-
-    def as_taken(self, action: Any) -> Any:
-        """An action of a policy in the form that the environment takes."""
-        return action
-
-    @property
-    @abstractmethod
-    def taken_space(self) -> gym.Space:
-        """The environment's own action space; `action_space` is the learner's."""
+        """An observation in the form of the environment, from a learner's row."""
+        return self.spaces.unflatten(row)
 
     @abstractmethod
     def close(self) -> None: ...

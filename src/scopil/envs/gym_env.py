@@ -5,12 +5,11 @@ The policy that acts is always the newest, and there is no second loop. An error
 program has ended, since an exception inside it would lose the training state.
 """
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import Any, ClassVar
 
+import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -18,13 +17,15 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space, iterate
 from jax.experimental import io_callback
 from jaxtyping import Array, Float, Int
 
-from scopil.envs.base import ENDLESS, BatchEnv, EnvState, Offer
-from scopil.envs.gym_vector import FlatSpaces, GivenVectorEnv, HostVector, SerialEnvs, StepResult
-from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env, time_limit_of
+from scopil.data.dataset import Episode
+from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
+from scopil.envs.gym_vector import GivenVectorEnv, HostVector, SerialEnvs, StepResult
+from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env
+from scopil.envs.rollout import act, host_episodes, name_of, time_limit_of, warn_endless
+from scopil.envs.spaces import Spaces
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
@@ -38,7 +39,7 @@ def open_env(env: Any) -> BatchEnv:
 
     An id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
     """
-    if isinstance(env, CompiledEnv | HostEnv):
+    if isinstance(env, BatchEnv):
         return env
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
@@ -67,6 +68,8 @@ class HostEnv(BatchEnv):
     loaded from a file is `stale`: its episodes have to begin again.
     """
 
+    slow: ClassVar[bool] = True
+
     def __init__(self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False):
         self.name = name_of(first)
         self._vector = isinstance(first, VectorEnv)
@@ -77,8 +80,8 @@ class HostEnv(BatchEnv):
         for space in spaces:
             if not isinstance(space, gym.Space):
                 raise EnvError(f"{self.name}: {space!r} in place of a space; want a gymnasium.spaces.Space.")
-        self.flat = FlatSpaces(self.name, *spaces)
-        self.observation_space, self.action_space = self.flat.observation, self.flat.action
+        self.spaces = Spaces(self.name, *spaces)
+        self.observation_space, self.action_space = self.spaces.observation, self.spaces.action
         self.time_limit: int | None = time_limit_of(first)
         self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # of what was given
         self._first = first
@@ -92,21 +95,17 @@ class HostEnv(BatchEnv):
         self._issued = 0
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not asked yet
+        self._choosers: dict[Mode, Callable[..., Any]] = {}
 
     @property
-    def num_envs(self) -> int | None:
-        """How many environments there are to step together; None when it can be any number."""
+    def num_envs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._size if self._vector or self._make_another is None else None
-
-    @property
-    def image(self) -> tuple[int, int, int] | None:
-        return self.flat.image
 
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
         self._training_envs(num_envs)  # refused here, before anything is compiled, where it is impossible
-        shapes = (_like((), jnp.int32), _like((num_envs, self.flat.size)))
+        shapes = (_like((), jnp.int32), _like((num_envs, self.spaces.size)))
         ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
         return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
 
@@ -127,7 +126,7 @@ class HostEnv(BatchEnv):
         self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
     ) -> tuple[EnvState, Transition, EnvState, list[Array]]:
         n = state.steps.shape[0]
-        row, number, flag = _like((n, self.flat.size)), _like((n,)), _like((n,), jnp.bool)
+        row, number, flag = _like((n, self.spaces.size)), _like((n,)), _like((n,), jnp.bool)
         shapes = (row, number, flag, flag, row, *([number] * with_cost))
         # One array is sent: each costs as much as a small environment's step.
         sent = jnp.concatenate([state.inner[None], _seeds(key, n), _bits(action).reshape(-1)])
@@ -227,9 +226,33 @@ class HostEnv(BatchEnv):
         self._tickets.pop(self._size, None)
         return self._training_envs(self._size)
 
-    # --- what the environment offers ------------------------------------------------------------------------------
+    # --- whole episodes -------------------------------------------------------------------------------------------
 
-    def offer(self, name: Offer) -> Any:
+    def random_starts(self, seeds: Sequence[int], episodes: int) -> Seeds:
+        return Seeds(np.random.default_rng(list(seeds)).integers(2**31, size=episodes))
+
+    def play(
+        self, policy: Any, starts: Seeds, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
+    ) -> list[Episode]:
+        """Several episodes at a time. An episode depends on its seed and its number alone."""
+        if mode not in self._choosers:
+
+            def choose(policy, obs, key, numbers, step):
+                keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(numbers)
+                return jax.vmap(lambda o, k: act(policy, o, k, mode))(obs, keys)
+
+            self._choosers[mode] = eqx.filter_jit(choose)
+        chooser = self._choosers[mode]
+
+        def choose_all(obs: np.ndarray, numbers: np.ndarray, step: np.int32) -> Any:
+            return chooser(policy, obs, key, numbers, step)
+
+        envs = self.envs_to_play(len(starts.seeds))
+        return host_episodes(envs, self.spaces, choose_all, starts.seeds, self.horizon, advance)
+
+    # --- hooks and costs ------------------------------------------------------------------------------------------
+
+    def attribute(self, name: str) -> Any:
         first: Any = self._first
         if self._vector:
             inside = getattr(first.unwrapped, "envs", None)
@@ -273,7 +296,7 @@ class HostEnv(BatchEnv):
                 f"give an id or a function that makes one environment."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
-        made = GivenVectorEnv(self.flat, envs[0]) if self._vector else SerialEnvs(self.flat, envs)
+        made = GivenVectorEnv(self.spaces, envs[0]) if self._vector else SerialEnvs(self.spaces, envs)
         return made if self.time_limit else _Unlimited(made, self.horizon, self._first)
 
     def _next_env(self) -> GymEnv:
@@ -284,37 +307,6 @@ class HostEnv(BatchEnv):
             env = self._make_another()
             self._to_close.append(env)
         return env
-
-    def flatten(self, observation: Any) -> np.ndarray:
-        """A copy, since an environment may change the array that it returned."""
-        raw = self.flat.raw
-        if isinstance(raw, gym.spaces.Box):
-            rows = np.array(observation, np.float32)
-            rest = rows.ndim - len(raw.shape)
-            return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
-        if raw.contains(observation):
-            return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
-        if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
-            return observation.astype(np.float32)  # flat already; its shape is checked by the caller
-        leading = np.shape(jax.tree.leaves(observation)[0])
-        if leading and (several := batch_space(raw, leading[0])).contains(observation):
-            rows = [gym.spaces.flatten(raw, one) for one in iterate(several, observation)]
-            return np.stack([np.asarray(row, np.float32) for row in rows])
-        return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
-
-    def as_given(self, row: Any) -> Any:
-        return self.flat.given(row)
-
-    @property
-    def given_space(self) -> gym.Space:
-        return self.flat.raw
-
-    def as_taken(self, action: Any) -> Any:
-        return self.flat.taken(action)
-
-    @property
-    def taken_space(self) -> gym.Space:
-        return self.flat.env_action
 
     def close(self) -> None:
         """Close the environments that were made here. They are made again when they are needed."""
@@ -355,31 +347,6 @@ class _Unlimited:
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return self._envs.numbers(infos, index)
-
-
-def most_steps(env: gym.Env) -> int:
-    """Of an episode that is played step by step. A time limit that is longer than ours holds."""
-    return max(ENDLESS, time_limit_of(env) or 0)
-
-
-_WARNED_OF: WeakValueDictionary[int, GymEnv] = WeakValueDictionary()  # by id(): not all can be hashed
-
-
-def warn_endless(env: GymEnv, steps: int) -> None:
-    """Once for each environment: who waits for 10 000 steps should know why."""
-    if _WARNED_OF.get(id(env)) is env:
-        return
-    _WARNED_OF[id(env)] = env
-    warnings.warn(
-        f"{name_of(env)} has no time limit: an episode was not over after {steps:,} steps, where evaluating and "
-        f"recording stop it; give it one: gym.make(…, max_episode_steps=N), the name Id(max_episode_steps=N), or "
-        f"--max-episode-steps N.",
-        stacklevel=3,
-    )
-
-
-def name_of(env: GymEnv) -> str:
-    return str(getattr(env.spec, "id", None) or env)
 
 
 def _copy(env: gym.Env) -> gym.Env:

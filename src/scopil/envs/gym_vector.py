@@ -7,92 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import iterate
 
-from scopil.envs.action_codec import joint_sizes, numbered, split, taken, within
+from scopil.envs.spaces import Spaces
 from scopil.errors import EnvError
-
-
-class FlatSpaces:
-    """An environment's spaces, with observations flattened as Gymnasium does into one row of float32."""
-
-    def __init__(self, name: str, observation: gym.Space, env_action: gym.Space):
-        action = numbered(env_action, name)
-        if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
-            raise EnvError(
-                f"{name}: action space {action}; want Discrete, Box, MultiDiscrete or MultiBinary. Wrap the "
-                f"environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
-            )
-        if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
-            raise EnvError(f"{name}: action space {action}; want a Box of floats, or Discrete.")
-        try:
-            flat = gym.spaces.flatten_space(observation)
-        except (NotImplementedError, ValueError):  # ValueError: a Dict or Tuple of nothing
-            flat = None
-        if not isinstance(flat, gym.spaces.Box):
-            raise EnvError(
-                f"{name}: observation space {observation} has no fixed size; want Box, Discrete, or a Dict or Tuple "
-                f"of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
-            )
-        if 0 in (action.shape or ()) or 0 in flat.shape:
-            raise EnvError(f"{name}: spaces {observation} and {action}; want at least one number in each.")
-        self.name, self.raw, self.action, self.env_action = name, observation, action, env_action
-        low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
-        self.observation = gym.spaces.Box(low, high, dtype=np.float32)
-        self.size = len(low)
-        self.image = _image(observation)
-
-    def row(self, obs: Any) -> np.ndarray:
-        """One observation as a new row."""
-        if isinstance(self.raw, gym.spaces.Box):
-            row = np.array(obs, np.float32)
-            if row.shape != self.raw.shape:
-                raise EnvError(f"an observation of shape {row.shape}; want its space's {self.raw.shape}")
-            row = row.reshape(-1)
-        else:
-            row = np.array(gym.spaces.flatten(self.raw, obs), np.float32)
-        return self._finite(row)
-
-    def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
-        """A batch of observations, in the form of the batched space."""
-        if not isinstance(self.raw, gym.spaces.Box):
-            return np.stack([self.row(one) for one in iterate(batched, obs)])
-        rows = np.array(obs, np.float32)
-        if rows.shape != (count, *self.raw.shape):
-            raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *self.raw.shape)}")
-        return self._finite(rows.reshape(count, -1))
-
-    def given(self, row: Any) -> Any:
-        """An observation in the form of the environment's space; one in that form already stays as it is."""
-        flat = isinstance(self.raw, gym.spaces.Box) or np.shape(row) == (self.size,)
-        return gym.spaces.unflatten(self.raw, np.asarray(row)) if flat else row
-
-    def actions(self, learner_actions: np.ndarray) -> np.ndarray:
-        """A learner's actions, numbered from 0, as the environment numbers and shapes them."""
-        if joint_sizes(self.env_action) is not None:
-            return split(learner_actions, self.env_action)
-        first = int(self.action.start) if isinstance(self.action, gym.spaces.Discrete) else 0
-        assert self.env_action.shape is not None
-        actions = (np.asarray(learner_actions) + first).astype(self.env_action.dtype)
-        return within(actions.reshape((-1, *self.env_action.shape)), self.env_action)
-
-    def taken(self, actions: Any) -> Any:
-        """Actions of a policy as the environment takes them."""
-        return taken(actions, self.env_action)
-
-    def _finite(self, rows: np.ndarray) -> np.ndarray:
-        if not np.isfinite(rows).all():
-            at = np.argwhere(~np.isfinite(rows))[0]
-            raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
-        return rows
-
-
-def _image(space: gym.Space) -> tuple[int, int, int] | None:
-    """The axes of an image of bytes."""
-    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
-        return None
-    height, width, channels = space.shape
-    return height, width, channels
 
 
 class StepResult(NamedTuple):
@@ -129,8 +46,8 @@ class HostVector(Protocol):
 class SerialEnvs:
     """Copies of one environment, stepped one after the other."""
 
-    def __init__(self, flat: FlatSpaces, envs: Sequence[gym.Env]):
-        self.num_envs, self._flat, self._envs = len(envs), flat, envs
+    def __init__(self, spaces: Spaces, envs: Sequence[gym.Env]):
+        self.num_envs, self._spaces, self._envs = len(envs), spaces, envs
         self._steps, self._seeds = np.zeros(len(envs), int), np.zeros(len(envs), int)
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -138,8 +55,8 @@ class SerialEnvs:
         return np.stack([row for row, _ in begun]), [info for _, info in begun]
 
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
-        n, size = self.num_envs, self._flat.size
-        actions = self._flat.actions(actions)
+        n, size = self.num_envs, self._spaces.size
+        actions = self._spaces.from_policy(actions)
         next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         infos: list[dict[Any, Any]] = [{}] * n
@@ -159,7 +76,7 @@ class SerialEnvs:
         self._steps[i], self._seeds[i] = 0, seed
         try:
             obs, info = self._envs[i].reset(seed=int(seed))
-            return self._flat.row(obs), _checked_info(info)
+            return self._spaces.row(obs), _checked_info(info)
         except Exception as error:
             raise self._fault(i, error) from error
 
@@ -167,7 +84,7 @@ class SerialEnvs:
         self._steps[i] += 1
         try:
             obs, reward, terminated, truncated, info = self._envs[i].step(action)
-            row, info = self._flat.row(obs), _checked_info(info)
+            row, info = self._spaces.row(obs), _checked_info(info)
             return row, _finite_reward(reward), bool(terminated), bool(truncated), info
         except Exception as error:
             raise self._fault(i, error) from error
@@ -175,19 +92,19 @@ class SerialEnvs:
     def _fault(self, i: int, error: Exception) -> EnvError:
         which = f"environment {i} of {self.num_envs}, " if self.num_envs > 1 else ""
         when = f"step {self._steps[i]} after reset" if self._steps[i] else "reset"
-        return EnvError(f"{self._flat.name}: {which}{when}(seed={self._seeds[i]}): {_describe(error)}.")
+        return EnvError(f"{self._spaces.name}: {which}{when}(seed={self._seeds[i]}): {_describe(error)}.")
 
 
 class GivenVectorEnv:
     """A `VectorEnv` that the caller made, in any autoreset mode."""
 
-    def __init__(self, flat: FlatSpaces, env: VectorEnv):
-        self.num_envs, self._flat, self._env = env.num_envs, flat, env
+    def __init__(self, spaces: Spaces, env: VectorEnv):
+        self.num_envs, self._spaces, self._env = env.num_envs, spaces, env
         try:
             self._mode = AutoresetMode(env.metadata.get("autoreset_mode"))
         except ValueError as error:
             raise EnvError(
-                f"{flat.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
+                f"{spaces.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
                 f"gymnasium.vector.AutoresetMode, so that it is known when its episodes begin."
             ) from error
         inner = env.unwrapped
@@ -196,7 +113,7 @@ class GivenVectorEnv:
         if apart and self._mode is AutoresetMode.NEXT_STEP:
             # Its workers forget that a reset was done for them, and do it again in place of the next step.
             raise EnvError(
-                f"{flat.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
+                f"{spaces.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
                 f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
             )
         self._steps = 0
@@ -214,7 +131,7 @@ class GivenVectorEnv:
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
         self._steps += 1
         try:
-            obs, reward, terminated, truncated, infos = self._env.step(self._flat.actions(actions))
+            obs, reward, terminated, truncated, infos = self._env.step(self._spaces.from_policy(actions))
             return self._result(self._rows(obs), reward, terminated, truncated, infos, seeds)
         except Exception as error:
             raise self._fault(error) from error
@@ -234,7 +151,7 @@ class GivenVectorEnv:
                 raise EnvError("an episode ended without `final_obs` in infos; SAME_STEP autoreset wants it there")
             next_obs = obs.copy()
             for i in np.flatnonzero(ended):
-                next_obs[i] = self._flat.row(infos["final_obs"][i])
+                next_obs[i] = self._spaces.row(infos["final_obs"][i])
         elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
             seeds = np.zeros(self.num_envs, int) if seeds is None else seeds
             obs = self._begin_some(obs, ended, seeds)
@@ -267,22 +184,16 @@ class GivenVectorEnv:
         return [int(s) for s in seeds] if self._own_seeds else int(seeds[0])
 
     def _rows(self, obs: Any) -> np.ndarray:
-        return self._flat.rows(obs, self._env.observation_space, self.num_envs)
+        return self._spaces.rows(obs, self._env.observation_space, self.num_envs)
 
     def _fault(self, error: Exception) -> EnvError:
-        return EnvError(f"{self._flat.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}.")
+        return EnvError(f"{self._spaces.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}.")
 
 
 def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
     """What can be counted of an `info`."""
     known = ((key, value) for key, value in info.items() if isinstance(key, str) and _is_number(value))
     return {key: float(np.asarray(value).item()) for key, value in known}
-
-
-def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """What was reported of one state after the other, as arrays; 0 where a state lacks a name that others have."""
-    names = dict.fromkeys(name for info in infos for name in info)
-    return {name: np.array([info.get(name, 0.0) for info in infos]) for name in names}
 
 
 def _finite_reward(reward: Any) -> float:

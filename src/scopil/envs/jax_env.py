@@ -6,10 +6,13 @@ is done here.
 """
 
 import inspect
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -20,9 +23,11 @@ from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Bool, Float
 
-from scopil.envs.action_codec import joint_sizes, numbered, split_in_jax, state_numbers, taken
-from scopil.envs.base import BatchEnv, EnvState, Offer
+from scopil.data.dataset import Episode
+from scopil.envs.base import Advance, BatchEnv, EnvState, Mode
 from scopil.envs.naming import split_options
+from scopil.envs.rollout import act, scan_episode, scanned_episodes, time_limit_of
+from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import findable, is_file_name, load_module, load_object, split_name
@@ -39,30 +44,15 @@ class CompiledEnv(BatchEnv):
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
-        self.action_space = numbered(env.action_space, type(env).__name__)
-        if getattr(self.action_space, "start", 0) != 0:
-            raise EnvError(f"{type(env).__name__}: action space {env.action_space}; want actions counted from 0.")
-        if 0 in (self.action_space.shape or ()) or 0 in (env.observation_space.shape or ()):
-            raise EnvError(
-                f"{type(env).__name__}: spaces {env.observation_space} and {env.action_space}; want at least one "
-                f"number in each."
-            )
-        self.env = env
+        self.env, self.name = env, type(env).__name__
+        self.spaces = Spaces(self.name, env.observation_space, env.action_space, compiled=True)
+        self.observation_space, self.action_space = self.spaces.observation, self.spaces.action
+        self._players: dict[Mode, Callable[..., Any]] = {}
         self.params = env.get_default_params() if params is None else params
         # What its methods get last: a FuncEnv without params may take none.
         self.given_params: tuple[Any, ...] = () if self.params is None else (self.params,)
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
-        self.observation_space, self.state_numbers = (env.observation_space, state_numbers(env.observation_space))
-        if self.state_numbers is not None:
-            self.observation_space = gym.spaces.Box(0.0, 1.0, (int(self.state_numbers.n),), np.float32)
-
-    def env_action(self, action: Array) -> Array:
-        """A learner's action in the form that the environment takes."""
-        known = self.env.action_space
-        if joint_sizes(known) is not None:
-            return split_in_jax(action, known)
-        return action if self.action_space is known else action.reshape(known.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def reset(self, key: PRNGKey) -> EnvState:
         k_state, k_obs = jax.random.split(key)
@@ -73,16 +63,12 @@ class CompiledEnv(BatchEnv):
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
 
     def _observe(self, inner: Any, key: PRNGKey) -> Array:
-        obs = jnp.asarray(self.env.observation(inner, key, *self.given_params))
-        if self.state_numbers is not None:
-            first, count = int(self.state_numbers.start), int(self.state_numbers.n)
-            return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
-        return obs.astype(jnp.float32)
+        return self.spaces.one_hot_in_jax(jnp.asarray(self.env.observation(inner, key, *self.given_params)))
 
     def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of one environment, without autoreset."""
         k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
-        env, played = self.env, self.env_action(action)
+        env, played = self.env, self.spaces.to_env_in_jax(action)
         inner = env.transition(state.inner, played, k_move, *self.given_params)
         kept = jax.tree.map(_shaped_like, inner, state.inner)
         after = EnvState(kept, self._observe(inner, k_obs), state.steps + 1)
@@ -98,8 +84,59 @@ class CompiledEnv(BatchEnv):
             late = late | (state.steps >= self.max_episode_steps)
         return late
 
-    def offer(self, name: Offer) -> Any:
+    def attribute(self, name: str) -> Any:
         return getattr(self.env, name, None)
+
+    # --- whole episodes -------------------------------------------------------------------------------------------
+
+    def random_starts(self, seeds: Sequence[int], episodes: int) -> EnvState:
+        first, *others = seeds
+        key = jax.random.key(first)
+        for seed in others:
+            for part in (seed % 2**32, seed >> 32):  # `fold_in` takes 32 bits at a time
+                key = jax.random.fold_in(key, np.uint32(part)) if part else key
+        return self._compiled_reset(key, episodes)
+
+    @cached_property
+    def _compiled_reset(self) -> Callable[[PRNGKey, int], EnvState]:
+        # Outside of a program, a loop in the environment's `initial` would be compiled, and kept, at every call.
+        return jax.jit(self.reset_batch, static_argnums=1)
+
+    @property
+    def can_start_at(self) -> bool:
+        return self.hook("initial_at") is not None
+
+    def starts_at(self, starts: Any) -> EnvState:
+        if not self.can_start_at:
+            return super().starts_at(starts)
+        place = self.hook("initial_at")
+        states = [self.begin(place(start, self.params), jax.random.key(0)) for start in np.asarray(starts)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+    def play(
+        self, policy: Any, starts: EnvState, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
+    ) -> list[Episode]:
+        """All episodes in one compiled program."""
+        if mode not in self._players:
+
+            def episodes(policy, first, key):
+                keys = jax.random.split(key, first.steps.shape[0])
+                play = lambda s, k: scan_episode(self, lambda s, k: act(policy, s.obs, k, mode), s, k)  # noqa: E731
+                return jax.vmap(play)(first, keys)
+
+            self._players[mode] = eqx.filter_jit(episodes)
+        played = scanned_episodes(self._players[mode](policy, starts, key))
+        advance(len(played))
+        return played
+
+    def replay(self, starts: EnvState, actions: np.ndarray) -> list[Episode]:
+        def one(state, actions):
+            choose = lambda s, _: actions[jnp.minimum(s.steps, len(actions) - 1)]  # noqa: E731
+            return scan_episode(self, choose, state, jax.random.key(0))
+
+        return scanned_episodes(jax.jit(jax.vmap(one))(starts, jnp.asarray(actions)))
+
+    # --- batched steps --------------------------------------------------------------------------------------------
 
     def reports_cost(self) -> bool:
         """Asked of the shapes alone: nothing is computed."""
@@ -110,7 +147,7 @@ class CompiledEnv(BatchEnv):
 
     def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
         """What the environment reports of one step between two inner states."""
-        return self.env.transition_info(before, self.env_action(action), after, *self.given_params)
+        return self.env.transition_info(before, self.spaces.to_env_in_jax(action), after, *self.given_params)
 
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
@@ -129,36 +166,6 @@ class CompiledEnv(BatchEnv):
 
     def stale(self, state: EnvState) -> bool:
         return False
-
-    def flatten(self, observation: Any) -> np.ndarray:
-        """State numbers, with or without axes of their own, become one-hot rows; rows stay as they are."""
-        rows, wanted = np.asarray(observation), self.observation_space.shape
-        # As many whole numbers as there are states are an episode or a batch, not one row.
-        several = rows.ndim == 1 and rows.dtype.kind in "iu"
-        if self.state_numbers is None or (rows.shape[-1:] == wanted and not several):
-            return rows.astype(np.float32)
-        shape = self.env.observation_space.shape or (1,) * (rows.ndim > 1)
-        own = len(shape) if rows.shape[rows.ndim - len(shape) :] == shape else 0
-        numbers = rows.reshape(rows.shape[: rows.ndim - own]).astype(np.int64) - int(self.state_numbers.start)
-        return np.eye(int(self.state_numbers.n), dtype=np.float32)[numbers]
-
-    def as_given(self, row: Any) -> Any:
-        """State numbers from one-hot rows."""
-        numbers, own = self.state_numbers, self.env.observation_space
-        if numbers is None or np.shape(row) != (numbers.n,) or own.shape == (numbers.n,):
-            return row
-        return np.asarray(np.argmax(row) + numbers.start, own.dtype).reshape(own.shape)
-
-    @property
-    def given_space(self) -> gym.Space:
-        return self.env.observation_space
-
-    @property
-    def taken_space(self) -> gym.Space:
-        return self.env.action_space
-
-    def as_taken(self, action: Any) -> Any:
-        return taken(action, self.env.action_space)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -311,15 +318,6 @@ def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
     return None
-
-
-def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
-    """The shortest of its spec's and its wrappers': an environment that is not registered has no spec."""
-    limits = [getattr(env.spec, "max_episode_steps", None)]
-    while isinstance(env, gym.Wrapper):
-        limits.append(getattr(env, "_max_episode_steps", None) if isinstance(env, gym.wrappers.TimeLimit) else None)
-        env = env.env
-    return min(filter(None, limits), default=None)
 
 
 def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:

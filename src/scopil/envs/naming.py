@@ -1,9 +1,12 @@
-"""Names of environments, options included, so that one line in a file or on the command line says all of it:
+"""Names of environments with their options, and whether a file may name code to import.
 
 CartPole-v1                                          a Gymnasium id
-CartPole-v1(max_episode_steps=300)                   with what `gym.make` takes
+CartPole-v1(max_episode_steps=300)                   with arguments of `gym.make`
 module:Id-v0                                         from a module that registers it
-my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with what it takes
+my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with its arguments
+
+A name with a colon runs code. The caller may give such a name. A policy, run folder or demonstration set may not,
+since it may come from anywhere, unless the caller says that it is trusted.
 """
 
 import ast
@@ -11,13 +14,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scopil.errors import ConfigError
+from scopil.errors import ConfigError, EnvError
+from scopil.user_code import is_file_name
 
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
 
 
 def split_options(name: str) -> tuple[str, dict[str, Any]]:
-    """`A(size=5)` → A, {size: 5}. Options are plain values: numbers, text, lists; nothing is evaluated."""
+    """`A(size=5)` → A, {size: 5}. Options are literals (numbers, text, lists); nothing is evaluated."""
     found = _FORM.fullmatch(name.strip())
     try:
         if found is None:
@@ -27,14 +31,14 @@ def split_options(name: str) -> tuple[str, dict[str, Any]]:
             raise ValueError("options without a name")
         return found["base"].strip(), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        said = error.msg if isinstance(error, SyntaxError) else error
+        reason = error.msg if isinstance(error, SyntaxError) else error
         raise ConfigError(
-            f"environment {name!r}: {said}; want options as in my_env.py:MyEnv(size=5, max_episode_steps=300)."
+            f"environment {name!r}: {reason}; want options as in my_env.py:MyEnv(size=5, max_episode_steps=300)."
         ) from error
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """The name with further options, which take the place of those it has."""
+    """The name with further options, which replace its own options of the same name."""
     if not options:
         return name
     base, before = split_options(name)
@@ -53,3 +57,43 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[key] = value  # text needs no quotes
     return options
+
+
+def names_code(env: Any) -> bool:
+    """Whether making this environment would import a module or file that its name gives. An option that is text may
+    name a file too."""
+    if not isinstance(env, str):
+        return False
+    name, options = split_options(env)
+    return ":" in name or any(not isinstance(value, int | float | None) for value in options.values())
+
+
+def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
+    """The environment name `env` read from `source`, a file or folder. Raises EnvError if it names code and the caller
+    does not trust the source."""
+    if names_code(env) and not trust_env:
+        raise EnvError(
+            f"{source} names the environment {env!r}, and making it would run code that a file chose. If that code "
+            f"is yours or you trust it, add --trust-env (trust_env=True), or name the environment yourself "
+            f"(env={env!r})."
+        )
+    return env
+
+
+def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
+    """The name of rules read from `source`, a run folder. Rules are code; only those of scopil need no trust."""
+    if not trust_env and not _is_ours(name):
+        raise ConfigError(
+            f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
+            f"yours or you trust it, add --trust-env (trust_env=True), or name the rules yourself (--rules {name})."
+        )
+    return name
+
+
+def trust_option(env: Any, rules: str | None) -> str:
+    """The option, with a leading space, that commands on a run with this environment and these rules need."""
+    return " --trust-env" if names_code(env) or (rules is not None and not _is_ours(rules)) else ""
+
+
+def _is_ours(rules: str) -> bool:
+    return rules.startswith("scopil.") and not is_file_name(rules)  # scopil.py would be a file in this folder

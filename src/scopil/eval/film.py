@@ -1,6 +1,7 @@
 """Films of a policy: what the environment draws of each state, above a time line of its rules."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -8,10 +9,8 @@ import numpy as np
 
 from scopil.data.dataset import Episode
 from scopil.envs.base import BatchEnv
-from scopil.envs.gym_env import most_steps, name_of, warn_endless
-from scopil.envs.gym_vector import numbers_of
+from scopil.envs.rollout import gym_episode, name_of
 from scopil.errors import EnvError
-from scopil.eval.episodes import Record
 from scopil.eval.measures import broken_rules
 
 Picture = np.ndarray  # uint8, (height, width, 3)
@@ -39,7 +38,7 @@ def play(
 ) -> tuple[list[Shot], list[Episode]]:
     """Episodes of `choose(obs)` → action from these seeds, in an environment that draws (`render_mode="rgb_array"`)."""
     shots: list[Shot] = []
-    episodes, apart, most = [], 1, most_steps(env)
+    episodes, apart = [], 1
 
     def look(step: int) -> None:
         nonlocal shots, apart
@@ -50,19 +49,12 @@ def play(
             shots = [shot for shot in shots if shot.step % apart == 0]
 
     for seed in seeds:
-        obs, info = env.reset(seed=int(seed))
-        record = Record(seen_by.flatten(obs), numbers_of(info))
-        look(0)
-        over = False
-        while not over and len(record.actions) < most:
-            action = choose(obs)
-            obs, reward, terminated, truncated, info = env.step(action)
-            record.add(np.asarray(action), float(reward), seen_by.flatten(obs), bool(terminated), numbers_of(info))
-            look(len(record.actions))
-            over = terminated or truncated
-        if not over:
-            warn_endless(env, most)
-        episodes.append(record.episode())
+        steps = count()
+        episodes.append(
+            gym_episode(
+                env, choose, int(seed), row=seen_by.spaces.flatten, watch=lambda obs, info, n=steps: look(next(n))
+            )
+        )
         advance()
     return shots, episodes
 

@@ -11,7 +11,7 @@ unfamiliar                share of states less familiar than nine of ten demonst
 An environment that reports no cost has no violations, and one with a method `measures(episode)` adds its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from scopil.data.dataset import Episode
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_vector import is_nan
 from scopil.errors import EnvError
-from scopil.eval.env_hooks import Measuring, measuring
 from scopil.eval.rules import UNNAMED, with_rules
 
 Measures = dict[str, float]
@@ -40,7 +39,7 @@ def breaks_a_rule(episode: Episode) -> np.ndarray:
     return np.any([np.zeros(len(episode) + 1, bool), *broken_rules(episode).values()], axis=0)
 
 
-def measure(episode: Episode, further: Measuring | None = None) -> Measures:
+def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | None = None) -> Measures:
     """`further` is what the environment measures beyond this."""
     for name, costs in episode.info.items():
         if name.startswith("cost") and is_nan(costs):
@@ -72,7 +71,7 @@ def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any
     """One row per episode, with the environment's own measures, and judged by `rules` (all that `Rules.of` takes) where
     given."""
     judged = episodes if rules is None else with_rules(episodes, rules, env)
-    further = None if env is None else measuring(env)
+    further = None if env is None else env.hook("measures")
     return [measure(episode, further) for episode in judged]
 
 

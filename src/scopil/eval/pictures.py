@@ -1,13 +1,12 @@
-"""Pictures of episodes and of learned costs, drawn by what the environment offers (`scopil.eval.env_hooks`)."""
+"""Pictures of episodes and of learned costs, drawn by the environment's hooks `draw_episodes` and `draw_cost`."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scopil.envs.base import BatchEnv
+from scopil.envs.base import BatchEnv, Drawing
 from scopil.errors import ScopilError
-from scopil.eval.env_hooks import CostDrawing, Drawing, drawing
 from scopil.files import write_atomically
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -28,7 +27,7 @@ def save_episodes(path: str | Path, env: BatchEnv, panels: Mapping[str, Sequence
         env: the environment they were played in.
         panels: episodes by the title of their panel.
     """
-    draw = drawing(env)
+    draw = env.drawing()
     if draw is None:
         raise ScopilError("this environment has no method draw_episodes(axes, episodes, params).")
     save_panels(path, draw, panels)
@@ -44,7 +43,7 @@ def save_panels(path: str | Path, draw: Drawing, panels: Mapping[str, Sequence[A
     save_figure(path, figure)
 
 
-def save_costs(path: str | Path, draw: CostDrawing, costs: Mapping[str, Callable[..., Any]]) -> None:
+def save_costs(path: str | Path, draw: Drawing, costs: Mapping[str, Callable[..., Any]]) -> None:
     """Maps of learned costs side by side, each with its title; one colour bar for all."""
     path = check_ending(path)
     figure = new_figure(figsize=(4.6 * len(costs) + 1.0, 5.0))

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.action_codec import joint_sizes
 from scopil.envs.base import BatchEnv
+from scopil.envs.spaces import joint_sizes
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
 
@@ -143,15 +143,15 @@ def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:
 
 def own_rules(env: BatchEnv) -> Rules | None:
     """The attribute `rules` of an environment."""
-    given = env.offer("rules")
+    given = env.hook("rules")
     return None if given is None else Rules.of(given)
 
 
 def _taken(env: BatchEnv | Demonstrations | None) -> Callable[[Any], Any]:
     """Several choices at a time are kept as one number; a rule sees them all."""
-    if not isinstance(env, BatchEnv) or joint_sizes(env.taken_space) is None:
+    if not isinstance(env, BatchEnv) or joint_sizes(env.spaces.env_action) is None:
         return lambda action: action
-    return lambda action: env.as_taken(action) if np.ndim(action) == 0 else action
+    return lambda action: env.spaces.to_env(action) if np.ndim(action) == 0 else action
 
 
 def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any], take: Callable[[Any], Any]) -> Episode:

@@ -11,10 +11,8 @@ import numpy as np
 from scopil.algos.base import PaddedEpisodes
 from scopil.data.dataset import Demonstrations, DemoStarts, DemoTransitions
 from scopil.data.fit_to_env import by_env_names
-from scopil.envs.action_codec import state_numbers
 from scopil.envs.base import BatchEnv
-from scopil.envs.gym_env import HostEnv
-from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.spaces import within_range
 from scopil.errors import DatasetError
 
 
@@ -38,7 +36,7 @@ def demo_data(
     demos = flattened(demos, env)
     for what in ("observation_space", "action_space"):
         found, want = getattr(demos, what), getattr(env, what)
-        if type(found) is not type(want) or found.shape != want.shape or not _inside(found, want):
+        if type(found) is not type(want) or found.shape != want.shape or not within_range(found, want):
             raise DatasetError(f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}.")
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
@@ -51,23 +49,11 @@ def demo_data(
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
-    """Observations as the environment gave them become the flat rows that learners see."""
-    if not isinstance(env, HostEnv):
-        return _one_hot(demos, env) if isinstance(env, CompiledEnv) else demos
+    """Observations in the environment's form become the rows that learners get."""
     demos = by_env_names(demos, env)
-    found, raw = demos.observation_space, env.flat.raw
-    same = type(found) is type(raw) and found.shape == raw.shape and found.shape != env.observation_space.shape
-    if not same or getattr(found, "n", 0) > getattr(raw, "n", 0):
-        return demos  # flat already, or refused with the spaces
-    episodes = tuple(replace(e, observations=np.stack([env.flat.row(obs) for obs in e.observations])) for e in demos)
-    return replace(demos, episodes=episodes, observation_space=env.observation_space)
-
-
-def _one_hot(demos: Demonstrations, env: CompiledEnv) -> Demonstrations:
-    found, want = state_numbers(demos.observation_space), env.state_numbers
-    if found is None or want is None or not _inside(found, want):
-        return demos
-    episodes = tuple(replace(e, observations=env.flatten(e.observations)) for e in demos)
+    if not env.spaces.stores(demos.observation_space):
+        return demos  # rows already, or refused with the spaces
+    episodes = tuple(replace(e, observations=env.spaces.encode(e.observations)) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
 
 
@@ -101,13 +87,6 @@ def _padded(demos: Demonstrations, env: BatchEnv) -> PaddedEpisodes:
         jnp.asarray(np.stack([pad(_actions(e.actions, env)) for e in demos])),
         jnp.asarray(np.stack([np.arange(longest) < len(e) for e in demos])),
     )
-
-
-def _inside(found: gym.Space, want: gym.Space) -> bool:
-    """Whether all numbers of one Discrete are numbers of the other; of boxes the demonstrated values are checked."""
-    if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
-        return True
-    return bool(want.start <= found.start and found.start + found.n <= want.start + want.n)
 
 
 def _refuse_outside(demos: Demonstrations, box: gym.spaces.Box) -> None:

@@ -90,7 +90,7 @@ class Loop:
         for part, names in needed.items():
             if missing := [n for n in names if self._wants(part) and not hasattr(cfg, n)]:
                 raise ConfigError(f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}.")
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
         if self._wants("replay"):
@@ -144,7 +144,7 @@ class Loop:
         return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[whole], steps)))
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
         return self.algorithm.init(key, spaces, cfg)
 
     def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:
@@ -337,7 +337,7 @@ class Loop:
 
     def _stored(self, kept: Any) -> Any:
         """As the replay holds it: of images the bytes."""
-        return _with_observations(kept, jnp.float32 if self.env.image is None else jnp.uint8)
+        return _with_observations(kept, jnp.float32 if self.env.spaces.image is None else jnp.uint8)
 
     def _stored_shape(self) -> Any:
         return self._stored(self._kept_shape())

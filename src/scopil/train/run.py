@@ -35,11 +35,11 @@ from scopil.config import build, checked_seed
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
-from scopil.envs.gym_env import HostEnv, open_env
-from scopil.envs.trust import id_in_file, rules_in_file, trust_option
+from scopil.envs.gym_env import open_env
+from scopil.envs.naming import id_in_file, rules_in_file, trust_option
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.eval import starts as where
-from scopil.eval.episodes import player
+from scopil.eval.episodes import play
 from scopil.eval.measures import average, measure_all, score
 from scopil.eval.rules import Rules, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
@@ -233,7 +233,7 @@ class Run:
     def _learner(self, file: Path, arrays: dict[str, np.ndarray]) -> Any:
         refuse_stand_in(self.spec.algorithm)
         env = self.env()
-        spaces, cfg = spaces_of(env.observation_space, env.action_space, env.image), self.spec.build_config(env)
+        spaces, cfg = spaces_of(env.observation_space, env.action_space, env.spaces.image), self.spec.build_config(env)
         like = jax.eval_shape(lambda: self.spec.algorithm.init(jax.random.key(0), spaces, cfg))
         return as_tree(branch(arrays, "learner"), like, file)
 
@@ -417,16 +417,16 @@ class Run:
         """Evaluation by greedy episodes, from the demonstrated starts if there are any. The measures are logged and
         never reach the learner. On a host environment `between` may stop an evaluation; its measures are then empty."""
         first = where.watched_starts(env, self._demos or where.demos_for(self.spec.env))
-        play, policy, rules = player(env, "greedy"), self.spec.algorithm.policy, self.rules()
+        policy, rules = self.spec.algorithm.policy, self.rules()
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
             def advance(ended: int) -> None:
-                if isinstance(env, HostEnv) and between(status.env_steps):
+                if env.slow and between(status.env_steps):
                     raise _Stopped
 
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
             try:
-                episodes = play(policy(status.state.learner), first, key, advance)
+                episodes = play(env, policy(status.state.learner), first, key, advance=advance)
             except _Stopped:
                 return {}
             return {f"eval/{k}": v for k, v in average(measure_all(episodes, env, rules)).items()}

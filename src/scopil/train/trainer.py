@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.config import check
-from scopil.envs.gym_env import HostEnv
 from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
 from scopil.train.loop import Loop
@@ -96,7 +95,7 @@ class Trainer:
         after a failure there is no state any more."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
-        if isinstance(self.loop.env, HostEnv):
+        if self.loop.env.slow:
             state, metrics = self._in_pieces(state, iterations, between)
         else:
             state, metrics = self.loop.run_iterations(state, self.cfg, iterations)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from scopil.cli.interrupts import raised
 from scopil.cli.options import RulesOption, TrustEnv, option
-from scopil.envs.trust import id_in_file
+from scopil.envs.naming import id_in_file
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
 

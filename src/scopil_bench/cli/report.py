@@ -17,8 +17,7 @@ from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.errors import ConfigError
-from scopil.eval.demonstrator import measure_demonstrations
-from scopil.eval.env_hooks import cost_drawing
+from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import Measures, average, mean_and_std
 from scopil.eval.pictures import new_figure, save_costs
 from scopil.eval.rules import Rules, load_rules
@@ -167,7 +166,7 @@ def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, M
 
 def _learned_costs(groups: Groups, out: Path, tail: str, evaluator: Evaluator) -> list[Block]:
     """Maps of the costs that the first seeds of a group have learned; empty if no algorithm learns one."""
-    draw, shown = cost_drawing(evaluator.env(next(iter(groups.values()))[0])), []
+    draw, shown = evaluator.env(next(iter(groups.values()))[0]).drawing("draw_cost"), []
     for name, group in groups.items():
         costs = {f"seed {run.spec.seed}": run.learned_cost() for run in group[:COSTS] if draw is not None}
         known = {title: cost for title, cost in costs.items() if cost is not None}

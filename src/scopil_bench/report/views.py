@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scopil.algos.base import Algorithm, Curve
+from scopil.envs.base import Drawing
 from scopil.envs.jax_env import CompiledEnv
-from scopil.eval.env_hooks import Drawing, drawing
 from scopil.eval.episodes import replay
 from scopil.eval.measures import breaks_a_rule, broken_rules
 from scopil.eval.pictures import few_colours, new_figure
@@ -128,7 +128,7 @@ def _tray(
     """The first greedy episodes of every run, by starts, and demonstrations; None if the environment draws none."""
     first = next(iter(runs.values()))[0]
     env, rules = evaluator.env(first), evaluator.rules(first, setting)
-    if (draw := drawing(env)) is None:
+    if (draw := env.drawing()) is None:
         return None
     background, corners = _background(draw)
     tray: View = {"background": background, "corners": corners, "runs": {}}

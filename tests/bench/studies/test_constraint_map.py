@@ -12,9 +12,8 @@ from scopil.algos import icrl
 from scopil.algos.base import Spaces
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import Circle, MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.constraint_map import cost_grid, draw_grid
 from scopil.envs.marble_maze.physics import REACH
-from scopil.eval.env_hooks import cost_drawing
+from scopil.envs.marble_maze.plots import cost_grid, draw_grid
 from scopil.eval.pictures import save_costs
 from scopil.nn.heads import DiscreteHead
 
@@ -64,7 +63,7 @@ def test_costly_places_are_blue_and_the_constraint_is_outlined():
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_pictures_are_written(ending, learner, tmp_path):
     pytest.importorskip("matplotlib")
-    draw = cost_drawing(CompiledEnv(MarbleMaze(PARAMS)))
+    draw = CompiledEnv(MarbleMaze(PARAMS)).drawing("draw_cost")
     assert draw is not None
     save_costs(tmp_path / f"cost.{ending}", draw, {"a title": partial(icrl.cost, learner)})
     assert (tmp_path / f"cost.{ending}").stat().st_size > 2000

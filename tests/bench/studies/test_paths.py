@@ -9,7 +9,7 @@ import pytest
 from scopil.data.dataset import Episode
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import Circle, HorizontalLine, MarbleMaze, MarbleParams, Rectangle
-from scopil.envs.marble_maze.paths import GREEN, RED, draw_episodes
+from scopil.envs.marble_maze.plots import GREEN, RED, draw_episodes
 from scopil.errors import ScopilError
 from scopil.eval.pictures import save_episodes
 

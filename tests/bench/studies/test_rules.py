@@ -10,7 +10,7 @@ import pytest
 from scopil.data.record import record
 from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import CompiledEnv
-from scopil.eval.demonstrator import measure_demonstrations
+from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import average, measure, measure_all
 from scopil.eval.rules import Rules, load_rules
 from scopil.user_code import load_object

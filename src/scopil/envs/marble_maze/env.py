@@ -123,15 +123,15 @@ class MarbleMaze(FuncEnv):
 
     def draw_episodes(self, axes: Any, episodes: Sequence[Episode], params: MarbleParams | None = None) -> None:
         """The tray from above with the paths of the episodes, on matplotlib axes."""
-        from scopil.envs.marble_maze import paths
+        from scopil.envs.marble_maze import plots
 
-        paths.draw_episodes(axes, episodes=episodes, params=self._of(params))
+        plots.draw_episodes(axes, episodes=episodes, params=self._of(params))
 
     def draw_cost(self, axes: Any, cost_fn: Callable[[Any, Any], Any], params: MarbleParams | None = None) -> Any:
         """A map of `cost_fn(obs, action)` over the tray, on matplotlib axes; returns the image, for a colour bar."""
-        from scopil.envs.marble_maze import constraint_map
+        from scopil.envs.marble_maze import plots
 
-        return constraint_map.draw_cost(axes, cost_fn, self._of(params))
+        return plots.draw_cost(axes, cost_fn, self._of(params))
 
     def render_init(
         self, params: MarbleParams | None = None, size: int = render.SIZE, **kwargs: Any

@@ -20,7 +20,7 @@ from scopil.algos import icrl, ppo
 from scopil.data.dataset import Demonstrations
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.jax_env import CompiledEnv
-from scopil.eval.episodes import Mode, player
+from scopil.eval.episodes import Mode, play
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.starts import unseen_starts
 from scopil_bench.studies.base import Budget, FinishedRun, Method, Study, Task
@@ -142,7 +142,7 @@ def extra(finished: FinishedRun) -> dict[str, Measures]:
     modes: tuple[Mode, ...] = ("sampled", "greedy")
     for mode in modes:
         first = unseen_starts(ENFORCED, EPISODES)
-        played = player(ENFORCED, mode)(finished.policy, first, jax.random.key(2))
+        played = play(ENFORCED, finished.policy, first, jax.random.key(2), mode)
         found["enforced"][mode] = average(measure_all(played, ENFORCED))["reward"]
     if (cost := finished.run.learned_cost()) is not None:
         obs = jnp.arange(CELLS, dtype=jnp.float32)[:, None] / (CELLS / 2) - 1.0

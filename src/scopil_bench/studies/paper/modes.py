@@ -11,15 +11,13 @@ import jax
 import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.base import EnvState
-from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.base import BatchEnv, EnvState
 from scopil.envs.marble_maze.constraints import Circle
 from scopil.envs.marble_maze.physics import REACH
 from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import DatasetError, EnvError
-from scopil.eval.episodes import player
+from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, measure
-from scopil.eval.starts import states_at
 from scopil_bench.marble_maze.planner import SIDES, passing_side
 
 if TYPE_CHECKING:
@@ -60,22 +58,22 @@ def has_pairs(demos: Demonstrations | None) -> bool:
 def modes_of(finished: "FinishedRun") -> dict[str, Measures]:
     """Extra measures of a run: mode coverage, if its demonstrations have pairs."""
     env, demos = finished.env, finished.demos
-    if demos is None or not has_pairs(demos) or not isinstance(env, CompiledEnv):
+    if demos is None or not has_pairs(demos) or not env.can_start_at:
         return {}
-    play = player(env, "sampled")
-    found = mode_coverage(env, demos, lambda first: play(finished.policy, first, jax.random.key(SEED)))
+    sample = lambda first: play(env, finished.policy, first, jax.random.key(SEED), "sampled")  # noqa: E731
+    found = mode_coverage(env, demos, sample)
     return {"modes": found.measures()}
 
 
 def mode_coverage(
-    env: CompiledEnv, demos: Demonstrations, play: Callable[[EnvState], list[Episode]], episodes: int = EPISODES
+    env: BatchEnv, demos: Demonstrations, play: Callable[[EnvState], list[Episode]], episodes: int = EPISODES
 ) -> Modes:
     """Mode coverage of `play`, which plays one sampled episode from each given initial state."""
     if not has_pairs(demos) or demos.starts is None:
         raise DatasetError(f"{demos.name} has no paired starts; want a set like marble-maze/two-modes-v1.")
     circle, hole = _landmarks(env)
     pairs = demos.about[PAIRS]
-    first = states_at(env, demos.starts[[pair[0] for pair in pairs]])
+    first = env.starts_at(demos.starts[[pair[0] for pair in pairs]])
     again = np.repeat(np.arange(len(pairs)), episodes)
     played = np.zeros((len(pairs), len(SIDES)), int)
     for start, episode in zip(again, play(jax.tree.map(lambda leaf: leaf[again], first))):
@@ -89,9 +87,9 @@ def mode_coverage(
     return Modes(played, demonstrated, episodes)
 
 
-def _landmarks(env: CompiledEnv) -> tuple[Circle, tuple[float, float]]:
+def _landmarks(env: BatchEnv) -> tuple[Circle, tuple[float, float]]:
     if isinstance(env.params, MarbleParams):
         circles = [c for c in env.params.constraints if isinstance(c, Circle)]
         if len(circles) == 1:
             return circles[0], env.params.hole
-    raise EnvError(f"{type(env.env).__name__}: sides are defined for a Marble Maze with one circle.")
+    raise EnvError(f"{env.name}: sides are defined for a Marble Maze with one circle.")

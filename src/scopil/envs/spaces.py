@@ -1,0 +1,285 @@
+"""Spaces of an environment and of its learners, and the codec between them.
+
+A learner gets one row of float32 per observation, and takes Discrete actions or a Box of floats. Dict, Tuple and image
+observations become flat rows, state numbers become one-hot rows, and several choices at a time become the number of
+their joint choice.
+"""
+
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector.utils import batch_space, iterate
+from jaxtyping import Array
+
+from scopil.errors import EnvError
+
+JOINT_ACTIONS = 256  # largest number of joint choices of a MultiDiscrete or MultiBinary space
+MOST_STATES = 10_000  # an integer with more values is a quantity, not the number of a state
+
+
+class Spaces:
+    """The codec of one environment.
+
+    Args:
+        name: of the environment, for errors.
+        env_observation: its observation space.
+        env_action: its action space.
+        compiled: a JAX environment. Its Box observations stay as they are, and a Box of one integer is the number of a
+            state; for other environments observations are flattened as Gymnasium does.
+    """
+
+    def __init__(self, name: str, env_observation: gym.Space, env_action: gym.Space, *, compiled: bool = False):
+        self.name, self.env_observation, self.env_action, self.flat = name, env_observation, env_action, not compiled
+        self.action = numbered(env_action, name)  # the learner's
+        self.states = state_numbers(env_observation) if compiled else None  # if observations are numbers of states
+        self.image = None if compiled else _image(env_observation)  # the axes of an image of bytes
+        if compiled and getattr(self.action, "start", 0) != 0:
+            raise EnvError(f"{name}: action space {env_action}; want actions counted from 0.")
+        if not compiled:
+            self._refuse_actions()
+        self.observation: Any = self._rows() if not compiled else env_observation  # the learner's
+        if self.states is not None:
+            self.observation = gym.spaces.Box(0.0, 1.0, (int(self.states.n),), np.float32)
+        if 0 in (self.action.shape or ()) or 0 in (self.observation.shape or ()):
+            raise EnvError(f"{name}: spaces {env_observation} and {env_action}; want at least one number in each.")
+
+    def _refuse_actions(self) -> None:
+        action = self.action
+        if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
+            raise EnvError(
+                f"{self.name}: action space {action}; want Discrete, Box, MultiDiscrete or MultiBinary. Wrap the "
+                f"environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
+            )
+        if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
+            raise EnvError(f"{self.name}: action space {action}; want a Box of floats, or Discrete.")
+
+    def _rows(self) -> gym.spaces.Box:
+        try:
+            flat = gym.spaces.flatten_space(self.env_observation)
+        except (NotImplementedError, ValueError):  # ValueError: an empty Dict or Tuple
+            flat = None
+        if not isinstance(flat, gym.spaces.Box):
+            raise EnvError(
+                f"{self.name}: observation space {self.env_observation} has no fixed size; want Box, Discrete, or a "
+                f"Dict or Tuple of these. Wrap the environment (gymnasium.wrappers.TransformObservation does)."
+            )
+        low, high = (np.asarray(b, np.float32).reshape(-1) for b in (flat.low, flat.high))
+        return gym.spaces.Box(low, high, dtype=np.float32)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a row."""
+        return self.observation.shape[0]
+
+    # --- observations ---------------------------------------------------------------------------------------------
+
+    def flatten(self, observation: Any) -> np.ndarray:
+        """An observation, or a batch of them, as learners get it. Rows stay as they are. The result is a copy, since an
+        environment may change the array that it returned."""
+        raw = self.env_observation
+        if not self.flat:
+            return self._one_hot(np.asarray(observation))
+        if isinstance(raw, gym.spaces.Box):
+            rows = np.array(observation, np.float32)
+            rest = rows.ndim - len(raw.shape)
+            return rows.reshape((*rows.shape[:rest], -1)) if rows.shape[rest:] == raw.shape else rows
+        if raw.contains(observation):
+            return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+        if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
+            return observation.astype(np.float32)  # flat already; the caller checks its shape
+        leading = np.shape(jax.tree.leaves(observation)[0])
+        if leading and (several := batch_space(raw, leading[0])).contains(observation):
+            rows = [gym.spaces.flatten(raw, one) for one in iterate(several, observation)]
+            return np.stack([np.asarray(row, np.float32) for row in rows])
+        return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
+
+    def _one_hot(self, rows: np.ndarray) -> np.ndarray:
+        # An array of integers as long as there are states is an episode or a batch, not one row.
+        several = rows.ndim == 1 and rows.dtype.kind in "iu"
+        if self.states is None or (rows.shape[-1:] == self.observation.shape and not several):
+            return rows.astype(np.float32)
+        shape = self.env_observation.shape or (1,) * (rows.ndim > 1)
+        own = len(shape) if rows.shape[rows.ndim - len(shape) :] == shape else 0
+        numbers = rows.reshape(rows.shape[: rows.ndim - own]).astype(np.int64) - int(self.states.start)
+        return np.eye(int(self.states.n), dtype=np.float32)[numbers]
+
+    def one_hot_in_jax(self, obs: Array) -> Array:
+        """One observation inside a compiled program."""
+        if self.states is None:
+            return obs.astype(jnp.float32)
+        first, count = int(self.states.start), int(self.states.n)
+        return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
+
+    def unflatten(self, row: Any) -> Any:
+        """An observation in the form of the environment, from a row. One in that form already stays as it is."""
+        own, states = self.env_observation, self.states
+        if self.flat:
+            flat = isinstance(own, gym.spaces.Box) or np.shape(row) == (self.size,)
+            return gym.spaces.unflatten(own, np.asarray(row)) if flat else row
+        if states is None or np.shape(row) != (states.n,) or own.shape == (states.n,):
+            return row
+        return np.asarray(np.argmax(row) + states.start, own.dtype).reshape(own.shape)
+
+    def row(self, obs: Any) -> np.ndarray:
+        """One observation of a Gymnasium environment as a new row. Refuses a wrong shape and NaN."""
+        raw = self.env_observation
+        if isinstance(raw, gym.spaces.Box):
+            row = np.array(obs, np.float32)
+            if row.shape != raw.shape:
+                raise EnvError(f"an observation of shape {row.shape}; want its space's {raw.shape}")
+            return _finite(row.reshape(-1))
+        return _finite(np.array(gym.spaces.flatten(raw, obs), np.float32))
+
+    def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
+        """`row` of a batch of observations, in the form of the batched space."""
+        raw = self.env_observation
+        if not isinstance(raw, gym.spaces.Box):
+            return np.stack([self.row(one) for one in iterate(batched, obs)])
+        rows = np.array(obs, np.float32)
+        if rows.shape != (count, *raw.shape):
+            raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *raw.shape)}")
+        return _finite(rows.reshape(count, -1))
+
+    @property
+    def stored(self) -> gym.Space:
+        """The space of observations as demonstrations store them: state numbers instead of one-hot rows."""
+        return self.env_observation if self.states is None else self.states
+
+    def stores(self, space: gym.Space) -> bool:
+        """Whether stored observations of this space become rows by `encode`; if not, they are rows already or do not
+        fit."""
+        if self.states is not None:
+            found = state_numbers(space)
+            return found is not None and within_range(found, self.states)
+        raw = self.env_observation
+        same = type(space) is type(raw) and space.shape == raw.shape and space.shape != self.observation.shape
+        return self.flat and same and getattr(space, "n", 0) <= getattr(raw, "n", 0)
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Stored observations, one after the other, as rows."""
+        return np.stack([self.row(obs) for obs in observations]) if self.flat else self.flatten(observations)
+
+    # --- actions --------------------------------------------------------------------------------------------------
+
+    def to_env(self, actions: Any) -> Any:
+        """Actions in the learner's space as the environment takes them: joint choices as vectors, one integer in the
+        shape of its Box. Other actions are in that form already."""
+        space = self.env_action
+        if joint_sizes(space) is not None:
+            return split(actions, space)
+        if self.action is space:
+            return _within(actions, space)
+        assert space.shape is not None
+        return np.asarray(actions, space.dtype).reshape((*np.shape(actions), *space.shape))
+
+    def from_policy(self, actions: np.ndarray) -> np.ndarray:
+        """A batch of a policy's actions, counted from 0, as the environment takes them."""
+        if joint_sizes(self.env_action) is not None:
+            return split(actions, self.env_action)
+        assert self.env_action.shape is not None
+        shifted = (np.asarray(actions) + int(getattr(self.action, "start", 0))).astype(self.env_action.dtype)
+        return _within(shifted.reshape((-1, *self.env_action.shape)), self.env_action)
+
+    def to_env_in_jax(self, action: Array) -> Array:
+        """One action of a policy inside a compiled program."""
+        space = self.env_action
+        if (sizes := joint_sizes(space)) is not None:
+            return (jnp.stack(jnp.unravel_index(action, sizes), axis=-1) + _first(space)).reshape(space.shape)
+        return action if self.action is space else action.reshape(space.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def to_learner(self, actions: Any) -> np.ndarray:
+        """The environment's discrete actions, one or a batch of them, as numbers in the learner's space."""
+        assert self.env_action.shape is not None
+        lead = np.shape(actions)[: np.ndim(actions) - len(self.env_action.shape)]
+        actions = np.asarray(actions) if joint_sizes(self.env_action) is None else joined(actions, self.env_action)
+        return actions.reshape(lead)
+
+
+def _finite(rows: np.ndarray) -> np.ndarray:
+    if not np.isfinite(rows).all():
+        at = np.argwhere(~np.isfinite(rows))[0]
+        raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
+    return rows
+
+
+def _image(space: gym.Space) -> tuple[int, int, int] | None:
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return None
+    height, width, channels = space.shape
+    return height, width, channels
+
+
+def within_range(found: gym.Space, want: gym.Space) -> bool:
+    """Whether all numbers of one Discrete are numbers of the other; True for other spaces."""
+    if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
+        return True
+    return bool(want.start <= found.start and found.start + found.n <= want.start + want.n)
+
+
+def state_numbers(observation: gym.Space) -> gym.spaces.Discrete | None:
+    """Observations that number states, as a Discrete space. Learners get them one-hot: state 7 is not between 6 and
+    8."""
+    if not isinstance(observation, gym.spaces.Box):
+        return observation if isinstance(observation, gym.spaces.Discrete) else None
+    if np.dtype(observation.dtype).kind not in "iu" or observation.low.size != 1:
+        return None
+    low, high = int(observation.low.item()), int(observation.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low) if high - low < MOST_STATES else None
+
+
+def numbered(action: gym.Space, name: str = "the environment") -> gym.Space:
+    """The Discrete space that is equivalent to a Box of one integer, a MultiDiscrete or a MultiBinary space; any other
+    space unchanged."""
+    if (sizes := joint_sizes(action)) is not None:
+        if (count := int(np.prod(sizes, dtype=object))) > JOINT_ACTIONS:
+            raise EnvError(
+                f"{name}: action space {action} has {count:,} joint choices; want at most {JOINT_ACTIONS}. Wrap the "
+                f"environment so that it takes fewer choices, or a Box (gymnasium.wrappers.TransformAction does)."
+            )
+        return gym.spaces.Discrete(count)
+    if not isinstance(action, gym.spaces.Box) or np.dtype(action.dtype).kind not in "iu" or action.low.size != 1:
+        return action
+    low, high = int(action.low.item()), int(action.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low)
+
+
+def joint_sizes(action: gym.Space) -> tuple[int, ...] | None:
+    """The number of choices of each component of an action; None unless an action is a vector of choices."""
+    if isinstance(action, gym.spaces.MultiBinary):
+        return (2,) * int(np.prod(action.shape))
+    if isinstance(action, gym.spaces.MultiDiscrete):
+        return tuple(int(n) for n in np.ravel(action.nvec))
+    return None
+
+
+def _first(space: gym.Space) -> np.ndarray:
+    return np.ravel(getattr(space, "start", 0))
+
+
+def joined(actions: Any, space: gym.Space) -> np.ndarray:
+    """Vectors of choices as numbers of joint choices; the last component counts fastest."""
+    sizes = joint_sizes(space)
+    assert sizes is not None
+    return np.asarray(np.ravel_multi_index(tuple((np.reshape(actions, (-1, len(sizes))) - _first(space)).T), sizes))
+
+
+def split(numbers: Any, space: gym.Space) -> np.ndarray:
+    """The vectors of choices of these joint choices, in the shape and dtype of the space."""
+    sizes = joint_sizes(space)
+    assert sizes is not None
+    assert space.shape is not None
+    parts = np.stack(np.unravel_index(np.asarray(numbers), sizes), axis=-1) + _first(space)
+    return parts.reshape((*np.shape(numbers), *space.shape)).astype(space.dtype)
+
+
+def _within(actions: Any, space: gym.Space) -> Any:
+    """Actions of a Box of float64, clipped if they exceed a bound only because of single precision: the float32 0.1 is
+    above 0.1."""
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.float64:
+        return actions
+    exact, single = np.asarray(actions, np.float64), np.asarray(actions, np.float32)
+    inside = (single >= space.low.astype(np.float32)) & (single <= space.high.astype(np.float32))
+    return np.where(inside, np.clip(exact, space.low, space.high), exact)
