@@ -101,7 +101,7 @@ class Endless(Walk):
 
 
 def test_an_endless_episode_is_stopped_with_one_warning_for_its_environment(monkeypatch):
-    monkeypatch.setattr("scopil.envs.gym_env.ENDLESS", 20)
+    monkeypatch.setattr("scopil.envs.base.ENDLESS", 20)
     with pytest.warns(UserWarning, match="no time limit") as caught:
         demos = scopil.record(Endless, lambda obs: 1, episodes=3)
     assert [(len(e), e.truncated) for e in demos] == [(20, True)] * 3
