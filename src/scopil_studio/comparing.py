@@ -1,6 +1,5 @@
 """Policies side by side: from a chosen start on a tray, as frames of one seed in other environments."""
 
-import io
 import tempfile
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -191,10 +190,8 @@ def download(
     shown = [_drawn(config, env, _greedy(agent), seed, start, draw=kind != "npz") for agent in agents]
     about = {"type": "application/octet-stream"}
     if kind == "npz":
-        buffer = io.BytesIO()
         arrays = {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in s if k != "frames"}
-        np.savez_compressed(buffer, policies=np.array(policies), **arrays)  # pyright: ignore[reportArgumentType]
-        return about, buffer.getvalue()
+        return about, storage.pack({"policies": np.array(policies)} | arrays)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"compare.{kind}")
         (write_mp4 if kind == "mp4" else write_gif)(file, _side_by_side([s["frames"] for s in shown]))
