@@ -43,7 +43,7 @@ slow: $(STAMP)  ## learning tests that take minutes
 	$(BIN)/pytest -q -m slow
 
 bench: $(STAMP)  ## measure again what is under benchmarks/ (hours)
-	for name in environment speed host_speed cartpole pendulum lap_grid first_safe simple; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in environment speed host_speed cartpole pendulum lap_grid first_safe; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 docs: $(STAMP)  ## build docs/ and the generated reference into build/site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -c constraints.txt

@@ -1,9 +1,8 @@
-"""Does a familiarity of p mean what it says? Demonstrated games that an agent has not seen should be below p in a share
-p of their states.
+"""Is familiarity calibrated? A share p of the states of held-out demonstrations should have a familiarity below p.
 
 taskset -c 0 .venv/bin/python benchmarks/calibration.py [--sets simple simple-simulated] [--steps 300000]
 
-Each quarter of the forty games is held out of one run and asked by it. Draws docs/images/calibration.png.
+Each quarter of the forty episodes is held out of one run and evaluated by it. Draws docs/images/calibration.png.
 """
 
 import os
@@ -30,7 +29,7 @@ PARTS = 4
 
 
 def asked(name: str, part: int, steps: int) -> list[float]:
-    """Familiarity of the states of one quarter of the games, by an agent that learned from the others."""
+    """Familiarity of the states of one quarter of the episodes, for an agent trained on the others."""
     demos = scopil.load_demos(f"marble-maze/{name}-v1")
     order = np.random.default_rng(0).permutation(len(demos)) % PARTS
     kept, held_out = (

@@ -1,4 +1,4 @@
-"""How fast Marble Maze steps on one core: compiled batches, one Gymnasium env, and a Python loop over many.
+"""Steps per second of Marble Maze on one core: compiled batches, one Gymnasium environment, and a Python loop.
 
 .venv/bin/python benchmarks/environment.py
 """
@@ -32,7 +32,7 @@ from scopil.files import write_atomically
 
 ENV_ID = "scopil/MarbleMaze-Simple-v0"
 RESULT = Path(__file__).parent / "results" / "environment.json"
-REPEATS = 60  # short runs, many of them: some fall into a quiet moment
+REPEATS = 60  # many short runs: the best are undisturbed
 BATCH, BATCH_STEPS = 1024, 100
 SINGLE_STEPS = 300
 LOOP_ENVS, LOOP_STEPS = 64, 5
@@ -40,14 +40,14 @@ WANTED = {"compiled": 5e6, "single": 5e3}
 
 
 class Rate(NamedTuple):
-    """Steps a second, by the clock on the wall and by the processor time spent."""
+    """Steps per second of wall time and of processor time."""
 
     wall: float
     cpu: float
 
 
 def best_rate(steps: int, run: Callable[[], object]) -> Rate:
-    """The quickest of many runs: other work on the machine only ever slows one down."""
+    """The fastest of many runs: other load only slows a run down."""
     run()  # compiles
     wall, cpu = [], []
     for _ in range(REPEATS):
@@ -68,7 +68,7 @@ def compiled_rate() -> Rate:
             k_action, k_step = jax.random.split(key)
             action = jax.random.randint(k_action, (BATCH,), 0, 9)
             state, t, _ = env.step_batch(state, action, k_step)
-            return state, t.reward.sum()  # used, so that nothing is optimised away
+            return state, t.reward.sum()  # used, so that the loop is not optimised away
 
         return jax.lax.scan(body, state, jax.random.split(key, BATCH_STEPS))
 
@@ -77,7 +77,7 @@ def compiled_rate() -> Rate:
 
 
 def single_rate() -> Rate:
-    """`gym.make(id)` as a user steps it: wrappers, NumPy out, info every step."""
+    """`gym.make(id)` with its wrappers, NumPy output and info at every step."""
     env = gym.make(ENV_ID)
     env.reset(seed=0)
     actions = np.random.default_rng(0).integers(9, size=SINGLE_STEPS)
@@ -92,7 +92,7 @@ def single_rate() -> Rate:
 
 
 def loop_rate() -> Rate:
-    """Gymnasium's own way to many environments in one process: a Python loop over them."""
+    """Gymnasium's SyncVectorEnv: a Python loop over environments."""
     env = SyncVectorEnv([lambda: gym.make(ENV_ID)] * LOOP_ENVS, autoreset_mode=AutoresetMode.SAME_STEP)
     env.reset(seed=0)
     actions = np.random.default_rng(0).integers(9, size=(LOOP_STEPS, LOOP_ENVS))

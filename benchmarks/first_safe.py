@@ -1,5 +1,5 @@
-"""From nothing to safe: SCOPIL on Simple, from the start of a process to its first evaluation with at most 0.025
-avoidable violations per episode (greedy, demonstrated starts), on one core. Run it on an otherwise idle machine.
+"""Time from the start of a process to the first evaluation with at most 0.025 avoidable violations per episode (greedy,
+demonstrated starts): SCOPIL on Simple, on one core of an otherwise idle machine.
 
 .venv/bin/python benchmarks/first_safe.py [--seeds 10]
 """
@@ -21,7 +21,7 @@ from scopil_bench.summaries import SAFE
 
 RESULT = Path(__file__).parent / "results" / "first_safe.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
-STEPS = 300_000  # by when every seed should have reached it
+STEPS = 300_000  # at most
 
 
 def main(seeds: int) -> None:

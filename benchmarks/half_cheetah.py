@@ -1,10 +1,9 @@
-"""Half-cheetah with a wall: SCOPIL from the ICRL authors' expert episodes, SAC beside it.
+"""Half-cheetah with a wall: SCOPIL-ρ, SCOPIL and BC from the ICRL authors' expert episodes, and SAC.
 
 python benchmarks/half_cheetah.py --data hc_with_pos_expert.npz [--steps 100000] [--seeds 3] [--workers 2]
 
-The data file holds observations and actions [episodes, steps, ·], float32; it is not ours to ship
-(`scopil_bench.studies.external.half_cheetah` describes it). Stop it at any time; called again it continues.
-Results go to results/half_cheetah.json.
+The data file is not shipped; `scopil_bench.studies.external.half_cheetah` describes it. The benchmark can be stopped
+and continued. Results are written to results/half_cheetah.json.
 """
 
 import argparse

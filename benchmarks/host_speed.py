@@ -1,5 +1,5 @@
-"""Training on an environment in Python, against Stable-Baselines3: `python benchmarks/host_speed.py`, after
-`python benchmarks/host_speed.py --setup` once. One environment step and one update, one core, one thread."""
+"""Training speed on a Python environment, compared with Stable-Baselines3: one environment step and one update, one
+core, one thread. `python benchmarks/host_speed.py`, after `python benchmarks/host_speed.py --setup` once."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from scopil.files import write_atomically
 RESULTS = Path(__file__).parent / "results" / "host_speed.json"
 VENVS = {".venv-sb3": ["torch==2.13.0", "stable-baselines3"]}
 ENV = "Pendulum-v1"
-SIZES = {"64 64": 3.0, "256 256": None}  # our default and theirs; how many times faster we want to be
+SIZES = {"64 64": 3.0, "256 256": None}  # the defaults of both; target ratio
 
 
 def contenders(hidden: str) -> list[Contender]:

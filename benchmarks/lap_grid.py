@@ -1,8 +1,8 @@
-"""ICRL and plain PPO on LapGridWorld, five seeds each: does ICRL find the unwritten rule?
+"""ICRL and PPO on LapGridWorld, five seeds each: does ICRL learn the unwritten rule?
 
 .venv/bin/python benchmarks/lap_grid.py [--seeds 5] [--out runs/lap_grid]
 
-Results go to results/lap_grid.json.
+Results are written to results/lap_grid.json.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""Memory, descriptors, threads and temporary files of one process that goes on for long.
+"""Memory, descriptors, threads and temporary files of a long process.
 
-    python benchmarks/leaks.py            a day of stretches, 1 000 evaluations, 100 agents: about half an hour
+    python benchmarks/leaks.py            the chunks of one day, 1 000 evaluations, 100 agents: about half an hour
     python benchmarks/leaks.py 0.1        a tenth of it
 
-A stretch of 5 000 steps takes 1.3 seconds, so that a day has 67 000. Here they have one step each, with everything that
-a run does around a stretch: rows, TensorBoard, checkpoints, evaluations. Each kind of work is warmed up first: programs
-are compiled once and kept. Then usage is noted ten times on the way. The result goes to results/leaks.json; `grows` is
-the slope of memory over the second half, in megabytes per hundred rounds.
+A chunk of 5 000 steps takes 1.3 seconds, so that a day has 67 000. Here a chunk has one step, with everything that a
+run does around it: rows, TensorBoard, checkpoints, evaluations. After a warm-up, usage is measured ten times. The result is
+written to results/leaks.json; `grows` is the slope of memory over the second half, in megabytes per hundred rounds.
 """
 
 import gc
@@ -28,7 +27,7 @@ from scopil.train.trainer import TrainStatus
 ENV = "scopil/MarbleMaze-Simple-v0"
 OUT = Path(__file__).parent / "results" / "leaks.json"
 NOTES = 10
-DAY = 67_000  # stretches
+DAY = 67_000  # chunks
 TINY = {"hidden": (8,), "batch_size": 32, "replay_size": 1000}
 
 
@@ -61,7 +60,7 @@ def watched(what: str, rounds: int, work: Callable[[], object], warm_up: int = 1
 
 
 def stretches(folder: Path, rounds: int, warm_up: int = 500) -> dict:
-    """One run whose stretches have one step each."""
+    """One run whose chunks have one step each."""
     steps, notes = warm_up + rounds, []
     often = max(rounds // 20, 1)
     spec = RunSpec(

@@ -1,8 +1,8 @@
-"""Does familiarity tell lawful from unlawful states? On the states that other policies visit from unseen starts.
+"""Does familiarity separate lawful from unlawful states? On the states that other policies visit from unseen starts.
 
 .venv/bin/python benchmarks/monitor.py RHO_RUN OTHER_RUN [OTHER_RUN …]
 
-RHO_RUN is a run folder of scopil-rho on Marble Maze, the others are of any algorithm in the same setting. States nearer
+RHO_RUN is a run folder of scopil-rho on Marble Maze, the others are of any algorithm on the same tray. States nearer
 than 5 px to a border of the rules are left out.
 """
 

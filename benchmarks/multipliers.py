@@ -1,11 +1,11 @@
-"""Do the multipliers settle, however noisy the demonstrator? λ and μ over the last quarter of training.
+"""Do the multipliers converge with noisy demonstrations? λ and μ over the last quarter of training.
 
 taskset -c 0 .venv/bin/python benchmarks/multipliers.py [--only half-random pendulum s-eic] [--seeds 0 1 2]
 
-half-random: Marble Maze, Simple; every second action of the planner is replaced by a random one that leaves a lawful
-way to the hole. pendulum: Gymnasium's Pendulum-v1 by a scripted expert whose torque has noise of a quarter of its
-range. s-eic: the ablation without dual steps, on people's demonstrations; is it still finite? A result is written after
-every run, and what is there already is not run again. Planner's and people's sets are in results/unseen.json.
+half-random: Marble Maze, Simple; every second action of the planner is replaced by a random one after which a lawful
+way to the hole remains. pendulum: Pendulum-v1 with a scripted expert whose torque has noise of a quarter of its range.
+s-eic: the ablation without entropy in the constraint, on simulated players' demonstrations. A result is written after
+every run; results that exist are not computed again.
 """
 
 import os
@@ -39,7 +39,7 @@ PIECE = 2_000
 
 
 def half_random(share: float = 0.5, seed: int = 0) -> Demonstrations:
-    """Lawful episodes with a share of random keys."""
+    """Lawful episodes with a share of random actions."""
     rng = np.random.default_rng(seed)
     habit = simulated_players.draw_crowd("simple", seed)[0]
     starts, made = draw_starts("simple", seed, 40), []
@@ -62,7 +62,7 @@ def half_random(share: float = 0.5, seed: int = 0) -> Demonstrations:
 
 
 def swing_up(noise: float = 0.5, episodes: int = 20) -> Demonstrations:
-    """Energy until the top is near, then a spring and a damper; torque in [−2, 2] with Gaussian noise."""
+    """Scripted expert: adds energy until the top is near, then a spring and a damper; torque with Gaussian noise."""
     env, rng, made = gym.make("Pendulum-v1"), np.random.default_rng(0), []
     for number in range(episodes):
         seen, actions, rewards, over = [env.reset(seed=10_000 + number)[0]], [], [], False

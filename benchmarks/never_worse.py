@@ -73,7 +73,7 @@ def main(tasks: list[str], seeds: list[int], result: Path) -> None:
 
 
 def table(body: dict[str, Any], mode: str = "greedy") -> list[str]:
-    """Return and violations per episode, means over seeds, after so many steps."""
+    """Return and violations per episode, means over seeds, by number of steps."""
     lines = ["| | seeds |" + "".join(f" {steps:,} |" for steps in STEPS), "|---" * (2 + len(STEPS)) + "|"]
     for name, rows in body.items():
         shown = rows["demonstrator"]

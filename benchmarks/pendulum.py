@@ -1,5 +1,5 @@
-"""SAC on Gymnasium's own compiled Pendulum and PPO on Pendulum-v1, five seeds each. Solved means a mean return of −200;
-wanted of PPO are −250.
+"""SAC on Gymnasium's compiled Pendulum and PPO on Pendulum-v1, five seeds each. Targets: mean return −200 for SAC, −250
+for PPO.
 
 taskset -c 0 .venv/bin/python benchmarks/pendulum.py [sac | ppo]
 """

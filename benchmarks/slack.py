@@ -1,9 +1,9 @@
-"""How much slack? SCOPIL-ρ on Simple with δ by hand, above and beside what is taken from the data.
+"""Effect of δ: SCOPIL-ρ on Simple with its own δ, from the data, and with fixed values.
 
 taskset -c 0 .venv/bin/python benchmarks/slack.py [--slacks default 0.07 0.09 0.12] [--seeds 100 101 102]
 
-The reward from demonstrated starts against violations from unseen ones. These are trials: seeds from 100 on, and starts
-that no other evaluation has. A result is written after every run, and what is there already is not run again.
+Reward from demonstrated starts against violations from unseen ones. These are trials, with seeds from 100 and starts
+that no other evaluation uses. A result is written after every run; results that exist are not computed again.
 """
 
 import os
@@ -21,7 +21,7 @@ from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "slack.json"
 ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
-EPISODES, STARTS = 1_000, 9_100  # of unseen starts, and the seed they are drawn by
+EPISODES, STARTS = 1_000, 9_100  # number of unseen starts, and their seed
 KINDS = [f"{mode}/{starts}" for starts in ("unseen", "demonstrated") for mode in ("greedy", "sampled")]
 
 

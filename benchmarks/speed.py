@@ -1,8 +1,7 @@
-"""SCOPIL's speed against its peers: `python benchmarks/speed.py`, after `python benchmarks/speed.py --setup` once.
+"""SCOPIL's speed and that of its peers: `python benchmarks/speed.py`, after `python benchmarks/speed.py --setup` once.
 
-Every contender is a process of its own, held to one and the same core and to one thread; they take turns, round by
-round, so that whatever else the machine does hurts all alike. Ratios are of the best rounds in processor time, which
-on a quiet machine is the time on the wall (both are kept).
+Every contender is a process on the same core with one thread. They take turns, round by round, so that other load
+affects all equally. Ratios are of the best rounds in processor time, which equals wall time on an idle machine (both are kept).
 """
 
 import argparse
@@ -56,7 +55,7 @@ class Contender:
 
     def start(self, core: int) -> "Contender":
         all_cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {core})  # a child inherits it from its first instruction on
+        os.sched_setaffinity(0, {core})  # inherited by the child
         began = time.perf_counter()
         self.process = subprocess.Popen(
             [self.python, HERE / "peers" / self.script, *self.args],
@@ -128,7 +127,7 @@ def race(entered: list[Contender], rounds: int, core: int, say: Console) -> dict
 
 
 def two_processes(rounds: int) -> dict[str, float]:
-    """Two runs on two cores at once, against each of them alone."""
+    """Two runs on two cores at once, compared with each alone."""
     pair = [Contender(f"core {core}", "ours.py", 2000).start(core) for core in sorted(os.sched_getaffinity(0))[:2]]
     for _ in range(rounds):
         for one in pair:  # alone
@@ -156,7 +155,7 @@ def help_seconds(rounds: int) -> float:
 
 
 def torch_agrees(updates: int = 5) -> float | None:
-    """The largest difference between our weights and the PyTorch contender's after the same updates."""
+    """The largest difference between scopil's weights and the PyTorch contender's after the same updates."""
     python = ROOT / ".venv-torch" / "bin" / "python"
     if not python.exists():
         return None

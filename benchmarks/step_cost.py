@@ -1,4 +1,4 @@
-"""What a step of SCOPIL-ρ costs beside SCOPIL's: processor time per step on Marble Maze, in alternating rounds.
+"""Processor time per step of SCOPIL-ρ and of SCOPIL on Marble Maze, in alternating rounds.
 
 taskset -c 0 .venv/bin/python benchmarks/step_cost.py [--rounds 8] [--steps 10000]
 """
@@ -24,7 +24,7 @@ ENV, DEMOS = "scopil/MarbleMaze-Simple-v0", "marble-maze/simple-v1"
 def main(rounds: int, steps: int) -> None:
     agents = {"SCOPIL": scopil.SCOPIL(ENV, DEMOS, seed=0), "SCOPIL-ρ": scopil.SCOPILRho(ENV, DEMOS, seed=0)}
     for agent in agents.values():
-        agent.learn(steps)  # compiled, and past the steps in which only the critics learn
+        agent.learn(steps)  # compilation, and the steps in which only the critics learn
     spent: dict[str, list[float]] = {name: [] for name in agents}
     for _ in range(rounds):
         for name, agent in agents.items():

@@ -1,4 +1,4 @@
-"""The studio under load: how long from a key press to the drawn frame, eight pages at once, and memory.
+"""The studio under load: time from key press to drawn frame, eight pages at once, and memory.
 
 .venv/bin/python benchmarks/studio.py [latency] [pages] [memory]
 
@@ -46,7 +46,7 @@ PRESS = """async (key) => {
   stage.dispatchEvent(new KeyboardEvent("keyup", { key, bubbles: true }));
   return took;
 }"""
-# A tireless player: a key every 60 ms, every episode kept; counts what the page has seen kept.
+# A player with a key every 60 ms that keeps every episode and counts the kept ones.
 PLAYER = """(keys) => {
   const stage = document.querySelector(".stage");
   const keep = [...document.querySelectorAll("button")].find((b) => b.textContent.startsWith("Keep"));

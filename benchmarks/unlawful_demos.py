@@ -1,9 +1,9 @@
-"""What if some of the demonstrations break the rules? Six of the forty of Simple, replaced.
+"""Effect of unlawful demonstrations: six of the forty of Simple are replaced.
 
 taskset -c 0 .venv/bin/python benchmarks/unlawful_demos.py [--seeds 0 1 2] [--steps 300000]
 
-The six are planned from the same starts on a tray without the circle: those that then cut through it most. A result is
-written after every run, and what is there already is not run again.
+The six are planned from the same starts on a tray without the circle: those with the most steps in it. A result is
+written after every run; results that exist are not computed again.
 """
 
 import os
@@ -47,13 +47,13 @@ def careless(demos: Demonstrations) -> list[Episode]:
 
 
 def _stretched(episode: Episode) -> Episode:
-    """With as many observations as the new actions need; `replay` makes the true ones."""
+    """An episode with enough observations for the new actions; `replay` computes the true ones."""
     rows = np.repeat(episode.observations[:1], len(episode.actions) + 1, axis=0)
     return replace(episode, observations=rows, rewards=np.zeros(len(episode.actions), np.float32))
 
 
 def with_unlawful(demos: Demonstrations) -> tuple[Demonstrations, list[int]]:
-    """The set with `REPLACED` of its episodes replaced, and which."""
+    """The set with `REPLACED` episodes replaced, and their indices."""
     other = careless(demos)
     broken = np.array([np.sum(e.info["cost"][1:] > 0) for e in other])
     worst = np.argsort(-broken, kind="stable")[:REPLACED]

@@ -1,4 +1,4 @@
-"""Marble Maze (Simple) for one game in plain Python numbers: what a Gymnasium user would write for speed.
+"""Marble Maze (Simple) for one episode in plain Python numbers, as a fast Gymnasium environment would be written.
 
 Two-element NumPy arrays are slow, and the PyTorch contender should not be held back by its environment.
 """

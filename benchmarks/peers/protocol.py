@@ -1,4 +1,4 @@
-"""How a contender talks to speed.py: it prints `ready {facts}`, then answers each line `run N` with a line of JSON.
+"""Protocol between a contender and speed.py: the contender prints `ready {facts}`, then answers each line `run N` with a line of JSON.
 
 Standard library only: every contender lives in its own venv.
 """
@@ -13,9 +13,9 @@ OBS, ACTIONS, HIDDEN, BATCH, REPLAY = 8, 9, (32, 32), 256, 1_000_000
 
 
 def serve(run: Callable[[int], None], **facts: object) -> None:
-    """`run(n)` makes n iterations and returns when they are really done."""
+    """`run(n)` makes n iterations and returns when they are complete."""
     answer = sys.stdout
-    sys.stdout = sys.stderr  # nothing but answers on the line
+    sys.stdout = sys.stderr  # stdout has answers only
     facts["start_cpu_seconds"] = time.process_time()
     print("ready", json.dumps(facts), file=answer, flush=True)
     for line in sys.stdin:

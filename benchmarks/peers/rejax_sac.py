@@ -41,7 +41,7 @@ class Params(environment.EnvParams):
 
 
 class Marble(environment.Environment):
-    """Starts are uniform over the whole tray: gymnax draws one every step, a rejection loop would cost it dear."""
+    """Starts are uniform over the whole tray: gymnax draws one at every step, and a rejection loop would be slow."""
 
     @property
     def default_params(self) -> Params:

@@ -1,4 +1,4 @@
-"""SCOPIL the way a researcher writes it in PyTorch: modules, Adam, a NumPy replay, one Gymnasium environment.
+"""SCOPIL in plain PyTorch: modules, Adam, a NumPy replay, one Gymnasium environment.
 
 The same arithmetic in the same order as scopil.algos.scopil (speed.py compares the weights after some updates).
 """
