@@ -1,4 +1,4 @@
-"""Protocol between a contender and speed.py: the contender prints `ready {facts}`, then answers each line `run N` with a line of JSON.
+"""Protocol of a contender: it prints `ready {facts}`, then answers each line `run N` with a line of JSON.
 
 Standard library only: every contender lives in its own venv.
 """
