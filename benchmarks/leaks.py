@@ -4,8 +4,8 @@
     python benchmarks/leaks.py 0.1        a tenth of it
 
 A chunk of 5 000 steps takes 1.3 seconds, so that a day has 67 000. Here a chunk has one step, with everything that a
-run does around it: rows, TensorBoard, checkpoints, evaluations. After a warm-up, usage is measured ten times. The result
-is written to results/leaks.json; `grows` is the slope of memory over the second half, in megabytes per hundred rounds.
+run does around it: rows, TensorBoard, checkpoints, evaluations. After a warm-up, usage is measured ten times. Results
+are written to results/leaks.json; `grows` is the slope of memory over the second half, in megabytes per hundred rounds.
 """
 
 import gc

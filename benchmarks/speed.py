@@ -1,8 +1,8 @@
 """SCOPIL's speed and that of its peers: `python benchmarks/speed.py`, after `python benchmarks/speed.py --setup` once.
 
 Every contender is a process on the same core with one thread. They take turns, round by round, so that other load
-affects all equally. Ratios are of the best rounds in processor time, which equals wall time on an idle machine (both are
-kept).
+affects all equally. Ratios are of the best rounds in processor time, which equals wall time on an idle machine; both
+are kept.
 """
 
 import argparse
