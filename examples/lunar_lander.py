@@ -1,12 +1,11 @@
-"""LunarLander with unwritten rules: SCOPIL-ρ, SCOPIL, SAC and cloning beside Gymnasium's own controller.
+"""LunarLander with two unwritten rules: SCOPIL-ρ, SCOPIL, SAC and BC, with demonstrations of Gymnasium's controller.
 
-The controller that comes with the environment has habits that no reward asks for: it rests the engines once a leg is
-on the ground, and it hardly tilts. All but SAC are shown its landings, and none is given the rules. Needs
-`pip install "scopil[box2d]"`. The study itself is `scopil_bench.studies.external.lunar_lander`.
+The controller stops the engines once a leg is on the ground, and tilts little; the reward asks for neither. No learner
+is given the rules. Needs `pip install "scopil[box2d]"`. The study is `scopil_bench.studies.external.lunar_lander`.
 
     python examples/lunar_lander.py [--steps 300000] [--seeds 3] [--out out/lunar_lander]
 
-Stop it at any time; called again it continues. The same as: scopil study lunar-lander
+It can be stopped and continued. The same as: scopil study lunar-lander
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""An algorithm of your own in one file: SAC with a discriminator (GAIL, Ho & Ermon 2016, off-policy).
+"""A custom algorithm in one file: SAC with a discriminator (GAIL, Ho & Ermon 2016, off-policy).
 
-    D:   minimise E_demos softplus(−D(s,a)) + E_replay softplus(D(s,a))        who did this, demonstrator or learner?
-    r' = r + w log sigmoid D(s,a)                                              the reward that SAC learns from
+    D:   minimise E_demos softplus(−D(s,a)) + E_replay softplus(D(s,a))        demonstrator or learner?
+    r' = r + w log sigmoid D(s,a)                                              the reward of SAC
 
 It trains, resumes bit for bit, evaluates, reports and exports like the built-in ones:
 
@@ -85,7 +85,7 @@ ALGORITHM = scopil.Algorithm(
 
 
 def main(steps: int, out: Path) -> scopil.Agent:
-    """Train in a run folder (stopped, it goes on where it was), evaluate, export."""
+    """Train in a run folder (a stopped run continues), evaluate, export."""
     if (out / "run.json").exists():
         run = scopil.Run.open(out, ALGORITHM)
     else:

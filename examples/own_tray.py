@@ -1,4 +1,4 @@
-"""Rules of your own: draw them on the tray, let a careful player demonstrate them, and see which learner keeps them.
+"""Custom rules: define them on the tray, let the planner demonstrate them, and compare SCOPIL with SAC.
 
 python examples/own_tray.py [--steps 100000] [--episodes 20] [--out out/own_tray]
 """

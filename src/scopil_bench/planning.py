@@ -1,8 +1,8 @@
-"""The runs of a study in a folder: planned, created, and found again.
+"""The runs of a study in a folder.
 
-<out>/study.json                         which study and budget the folder holds
-<out>/demos/<setting>.npz                demonstrations that the study makes itself
-<out>/runs/<setting>/<method>-<seed>/    run folders
+<out>/study.json                      the study and budget
+<out>/demos/<task>.npz                demonstrations that the study makes
+<out>/runs/<task>/<method>-<seed>/    run folders
 """
 
 import json
@@ -25,12 +25,12 @@ NOTE = "study.json"
 
 
 class Note(NamedTuple):
-    """What a folder holds."""
+    """The content of study.json."""
 
     study: str
     budget: str
-    steps: int | None = None  # per run, where they are not the budget's
-    source: str | None = None  # the study's file, where it has one
+    steps: int | None = None  # per run; None: the budget's
+    source: str | None = None  # the study's file, if it has one
 
     def words(self) -> str:
         steps = "" if self.steps is None else f" and {self.steps:,} steps"
@@ -40,7 +40,8 @@ class Note(NamedTuple):
 def plan(
     study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[tuple[Path, RunSpec]]:
-    """Every run. The first seed of all methods comes first, so that a study stopped early has something in each row."""
+    """Folder and spec of every run. The first seed of all methods comes first, so that an early stop leaves results in
+    every row."""
     made: list[tuple[Path, RunSpec]] = []
     for seed in range(seeds):
         for cell in wanted:
@@ -54,48 +55,48 @@ def create(
 ) -> list[Run]:
     """The planned runs, opened or created; refuses a folder that holds another study or budget."""
     note = Note(study.name, budget, steps, study.source)
-    if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # its file may be spelt otherwise
+    if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of its file may differ
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
-    settings = list(dict.fromkeys(cell.setting for cell in wanted))
-    write_demos(study, out, settings)
+    tasks = list(dict.fromkeys(cell.setting for cell in wanted))
+    write_demos(study, out, tasks)
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
     made = []
     for folder, spec in plan(study, out, budget, wanted, seeds, steps):
-        with _others_remain(study, folder.parent.name, settings):
+        with _others_remain(study, folder.parent.name, tasks):
             made.append(prepare(folder, spec))
     return made
 
 
-def write_demos(study: Study, out: Path, settings: Collection[str]) -> None:
-    """The demonstrations that the study makes itself, once."""
-    for setting in settings:
-        demos = study.tasks[setting].demos
-        if callable(demos) and not (file := _demos_file(out, setting)).exists():
-            with _others_remain(study, setting, settings):
+def write_demos(study: Study, out: Path, tasks: Collection[str]) -> None:
+    """Write the demonstrations that the study makes, if they do not exist."""
+    for task in tasks:
+        demos = study.tasks[task].demos
+        if callable(demos) and not (file := _demos_file(out, task)).exists():
+            with _others_remain(study, task, tasks):
                 storage.write(demos(), file)
 
 
 @contextmanager
-def _others_remain(study: Study, setting: str, wanted: Collection[str]) -> Iterator[None]:
-    """Where an environment or demonstrations are missing, the other wanted settings can be had without them."""
+def _others_remain(study: Study, task: str, wanted: Collection[str]) -> Iterator[None]:
+    """Adds the other wanted tasks to the error if an environment or demonstrations are missing."""
     try:
         yield
     except (EnvError, DatasetError) as error:
-        remain = {*wanted} - {setting}
+        remain = {*wanted} - {task}
         others = [name for name, table in study.tables.items() if table.setting in remain]
         if not others:
             raise
-        raise type(error)(f"{error} Or leave {setting} out: --only {','.join(others)}") from error
+        raise type(error)(f"{error} Or leave {task} out: --only {','.join(others)}") from error
 
 
-def demos_name(study: Study, out: Path, setting: str) -> str | None:
-    demos = study.tasks[setting].demos
-    return str(_demos_file(out, setting)) if callable(demos) else demos
+def demos_name(study: Study, out: Path, task: str) -> str | None:
+    demos = study.tasks[task].demos
+    return str(_demos_file(out, task)) if callable(demos) else demos
 
 
-def _demos_file(out: Path, setting: str) -> Path:
-    return out / "demos" / f"{setting}.npz"
+def _demos_file(out: Path, task: str) -> Path:
+    return out / "demos" / f"{task}.npz"
 
 
 def read_note(out: Path) -> Note:
@@ -109,7 +110,7 @@ def read_note(out: Path) -> Note:
 
 
 def _known(study: Study, method: str) -> bool:
-    """Whether the study still has it: a method may have been renamed in its file, or its package be gone."""
+    """False if the method was renamed in the study's file, or its package was removed."""
     try:
         return bool(study.title_of(method))
     except ConfigError:
@@ -121,19 +122,18 @@ def is_study_folder(out: Path) -> bool:
 
 
 def has_runs(out: Path) -> bool:
-    """False for a folder whose run folders were removed."""
+    """Whether the folder has run folders."""
     return any((out / "runs").glob("*/*/run.json"))
 
 
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
-    """Every run in the folder, whichever call created it: cells in the study's order, then others."""
+    """All runs in the folder: cells in the study's order, then others."""
     runs: dict[Cell, list[Run]] = {cell: [] for cell in study.cells()}
-    for setting in study.tasks:
-        for file in sorted((out / "runs" / setting).glob("*-*/run.json")):
+    for name, task in study.tasks.items():
+        for file in sorted((out / "runs" / name).glob("*-*/run.json")):
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit() and _known(study, method):
                 run = Run.open(file.parent)
-                named = study.tasks[setting].env, name_of_rules(study.tasks[setting].rules)
-                run.trust_env = (run.spec.env, run.spec.rules) == named
-                runs.setdefault(Cell(setting, method), []).append(run)
+                run.trust_env = (run.spec.env, run.spec.rules) == (task.env, name_of_rules(task.rules))
+                runs.setdefault(Cell(name, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

@@ -1,4 +1,4 @@
-"""The examples and benchmarks of studies, in short."""
+"""Examples and benchmarks of studies, with few steps."""
 
 import importlib
 import importlib.util

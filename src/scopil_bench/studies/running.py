@@ -1,4 +1,4 @@
-"""A study from training to its report. Stop it at any time; called again it continues."""
+"""A study from training to its report."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from scopil_bench.studies.base import Study
 from scopil_bench.summaries import Cell, Results, Timing
 from scopil_bench.tuning import read_trials
 
-REFERENCES = "references.json"  # measures of reference episodes, by setting
+REFERENCES = "references.json"  # measures of the demonstrators, by task
 
 
 def run_study(
@@ -41,17 +41,18 @@ def run_study(
     engine: Engine | None = None,
     console: Console | None = None,
 ) -> StudyReport:
-    """Train, evaluate and report a study.
+    """Train, evaluate and report a study. It can be stopped at any time; called again it continues.
 
     Args:
-        study: its name, or a `Study` of your own.
-        out: where runs, results and the report go.
+        study: a name, or a `Study`.
+        out: folder of runs, results and the report.
         budget: one of the study's; by default its first.
         only: some of its tables; by default all.
         seeds: runs per method; by default the budget's.
         steps: environment steps per run, instead of the budget's.
         workers: runs at a time, one core each.
-        engine: where runs are trained; by default processes on this machine.
+        engine: starts the runs; by default as processes on this machine.
+        console: receives progress and messages.
     """
     study = find(study) if isinstance(study, str) else study
     budget, out, console = check_budget(study, budget), Path(out), console or Console()
@@ -60,7 +61,7 @@ def run_study(
         if value < 1:
             raise ConfigError(f"{what} = {value}; want at least 1.")
     wanted = study.cells(only)
-    new_figure()  # refuses before hours of training when matplotlib is missing
+    new_figure()  # fails before the training if matplotlib is missing
     todo = planning.create(study, out, budget, wanted, seeds, steps)
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
@@ -70,13 +71,13 @@ def run_study(
 
 
 def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
-    """The report of what is finished in a study's folder; nothing is trained. Where the folder names a study's file,
-    that is read, with the code it names, only if the caller trusts it."""
+    """The report of the finished runs in a study's folder; nothing is trained. If the folder names a study file, the
+    file is read, and its code executed, only with `trust_env`."""
     note = planning.read_note(out)
     if note.source is not None and not trust_env:
         raise ConfigError(
-            f"{out} holds a study of the file {note.source}: scopil study {note.source} --out {out} reports it, and "
-            f"so does --trust-env."
+            f"{out} holds a study of the file {note.source}: scopil study {note.source} --out {out} reports it; so "
+            f"does --trust-env, if you trust the file."
         )
     study = find_installed(note.study) if note.source is None else find(note.source)
     options = {"--budget": note.budget, "--out": str(out)}
@@ -85,7 +86,7 @@ def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyR
 
 
 def command_for(study: Study, options: Mapping[str, str]) -> str:
-    """The command that does it again."""
+    """The command that repeats the study."""
     words = ["scopil", "study", study.source or study.name]
     return shlex.join([*words, *(word for pair in options.items() if pair[1] for word in pair)])
 
@@ -192,14 +193,14 @@ def _report(
 
 
 def _tuning(out: Path) -> list[Block]:
-    """What `scopil tune` found in this folder, the best first."""
+    """The trials of `scopil tune` in this folder, the best first."""
     trials = sorted((t for t in read_trials(out) if t.done), key=lambda t: -t["value"])
     if not trials:
         return []
     names, measures = list(trials[0]["settings"]), list(trials[0]["measures"])[:4]
     text = (
-        f"{len(trials)} trials by scopil tune, the best first. They were trained from seeds of their own and judged "
-        f"from starts of their own; no other figure on this page comes from these."
+        f"{len(trials)} trials by scopil tune, the best first. Their seeds and starts are not those of other figures "
+        f"on this page."
     )
     rows = []
     for number, trial in enumerate(trials[:10], 1):
@@ -243,7 +244,7 @@ def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Of every package, all versions that runs were created with."""
+    """All versions of each package with which runs were created."""
     seen: dict[str, set[str]] = {}
     for run in runs:
         for package, version in json.loads((run.folder / "versions.json").read_text()).items():

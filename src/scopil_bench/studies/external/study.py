@@ -19,7 +19,7 @@ from scopil_bench.studies.base import Budget, Study, Task
 from scopil_bench.studies.external import half_cheetah, highway, lunar_lander
 from scopil_bench.summaries import Table
 
-METHODS = ("scopil-rho", "scopil", "sac", "bc")
+METHODS = ("scopil-rho", "scopil-clone", "sac", "bc")
 EPISODES = 100
 
 
@@ -157,7 +157,7 @@ STUDY = Study(
     ),
     method_notes=(
         "SCOPIL-ρ: SCOPIL with a second constraint, to stay in the states that the demonstrator visits.",
-        "SCOPIL: soft actor-critic with a constraint that keeps the policy near the demonstrations, from a clone.",
+        "SCOPIL from a clone: soft actor-critic with a constraint that keeps the policy near the demonstrations.",
         "SAC: the reward alone. BC: cloning the demonstrations, no reward; its steps are gradient steps.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The study "paper": the paper's experiments on Marble Maze, beside its printed tables."""
+"""The study "paper": the paper's experiments on Marble Maze, compared with its printed tables."""
 
 from scopil.envs.registration import IDS
 from scopil.registry import registered
@@ -10,11 +10,10 @@ from scopil_bench.studies.paper.published import PRINTED, heading
 from scopil_bench.summaries import SAFE, Table
 
 ABOUT = (
-    "A ball rolls on a tray towards a hole, and the player tilts the tray. Some of the tray is out of bounds, behind a "
-    "line or inside circles, but nothing states this: the learner's reward only depends on how fast the ball gets to "
-    "the hole, and it is shown 40 episodes of a careful player. SCOPIL should play as well as it can while breaking "
-    "the rules no more often than these episodes do. This page compares it with the published figures and with other "
-    "methods."
+    "A ball rolls on a tray towards a hole, and the player tilts the tray. Regions behind a line or inside circles are "
+    "forbidden, but the learner is not given these rules: its reward only depends on the time to the hole, and it has "
+    "40 demonstrations of a careful player. SCOPIL should maximise the reward with no more violations than the "
+    "demonstrations. This page compares it with the published figures and with other methods."
 )
 GLOSSARY = (
     "Reward is the sum of an episode's normalised rewards; Length the path of the ball in pixels; Steps the number of "
@@ -40,7 +39,7 @@ METHODS = (
     "SAC: soft actor-critic, no demonstrations. ICRL: learns a cost from the demonstrations, then avoids it.",
     "S-DGD: SCOPIL with a fixed multiplier. S-EiC: SCOPIL without entropy in the constraint. S-DGD-EiC: both.",
     "PPO+DGD: the same constraint on PPO instead of soft actor-critic. BC: cloning the demonstrations, no reward.",
-    "Oracles are given the true cost. They show what can be attained and are not competitors.",
+    "Oracles are given the true cost. They are bounds, not competitors.",
 )
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
 # Not in the paper: demonstrations and nothing else, and learners that are given the true cost.
@@ -61,8 +60,8 @@ def _table(title: str, setting: str, shown: tuple[str, ...], trained: tuple[str,
 
 STUDY = Study(
     name="paper",
-    title="SCOPIL: the paper's experiments, run again",
-    question="Does SCOPIL keep rules that nobody has stated, and that only demonstrations show, as the paper says?",
+    title="SCOPIL: the paper's experiments",
+    question="Does SCOPIL keep unstated rules that only demonstrations show, as the paper reports?",
     about=ABOUT,
     tasks={
         setting: Task(title=title, env=IDS[setting], demos=f"marble-maze/{setting}-v1")
