@@ -71,34 +71,27 @@ class Summary(NamedTuple):
 
     seeds: int
     steps: int  # per run
-    measures: dict[str, tuple[float, float]]  # mean ± deviation over seeds
-    iqm: float | None  # of violations per episode; None if nothing counts them
-    interval: stats.Interval | None  # 95 %, of the iqm
-    p_avoidable: float | None  # 95 % bound on P(an episode has an avoidable violation): `stats.upper_bound`
-    unsafe: float | None  # share of seeds with an avoidable violation
+    measures: dict[str, tuple[float, float]]  # mean and standard deviation over seeds
+    # The others are None if nothing counts violations.
+    iqm: float | None = None  # of violations per episode
+    interval: stats.Interval | None = None  # 95 %, of the iqm
+    p_avoidable: float | None = None  # 95 % bound on P(an episode has an avoidable violation): `stats.upper_bound`
+    unsafe: float | None = None  # share of seeds with an avoidable violation
 
 
 def summarise(results: Sequence[Result], evaluation: str) -> Summary:
     """The runs of one cell under one evaluation."""
     means = [r.means[evaluation] for r in results]
-    summary = Summary(
-        seeds=len(results),
-        steps=max(r.steps for r in results),
-        measures=mean_and_std(means),
-        iqm=None,
-        interval=None,
-        p_avoidable=None,
-        unsafe=None,
-    )
-    if "violations" not in summary.measures:
-        return summary
+    found = Summary(len(results), max(r.steps for r in results), mean_and_std(means))
+    if "violations" not in found.measures:
+        return found
     violations = [m.get("violations", 0.0) for m in means]
-    return summary._replace(
+    violating = [r.violating[evaluation] for r in results]
+    episodes = [r.episodes[evaluation] for r in results]
+    return found._replace(
         iqm=float(stats.iqm(violations)),
         interval=stats.bootstrap_interval(violations),
-        p_avoidable=stats.upper_bound(
-            [r.violating[evaluation] for r in results], [r.episodes[evaluation] for r in results]
-        ),
+        p_avoidable=stats.upper_bound(violating, episodes),
         unsafe=stats.unsafe_share([m.get("avoidable", 0.0) for m in means]),
     )
 

@@ -8,7 +8,6 @@ import numpy as np
 from scopil.eval.measures import Measures, label
 from scopil.eval.tables import cell, columns
 from scopil_bench.report.page import Block, Grid, Heading, Link, Text
-from scopil_bench.stats import mean_std
 from scopil_bench.summaries import (
     SAFE,
     Cell,
@@ -174,23 +173,16 @@ def extra_grid(
     layout: Layout, results: Results, setting: str, name: str, headings: Mapping[str, str] | None = None
 ) -> Grid | None:
     """The extra measures `name` of a study, for every method of a setting that has them."""
-    seen = {
-        where: [r.extra[name] for r in runs if name in r.extra]
-        for where, runs in results.items()
-        if where.setting == setting
-    }
-    seen = {where: each for where, each in seen.items() if each}
-    names = list(headings or dict.fromkeys(n for each in seen.values() for m in each for n in m))
+    mine = {where: runs for where, runs in results.items() if where.setting == setting}
+    seen = {where: each for where, runs in mine.items() if (each := [r.extra[name] for r in runs if name in r.extra])}
+    headings = headings or {n: n for each in seen.values() for measures in each for n in measures}
     rows = []
     for where, each in seen.items():
-        row = [f"{layout.title_of(where.method)}, {len(each)} seed{'s' * (len(each) != 1)}"]
-        for n in names:
-            values = [m[n] for m in each if n in m]
-            mean, deviation = mean_std(values) if values else (np.nan, np.nan)
-            row.append(NONE if not values else f"{mean:.3f}±{deviation:.3f}" if len(values) > 1 else f"{mean:.3f}")
-        rows.append(row)
-    heads = [(headings or {}).get(n, n) for n in names]
-    return Grid(["", *heads], rows) if rows else None
+        found = {n: [m[n] for m in each if n in m] for n in headings}
+        several = {n: f"{np.mean(v):.3f}±{np.std(v):.3f}" for n, v in found.items() if len(v) > 1}
+        cells = [several.get(n) or (f"{v[0]:.3f}" if v else NONE) for n, v in found.items()]
+        rows.append([f"{layout.title_of(where.method)}, {len(each)} seed{'s' * (len(each) != 1)}", *cells])
+    return Grid(["", *headings.values()], rows) if rows else None
 
 
 def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
