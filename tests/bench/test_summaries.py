@@ -37,7 +37,7 @@ def test_without_rules_there_is_nothing_to_bound():
     assert (found.iqm, found.interval, found.p_avoidable, found.unsafe) == (None, None, None, None)
 
 
-def test_who_never_breaks_a_rule_is_compared_too():
+def test_runs_that_never_break_a_rule_have_zero_violations():
     """Rules that name only what is broken, and environments that report a cost only then."""
 
     def fast(obs, action, next_obs):

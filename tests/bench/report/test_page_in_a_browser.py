@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 HOSTILE = "</script><img src=x onerror=window.harmed=1>\"'"
 A4 = 695  # px between margins of 13 mm
-# Tables, pictures and text that reach out of a page of this width, but for those inside of what scrolls by itself.
+# Tables, pictures and text that are wider than a page of this width, without those inside a box that scrolls.
 BEYOND = """(width) => [...document.querySelectorAll('table, svg, p, li, figcaption, select')]
   .filter(e => e.checkVisibility() && (!e.closest('.table') || width == 695))
   .filter(e => e.getBoundingClientRect().right > width + 1 || e.getBoundingClientRect().left < -1)
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     results = cell_of("scopil", [0.0377, 0.0513, 0.0251]) | cell_of("sac", [2.017, 2.113, 1.923])
     results |= cell_of("scopil", [0.1234], setting="two-modes")
-    results |= cell_of("oracle-ppo-lagrangian", [0.1], steps=8_192_000)  # the longest words of a row
+    results |= cell_of("oracle-ppo-lagrangian", [0.1], steps=8_192_000)  # the longest title and number of steps
     kept.save(folder, "paper", "paper", kept.all_of(results), {})
     failed = {f"simple/icrl-0{HOSTILE}": HOSTILE}
     write(folder, report_of(results, views=views(), failed=failed))
@@ -65,7 +65,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, folder):
-    """At 1280 px; any request, complaint or error fails the test."""
+    """At 1280 px; any request, console message or error fails the test."""
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
     asked, said = [], []
     opened.on("request", lambda request: asked.append(request.url))
@@ -102,7 +102,7 @@ def test_no_table_is_cut_and_nothing_scrolls_sideways(page):
     assert page.evaluate(BEYOND, 390) == []
 
 
-def test_one_chooses_methods_and_seeds_and_points_at_violations(page):
+def test_methods_and_seeds_are_chosen_and_violations_are_named_at_the_pointer(page):
     tray = page.locator(".play").first
     tray.locator("select").nth(0).select_option("sac")
     assert "SAC, seed 0, unseen starts: 2 episodes" in tray.inner_text()
@@ -126,7 +126,7 @@ def test_one_chooses_methods_and_seeds_and_points_at_violations(page):
     assert "SAC: " not in curves.locator(".tip").inner_text()
 
 
-def test_a_number_leads_to_its_runs_and_a_dot_to_its_run(page):
+def test_a_number_links_to_its_runs_and_a_dot_to_its_run(page):
     runs = page.locator("#runs-0")
     assert runs.is_hidden()  # folded
     page.locator(".overview .cell span a").first.click()
@@ -137,18 +137,18 @@ def test_a_number_leads_to_its_runs_and_a_dot_to_its_run(page):
     assert "0.038" in page.locator("#runs-0-0").inner_text()
 
 
-def test_paper_holds_every_table_whole(page):
+def test_printed_pages_hold_every_table(page):
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
     page.set_viewport_size({"width": A4, "height": 1000})
     page.emulate_media(media="print")
-    assert page.locator(".overview thead").is_visible()  # not as on a telephone
+    assert page.locator(".overview thead").is_visible()  # not the layout of narrow screens
     assert page.locator(".hero svg").first.is_visible()
     tables = page.locator("details.paper .table")
     assert tables.count() > 5
     assert all(tables.nth(i).is_visible() for i in range(tables.count()))  # folded on the screen
     assert page.evaluate("document.documentElement.scrollWidth") == A4
     assert page.evaluate(BEYOND, A4) == []
-    assert page.locator("#runs-0").is_hidden()  # pages of single runs
+    assert page.locator("#runs-0").is_hidden()  # lists of single runs are not printed
     for control in ("input", "select", ".tip", ".play .controls"):
         assert not any(found.is_visible() for found in page.locator(control).all())
 
