@@ -65,7 +65,7 @@ class FunctionalEnv(gym.Env):
         return self._image if self.render_mode == "rgb_array" else None
 
     def _look(self) -> None:
-        """Draw every state, whether or not it is asked for: a picture may show the path so far."""
+        """Draw the state. Every state is drawn, since a picture may show the path so far."""
         self._render_state, self._image = self.compiled.env.render_image(
             self._state.inner, self._render_state, *self.compiled.given_params
         )
@@ -198,14 +198,14 @@ def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
 
 
 def _shown_actions(compiled: CompiledEnv) -> gym.Space:
-    """Several choices at a time are taken as the FuncEnv takes them, which is what an agent predicts."""
+    """The action space for callers. MultiDiscrete and MultiBinary stay as in the FuncEnv: agents predict vectors."""
     own = compiled.spaces.env_action
     return compiled.action_space if joint_sizes(own) is None else own
 
 
 def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Space) -> np.ndarray:
-    """An action, or a batch of them, in `space`, the learners'. It may come as the FuncEnv itself takes it, or as
-    learners number it: demonstrations store joint choices as numbers. `shown` is what is wanted of callers.
+    """An action, or a batch of them, in `space`, the learner's. It may be given in the FuncEnv's form or as the number
+    of a joint choice, as demonstrations store it. `shown` is the space named in the error.
 
     Compiled code does not check the bounds of an index, so discrete actions are checked here."""
     given = numbers = np.asarray(action)
@@ -214,7 +214,7 @@ def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Sp
     own, lead = compiled.spaces.env_action, space.shape or ()
     assert own.shape is not None
     if own is not compiled.action_space and given.shape == (*lead, *own.shape):
-        with suppress(TypeError, ValueError):  # no choice of the space: refused below, by its shape
+        with suppress(TypeError, ValueError):  # not in the space: refused below
             numbers = compiled.spaces.to_learner(given)
     if not space.contains(numbers):
         raise EnvError(f"action {given.tolist()} of dtype {given.dtype}; want one of {shown}.")
@@ -264,7 +264,7 @@ def _column(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _masked(info: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Gymnasium's vector convention: beside each key a mask `_key` of where it holds."""
+    """Gymnasium's vector convention: each key has a mask `_key` of the environments that report it."""
     return {k: np.where(_column(mask, v), v, np.zeros_like(v)) for k, v in info.items()} | {
         f"_{k}": mask.copy() for k in info
     }

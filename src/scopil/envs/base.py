@@ -22,7 +22,7 @@ Advance = Callable[[int], None]  # called while episodes are played, with the nu
 
 
 def cost_of(info: Mapping[str, Any]) -> float | None:
-    """Of one step: `cost`, or the largest `cost_<rule>` where rules are named alone; None where nothing is said."""
+    """The cost of one step: `info["cost"]`, else the largest `cost_<rule>`, else None."""
     named = [value for key, value in info.items() if str(key).startswith("cost_")]
     said = [np.asarray(cost) for cost in ([info["cost"]] if "cost" in info else named)]
     return max((float(np.max(cost, initial=0)) for cost in said if cost.dtype.kind in "biuf"), default=None)
@@ -131,7 +131,7 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        """Step a batch and begin a new episode where one ended.
+        """Step a batch, and begin a new episode wherever one ended.
 
         Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
         states before any reset."""
@@ -144,21 +144,21 @@ class BatchEnv(ABC):
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        """`step_batch`, and the true cost of each step. Refused where `reports_cost` is false.
+        """`step_batch` with the true cost of each step. Raises EnvError if `reports_cost` is false.
 
-        Only learners that are given the true cost call this; a `Transition` has no field for it."""
+        Only learners with access to the true cost call this; a `Transition` has no field for it."""
 
     @abstractmethod
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
-        """One step of each environment. What follows the end of an episode is undefined."""
+        """One step of each environment, without reset. Steps after the end of an episode are undefined."""
 
     def for_episodes(self) -> "BatchEnv":
-        """Environments to play whole episodes on from inside a training program, apart from those it trains on."""
+        """The environment on which a training program plays whole episodes, separate from the one it trains on."""
         return self
 
     @abstractmethod
     def refuse_faults(self) -> None:
-        """Raise the error, if any, of the compiled program that has just ended."""
+        """Raise the error, if any, that occurred inside the compiled program that has just ended."""
 
     @abstractmethod
     def stale(self, state: EnvState) -> bool:

@@ -1,8 +1,7 @@
-"""Any Gymnasium environment behind the calls of a compiled one.
+"""Gymnasium environments in Python, with the interface of compiled ones.
 
-A training loop is one compiled program; here it calls back to Python for every step of its environments, in order.
-The policy that acts is always the newest, and there is no second loop. An error of the environment is kept until the
-program has ended, since an exception inside it would lose the training state.
+A training loop is one compiled program, which calls back to Python for every step of its environments, in order. An
+error of the environment is stored until the program has ended: an exception inside it would lose the training state.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +34,10 @@ AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[],
 
 
 def open_env(env: Any) -> BatchEnv:
-    """The environment to train on: compiled where it is written in JAX, in Python where not.
+    """A `CompiledEnv` if the environment is written in JAX, else a `HostEnv`.
 
-    An id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
+    Args:
+        env: an id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
     """
     if isinstance(env, BatchEnv):
         return env
@@ -62,10 +62,15 @@ def open_env(env: Any) -> BatchEnv:
 
 
 class HostEnv(BatchEnv):
-    """Environments in Python, in as many copies as asked for.
+    """A Gymnasium environment and as many copies of it as are needed.
 
-    Only what is in an `EnvState` can be saved. The inner state of a Python environment cannot, so a state that was
-    loaded from a file is `stale`: its episodes have to begin again.
+    The inner state of a Python environment cannot be saved. A state that was loaded from a file is therefore `stale`:
+    its episodes have to begin again.
+
+    Args:
+        first: the environment, or a vector environment.
+        make_another: makes a copy; None if there can be none.
+        close_first: whether `close` closes `first` too.
     """
 
     slow: ClassVar[bool] = True
@@ -79,19 +84,19 @@ class HostEnv(BatchEnv):
             spaces = first.observation_space, first.action_space
         for space in spaces:
             if not isinstance(space, gym.Space):
-                raise EnvError(f"{self.name}: {space!r} in place of a space; want a gymnasium.spaces.Space.")
+                raise EnvError(f"{self.name}: {space!r} is not a space; want a gymnasium.spaces.Space.")
         self.spaces = Spaces(self.name, *spaces)
         self.observation_space, self.action_space = self.spaces.observation, self.spaces.action
         self.time_limit: int | None = time_limit_of(first)
-        self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # of what was given
+        self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # number of environments in `first`
         self._first = first
-        self._spare: GymEnv | None = first  # not stepped yet
+        self._spare: GymEnv | None = first  # `first`, until it is used
         self._make_another = make_another
         self._to_close: list[GymEnv] = [first] if close_first else []
         self._twin: HostEnv | None = None  # for whole episodes inside a training program
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
-        self._tickets: dict[int, int] = {}  # the newest reset by number of environments: other states are stale
+        self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._issued = 0
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not asked yet
@@ -104,20 +109,20 @@ class HostEnv(BatchEnv):
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
-        self._training_envs(num_envs)  # refused here, before anything is compiled, where it is impossible
+        self._training_envs(num_envs)  # raises before anything is compiled if that number is impossible
         shapes = (_like((), jnp.int32), _like((num_envs, self.spaces.size)))
         ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
         return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
 
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        """`key` seeds the episodes that begin."""
+        """`key` seeds the new episodes."""
         later, transition, after, _ = self._step_batch(state, action, key, with_cost=False)
         return later, transition, after
 
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        """The cost is `info["cost"]` of the step, 0 where it is absent."""
+        """The cost is `info["cost"]`, or 0 if a step lacks it."""
         self._refuse_without_cost()
         later, transition, after, cost = self._step_batch(state, action, key, with_cost=True)
         return later, transition, after, cost[0]
@@ -128,7 +133,7 @@ class HostEnv(BatchEnv):
         n = state.steps.shape[0]
         row, number, flag = _like((n, self.spaces.size)), _like((n,)), _like((n,), jnp.bool)
         shapes = (row, number, flag, flag, row, *([number] * with_cost))
-        # One array is sent: each costs as much as a small environment's step.
+        # Everything is sent as one array: sending an array takes as long as a step of a small environment.
         sent = jnp.concatenate([state.inner[None], _seeds(key, n), _bits(action).reshape(-1)])
         call = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
         next_obs, reward, terminated, truncated, obs, *cost = io_callback(call, shapes, sent, ordered=True)
@@ -141,7 +146,7 @@ class HostEnv(BatchEnv):
         later, transition, _ = self.step_batch(state, action, key)
         return later, transition
 
-    # --- the host's side ------------------------------------------------------------------------------------------
+    # --- callbacks ------------------------------------------------------------------------------------------------
 
     def _reset(self, shapes: Any, seeds: Any) -> Any:
         def begin() -> Any:
@@ -168,11 +173,11 @@ class HostEnv(BatchEnv):
         return self._held(step, shapes)
 
     def _held(self, call: Callable[[], Any], shapes: Any) -> Any:
-        """What `call` returns. After an error it returns zeros, until `refuse_faults` has raised the error."""
+        """The result of `call`, or zeros from an error on, until `refuse_faults` has raised that error."""
         if self._fault is None:
             try:
                 return call()
-            except BaseException as error:  # Ctrl-C too may land here
+            except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
@@ -190,7 +195,7 @@ class HostEnv(BatchEnv):
             self._twin.refuse_faults()
 
     def for_episodes(self) -> "HostEnv":
-        """Copies, or where none can be made the environments of training, whose episodes then begin again."""
+        """Copies; if none can be made, the training environments, whose episodes then begin again."""
         if self._twin is None and self._make_another is not None:
             try:
                 self._twin = HostEnv(self._make_another(), self._make_another, close_first=True)
@@ -204,19 +209,19 @@ class HostEnv(BatchEnv):
     # --- copies for training and for playing ----------------------------------------------------------------------
 
     def _training_envs(self, num_envs: int) -> HostVector:
-        """The environments to train on. The first one made contains the environment that the caller gave."""
+        """The environments to train on. The first group contains the caller's environment."""
         if num_envs not in self._training:
             self._training[num_envs] = self._make(num_envs)
         return self._training[num_envs]
 
     def envs_to_play(self, episodes: int) -> HostVector:
-        """Environments to play `episodes` on, separate from those of training. Where no copy can be made it is the
-        environments of training, whose episodes then begin again."""
+        """Environments to play `episodes` on. They are copies; if none can be made, the training environments, whose
+        episodes then begin again."""
         n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
         if n in self._playing:
             return self._playing[n]
         if self._make_another is not None:
-            spare, self._spare = self._spare, None  # kept for training
+            spare, self._spare = self._spare, None  # reserved for training
             try:
                 return self._playing.setdefault(n, self._make(n))
             except NoCopyError:
@@ -262,8 +267,8 @@ class HostEnv(BatchEnv):
         return getattr(first, name, None)
 
     def reports_cost(self) -> bool:
-        """Found out by one step of a copy, or of the environment itself where it cannot be copied: ask before
-        training begins, since its episode then begins again."""
+        """Tested by one step of a copy. Without a copy the environment itself is stepped and its episode begins again,
+        so call this before training."""
         if self._reports_cost is None:
             with jax.ensure_compile_time_eval():  # the environment may compute with JAX, and this may be traced
                 envs = self.envs_to_play(1)
@@ -275,17 +280,17 @@ class HostEnv(BatchEnv):
 
     def _refuse_without_cost(self) -> None:
         if self._reports_cost is None and self._make_another is None:
-            return  # asking would reset the only environment there is in the middle of training
+            return  # testing would reset the only environment during training
         if not self.reports_cost():
             raise EnvError(
-                f"{self.name} reports no cost; want a number info['cost'] from every step (0 where no rule is "
+                f"{self.name} reports no cost; want a number info['cost'] from every step (0 if no rule is "
                 f"violated), or an algorithm that needs no true cost."
             )
 
     def _any_action(self) -> np.ndarray:
         if isinstance(self.action_space, gym.spaces.Box):
             box, nothing = self.action_space, np.zeros(self.action_space.shape, np.float32)
-            return np.asarray(np.clip(nothing, box.low, box.high))  # of no axis it would be a number
+            return np.asarray(np.clip(nothing, box.low, box.high))  # np.clip makes a scalar of a 0-d array
         return np.zeros((), np.int32)
 
     def _make(self, num_envs: int) -> HostVector:
@@ -309,7 +314,7 @@ class HostEnv(BatchEnv):
         return env
 
     def close(self) -> None:
-        """Close the environments that were made here. They are made again when they are needed."""
+        """Close the copies. They are made again when needed."""
         for env in self._to_close:
             env.close()
         self._to_close.clear()
@@ -327,11 +332,11 @@ class NoCopyError(EnvError):
 
 
 class _Unlimited:
-    """Environments without a time limit: a warning where an episode has no end of its own either."""
+    """Environments without a time limit: warns if an episode does not end by itself either."""
 
     def __init__(self, envs: HostVector, most: int, given: GymEnv):
         self.num_envs, self._envs, self._most, self._given = envs.num_envs, envs, most, given
-        self._steps = np.zeros(envs.num_envs, int)  # of the episodes that are not over
+        self._steps = np.zeros(envs.num_envs, int)  # of the current episodes
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
         self._steps[:] = 0

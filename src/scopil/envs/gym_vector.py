@@ -19,7 +19,7 @@ class StepResult(NamedTuple):
     reward: np.ndarray  # (N,) float32
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
-    obs: np.ndarray  # (N, D), to act from: of a new episode where one ended
+    obs: np.ndarray  # (N, D), to act on: of the new episode wherever one ended
     infos: Any  # as the environments returned them; `numbers` reads them
 
 
@@ -34,8 +34,8 @@ class HostVector(Protocol):
         ...
 
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
-        """Step, and begin an episode from its seed where one ended. Without seeds no episode begins, and only the
-        results of environments that are `alive` have a meaning."""
+        """Step, and begin an episode from its seed wherever one ended. Without seeds no episode begins, and only the
+        results of `alive` environments are valid."""
         ...
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
@@ -96,7 +96,7 @@ class SerialEnvs:
 
 
 class GivenVectorEnv:
-    """A `VectorEnv` that the caller made, in any autoreset mode."""
+    """A `VectorEnv` of the caller, in any autoreset mode."""
 
     def __init__(self, spaces: Spaces, env: VectorEnv):
         self.num_envs, self._spaces, self._env = env.num_envs, spaces, env
@@ -105,13 +105,13 @@ class GivenVectorEnv:
         except ValueError as error:
             raise EnvError(
                 f"{spaces.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
-                f"gymnasium.vector.AutoresetMode, so that it is known when its episodes begin."
+                f"gymnasium.vector.AutoresetMode, which says when its episodes begin."
             ) from error
         inner = env.unwrapped
         self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
         apart = isinstance(inner, AsyncVectorEnv) and not inner.shared_memory
         if apart and self._mode is AutoresetMode.NEXT_STEP:
-            # Its workers forget that a reset was done for them, and do it again in place of the next step.
+            # Its workers do not know that they were reset, and reset again instead of taking the next step.
             raise EnvError(
                 f"{spaces.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
                 f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
@@ -158,7 +158,7 @@ class GivenVectorEnv:
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """New episodes where one ended. In NEXT_STEP mode too, whose own reset would cost the others a step."""
+        """New episodes wherever one ended. In NEXT_STEP mode too: its own reset costs the other environments a step."""
         if ended.all():
             return self._begin(seeds)[0]
         each = self._seeds(seeds) if self._own_seeds else None
@@ -191,7 +191,7 @@ class GivenVectorEnv:
 
 
 def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
-    """What can be counted of an `info`."""
+    """The numbers in an `info`."""
     known = ((key, value) for key, value in info.items() if isinstance(key, str) and _is_number(value))
     return {key: float(np.asarray(value).item()) for key, value in known}
 
@@ -206,23 +206,23 @@ def _finite_reward(reward: Any) -> float:
 def _is_number(value: Any) -> bool:
     try:
         array = np.asarray(value)
-    except Exception:  # lists of unequal lengths, and whatever else an `info` holds
+    except Exception:  # e.g. lists of unequal lengths
         return False
     return array.size == 1 and array.dtype.kind in "biuf"
 
 
 def _checked_info(info: Any) -> Any:
-    """A dict, in which no cost is NaN: that would count as no violation."""
+    """`info` itself. Raises EnvError unless it is a dict without NaN costs: NaN would count as no violation."""
     if not isinstance(info, Mapping):
         raise EnvError(f"an info of type {type(info).__name__}; want a dict")
     for key, value in info.items():
         if isinstance(key, str) and key.startswith("cost") and is_nan(value):
-            raise EnvError(f"info[{key!r}] is NaN; want a number, 0 where no rule is violated")
+            raise EnvError(f"info[{key!r}] is NaN; want a number, 0 if no rule is violated")
     return info
 
 
 def is_nan(values: Any) -> bool:
-    """Whether a number, or one in an array, is NaN."""
+    """Whether a number, or any number in an array, is NaN."""
     try:
         return bool(np.isnan(values).any())
     except TypeError:  # no numbers

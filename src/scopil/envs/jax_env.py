@@ -1,8 +1,5 @@
-"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with its time limit and an autoreset that keeps
-the last observation.
-
-Gymnasium's own `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets, so stepping
-is done here.
+"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with a time limit and an autoreset that keeps the
+last observation. Gymnasium's `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets.
 """
 
 import inspect
@@ -37,10 +34,12 @@ _WANTED = "--env my_env.py:MyEnv"
 
 
 class CompiledEnv(BatchEnv):
-    """A `FuncEnv`, its params and its time limit behind pure functions that can be jitted, vmapped and scanned.
+    """A `FuncEnv` as pure functions that can be jitted, vmapped and scanned.
 
-    `max_episode_steps` truncates from outside; a FuncEnv that keeps its own clock has a method
-    `truncation(state, params)`. Where an environment has no params, its methods are called without them.
+    Args:
+        env: the environment. If it keeps its own clock, it has a method `truncation(state, params)`.
+        params: its parameters, by default `env.get_default_params()`; if None, its methods are called without them.
+        max_episode_steps: time limit in addition to the environment's own.
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
@@ -49,7 +48,7 @@ class CompiledEnv(BatchEnv):
         self.observation_space, self.action_space = self.spaces.observation, self.spaces.action
         self._players: dict[Mode, Callable[..., Any]] = {}
         self.params = env.get_default_params() if params is None else params
-        # What its methods get last: a FuncEnv without params may take none.
+        # The last argument of its methods, if it has params.
         self.given_params: tuple[Any, ...] = () if self.params is None else (self.params,)
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
@@ -139,14 +138,14 @@ class CompiledEnv(BatchEnv):
     # --- batched steps --------------------------------------------------------------------------------------------
 
     def reports_cost(self) -> bool:
-        """Asked of the shapes alone: nothing is computed."""
+        """Found from shapes alone; nothing is computed."""
         inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self.given_params))
         space = self.action_space
         action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
         return "cost" in jax.eval_shape(self.step_info, inner, action, inner)
 
     def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
-        """What the environment reports of one step between two inner states."""
+        """The `info` of one step between two inner states."""
         return self.env.transition_info(before, self.spaces.to_env_in_jax(action), after, *self.given_params)
 
     def step_batch_with_cost(
@@ -155,7 +154,7 @@ class CompiledEnv(BatchEnv):
         if not self.reports_cost():
             raise EnvError(
                 f"{type(self.env).__name__} reports no cost; want `cost` in the dict that its transition_info returns "
-                f"(0 where no rule is violated), or an algorithm that needs no true cost."
+                f"(0 if no rule is violated), or an algorithm that needs no true cost."
             )
         later, transition, after = self.step_batch(state, action, key)
         cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
@@ -225,7 +224,7 @@ def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
 
 
 def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
-    """`gym.make`, for all names of `scopil.envs.naming`, with an `EnvError` for what it refuses."""
+    """`gym.make` for every name of `scopil.envs.naming`. Raises EnvError if the environment cannot be made."""
     if isinstance(env, str):
         env, own = split_options(env)
         options = own | options
@@ -276,7 +275,7 @@ def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
         if not callable(make):
             raise TypeError(f"it is a {type(make).__name__}")
         made = gym.make(spec, **({} if mode is None else {"render_mode": mode}), **options)
-    except Exception as error:  # whatever the caller's code raises
+    except Exception as error:  # user code may raise anything
         raise EnvError(
             f"environment {name!r}: {type(error).__name__}: {error}; want a class or function that makes a "
             f"gymnasium.Env, with its arguments as in {name}(size=5)."
@@ -293,7 +292,7 @@ def _takes(make: Any, name: str) -> bool:
 
 
 def id_of(env: Any) -> str | None:
-    """The id that makes this environment again; None for one with wrappers or options of its own."""
+    """The id that makes this environment again; None if it has other wrappers or options than its id."""
     if isinstance(env, str):
         return env
     spec = getattr(env, "spec", None)
@@ -313,7 +312,7 @@ def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
     if isinstance(compiled := getattr(inner, "compiled", None), CompiledEnv):
         own = compiled.max_episode_steps
         if limit is None or (own is not None and own <= limit):
-            return compiled  # one object per id: whatever is compiled for it is compiled once
+            return compiled  # one object per id, so that its programs are compiled once
         return CompiledEnv(compiled.env, compiled.params, limit)
     if isinstance(inner, FunctionalJaxEnv):
         return CompiledEnv(inner.func_env, max_episode_steps=limit)
@@ -321,7 +320,7 @@ def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
 
 
 def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:
-    """A wrapper that compiled stepping would ignore. Those that `gym.make` adds have their counterpart here."""
+    """The name of a wrapper that compiled stepping would ignore. The wrappers of `gym.make` are built in here."""
     known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
     while env is not env.unwrapped:
         if not isinstance(env, known):

@@ -1,4 +1,4 @@
-"""The ids, registered on `import scopil`. Nothing heavy is imported until one is made."""
+"""Environment ids, registered by `import scopil`. JAX is imported when an environment is made."""
 
 from functools import lru_cache
 
@@ -9,9 +9,9 @@ IDS = {
     "multiple": "scopil/MarbleMaze-Multiple-v0",
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
-OTHERS = {  # of other authors, with rules of ours: id → what makes it, steps of an episode
+OTHERS = {  # tasks of other authors with added rules: id → entry point, time limit in steps
     "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
-    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # it ends by itself
+    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
 }
 
 

@@ -32,7 +32,7 @@ def import_pygame() -> Any:
 
 
 class Window:
-    """Opens at the first `show`. When the person closes it, `closed` turns true and `show` does nothing more."""
+    """A window that opens at the first `show`. After the user closes it, `closed` is true and `show` does nothing."""
 
     def __init__(self, title: str, fps: int | float):
         self._pygame = import_pygame()
@@ -42,7 +42,7 @@ class Window:
         self.closed = False
 
     def show(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
-        """Draw, then wait until the frame's time is over."""
+        """Draw, then wait until the next frame is due."""
         self.draw(image, text)
         self.events()
         if not self.closed:
@@ -65,7 +65,7 @@ class Window:
             screen.fill(BACK, (0, height, width, size[1] - height))
         for i, (line, colour) in enumerate(text):
             written = self._font.render(line, True, colour)
-            if written.get_width() > width - 2 * PAD:  # a narrow picture: shrink rather than cut off
+            if written.get_width() > width - 2 * PAD:  # shrunk, so that it is not cut off
                 share = (width - 2 * PAD) / written.get_width()
                 written = pygame.transform.smoothscale_by(written, share)
             screen.blit(written, (PAD, height + PAD + LINE * i))
@@ -87,7 +87,7 @@ class Window:
         return screen
 
     def events(self) -> list[Key]:
-        """Keys since the last call, in order. Must be called often, or the system thinks the window hangs."""
+        """Keys since the last call, in order. Must be called often, or the window system reports a hanging window."""
         if self._screen is None or self.closed:
             return []
         pygame = self._pygame
@@ -101,7 +101,7 @@ class Window:
         return keys
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Time in seconds, from an arbitrary origin."""
         return self._pygame.time.get_ticks() / 1000
 
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Films of a policy: what the environment draws of each state, above a time line of its rules."""
+"""Films of a policy: rendered states above a time line of each rule."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -14,7 +14,7 @@ from scopil.errors import EnvError
 from scopil.eval.measures import broken_rules
 
 Picture = np.ndarray  # uint8, (height, width, 3)
-MOST = 400  # frames of a film; beyond, every second, fourth, … state is shown
+MOST = 400  # frames of a film; a longer film shows every second, fourth, … state
 ROW, EDGE = 14, 4  # pixels: of one rule's line, and of the frame around a state that breaks one
 BROKEN, LAWFUL, AHEAD, PAPER = (
     np.array(c, np.uint8) for c in ([207, 34, 46], [140, 149, 159], [234, 238, 242], [255] * 3)
@@ -22,7 +22,7 @@ BROKEN, LAWFUL, AHEAD, PAPER = (
 
 
 class Shot(NamedTuple):
-    """One state of one episode, as it looked."""
+    """The rendered image of one state of one episode."""
 
     episode: int
     step: int
@@ -60,10 +60,10 @@ def play(
 
 
 def picture_of(env: gym.Env) -> Picture:
-    """What the environment draws now; a copy, since it may draw on the same canvas again."""
+    """The rendered image; a copy, since the environment may reuse the array."""
     try:
         drawn = env.render()
-    except (NotImplementedError, gym.error.Error) as error:  # the latter: a library to draw with is missing
+    except (NotImplementedError, gym.error.Error) as error:  # gym.error: a rendering library is missing
         raise _undrawn(env, f"draws nothing ({str(error) or type(error).__name__})") from error
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.uint8 or drawn.shape[2:] != (3,):
         raise _undrawn(env, f"draws {type(drawn).__name__}")
@@ -78,8 +78,8 @@ def _undrawn(env: gym.Env, found: str) -> EnvError:
 
 
 def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:
-    """Below each picture one line per rule, as long as the episode: red where it was broken so far, and a red edge
-    around the state that breaks one. Without rules the pictures are as they were."""
+    """The images with one time line per rule below: red at the states that broke the rule so far. A state that breaks a
+    rule has a red edge. Without rules the images are unchanged."""
     broken = [broken_rules(episode) for episode in episodes]
     names = list(dict.fromkeys(name for one in broken for name in one))
     if not names:
@@ -108,7 +108,7 @@ def _framed(shot: Shot, broken: dict[str, np.ndarray], labels: dict[str, Picture
 
 
 def _label(name: str, width: int) -> Picture:
-    """The rule's name, where pillow is there to write it."""
+    """The rule's name as an image; empty if Pillow is not installed."""
     try:
         from PIL import Image as Pillow
         from PIL import ImageDraw

@@ -1,14 +1,14 @@
-"""What is measured of an episode, and its averages.
+"""Measures of an episode, and their averages.
 
-reward, steps             sum of rewards, where they were recorded, and number of actions
-violations                (visited state, rule) pairs with a cost above 0, the initial state included; where the
+reward, steps             sum of rewards, if recorded, and number of actions
+violations                (visited state, rule) pairs with a cost above 0, including the initial state; if the
                           environment names no rules, states with `cost` above 0
 violations/<rule>         the same for one rule
 frequency, frequency/…    violations / steps of that episode
-avoidable                 violations without those of the initial state, which no policy can avoid
-unfamiliar                share of states less familiar than nine of ten demonstrated ones, where that is known
+avoidable                 violations except those of the initial state, which no policy can avoid
+unfamiliar                share of states less familiar than 90 % of the demonstrated ones, if familiarity is known
 
-An environment that reports no cost has no violations, and one with a method `measures(episode)` adds its own.
+An environment that reports no cost has no violations. A method `measures(episode)` of the environment adds measures.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,28 +24,28 @@ from scopil.eval.rules import UNNAMED, with_rules
 
 Measures = dict[str, float]
 UNFAMILIAR = 0.1
-COUNTS = ("violations", "frequency", "avoidable")  # 0 where they are missing: the rule was never broken
+COUNTS = ("violations", "frequency", "avoidable")  # 0 if missing: the rule was never broken
 
 
 def broken_rules(episode: Episode) -> dict[str, np.ndarray]:
-    """By rule, whether each visited state breaks it. Where no rule is named, `cost` is the only one, and has no name;
-    where some are, `cost` sums them up and is not counted beside them."""
+    """By rule, whether each visited state breaks it. If `info` has costs by rule, `cost` is their summary and not
+    counted; otherwise `cost` is the only rule, without a name."""
     named = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
     return named or ({UNNAMED: episode.info["cost"] > 0} if "cost" in episode.info else {})
 
 
 def breaks_a_rule(episode: Episode) -> np.ndarray:
-    """Whether each visited state breaks any rule; none does where there are no rules."""
+    """Whether each visited state breaks any rule; all False if there are no rules."""
     return np.any([np.zeros(len(episode) + 1, bool), *broken_rules(episode).values()], axis=0)
 
 
 def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | None = None) -> Measures:
-    """`further` is what the environment measures beyond this."""
+    """The measures of one episode. `further` computes the environment's own measures."""
     for name, costs in episode.info.items():
         if name.startswith("cost") and is_nan(costs):
             at = int(np.argmax(np.isnan(costs)))
             raise EnvError(
-                f"{name} is NaN after step {at} of an episode; want a number, 0 where no rule is violated: NaN would "
+                f"{name} is NaN after step {at} of an episode; want a number, 0 if no rule is violated: NaN would "
                 f"count as lawful."
             )
     broken = broken_rules(episode)
@@ -68,8 +68,8 @@ def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | N
 
 
 def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any = None) -> list[Measures]:
-    """One row per episode, with the environment's own measures, and judged by `rules` (all that `Rules.of` takes) where
-    given."""
+    """Measures of each episode, including the environment's own. `rules`, in a form that `Rules.of` takes, replace the
+    costs that the environment reported."""
     judged = episodes if rules is None else with_rules(episodes, rules, env)
     further = None if env is None else env.hook("measures")
     return [measure(episode, further) for episode in judged]
@@ -81,13 +81,13 @@ def average(measures: Sequence[Measures]) -> Measures:
 
 
 def score(measures: Measures) -> tuple[float, float]:
-    """What makes one evaluation better than another: fewer avoidable violations, then more reward."""
+    """Sort key of evaluations: fewer avoidable violations are better, then more reward."""
     return -measures.get("avoidable", 0.0), measures["reward"]
 
 
 def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
-    """Mean and (population) standard deviation over independent runs. A rule that only some of them report was never
-    broken by the others; of anything else, those count that have it."""
+    """Mean and (population) standard deviation over independent runs. A run that does not report a rule has not broken
+    it; any other measure is averaged over the runs that report it."""
     names = dict.fromkeys(name for run in runs for name in run)
     values = {
         name: [run.get(name, 0.0) for run in runs if name in run or name.partition("/")[0] in COUNTS] for name in names
@@ -96,20 +96,21 @@ def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
 
 
 def warning(episodes: Sequence[Episode]) -> Measures:
-    """How well familiarity tells broken rules: over all states, the probability that one that breaks a rule is less
-    familiar than one that does not (`auc`), the share of either kind that is called unfamiliar, and the share of
-    unfamiliar states that break a rule (`precision`, where there are any). Empty where familiarity or costs are not
-    known, or one kind is missing."""
+    """How well familiarity predicts broken rules, over all states.
+
+    `auc`: the probability that a state that breaks a rule is less familiar than one that does not; `flagged, …`: the
+    share of either kind that is unfamiliar; `precision`: the share of unfamiliar states that break a rule, if there are
+    unfamiliar ones. Empty if familiarity or costs are unknown, or if one kind of state is missing."""
     known = [e for e in episodes if "familiarity" in e.info]
     if not known:
         return {}
-    strange = -np.concatenate([e.info["familiarity"] for e in known])
+    novelty = -np.concatenate([e.info["familiarity"] for e in known])
     broken = np.concatenate([breaks_a_rule(e) for e in known])
     if broken.all() or not broken.any():
         return {}
-    flagged = strange > -UNFAMILIAR
-    below = np.searchsorted(np.sort(strange[~broken]), strange[broken], "left")
-    upto = np.searchsorted(np.sort(strange[~broken]), strange[broken], "right")
+    flagged = novelty > -UNFAMILIAR
+    below = np.searchsorted(np.sort(novelty[~broken]), novelty[broken], "left")
+    upto = np.searchsorted(np.sort(novelty[~broken]), novelty[broken], "right")
     found = {
         "auc": float((below + upto).mean() / 2 / (~broken).sum()),
         "flagged, breaking a rule": float(flagged[broken].mean()),

@@ -1,13 +1,13 @@
-"""Rules of the caller's own, to count violations by. No learner is given them.
+"""User-defined rules to count violations by. Learners never get them.
 
 A rule has a name, and either a cost function or a key of `info`:
 
     RULES = {
-        "too fast": lambda obs, action, next_obs: next_obs["speed"] > 0.3,  # above 0 where the rule is broken
+        "too fast": lambda obs, action, next_obs: next_obs["speed"] > 0.3,  # above 0 if the rule is broken
         "crashed": "crashed",  # info["crashed"], as the environment reports it
     }
 
-They are given once: as `--rules my_rules.py`, with a run or a study, or as an attribute `rules` of the environment.
+They are given as `--rules my_rules.py`, with a run or a study, or as an attribute `rules` of the environment.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from scopil.envs.spaces import joint_sizes
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
 
-# (obs, action, next_obs) → a number, above 0 where the rule is broken (or such numbers by name), with observations
-# as the environment gives them; or a key of `info`.
+# (obs, action, next_obs) → a number, above 0 if the rule is broken (or such numbers by name), with observations in the
+# environment's form; or a key of `info`.
 Rule = Callable[[Any, Any, Any], Any] | str
 UNNAMED = ""  # the rule of a function without a name, and of one that names its costs itself
 EXAMPLE = "--rules my_rules.py or my_rules.py:name"
@@ -35,10 +35,10 @@ EXAMPLE = "--rules my_rules.py or my_rules.py:name"
 
 @dataclass(frozen=True)
 class Rules:
-    """Named rules, and where they came from."""
+    """Named rules and their source."""
 
     by_name: Mapping[str, Any]  # → Rule
-    source: str | None = None  # as the caller named them: my_rules.py, module:name
+    source: str | None = None  # name given by the caller: my_rules.py, module:name
 
     def __post_init__(self) -> None:
         if not self.by_name:
@@ -76,28 +76,28 @@ class Rules:
         )
 
     def known_to(self, episodes: Sequence[Episode]) -> "Rules | None":
-        """Those that these episodes can be judged by: all functions, and the keys that their `info` has."""
+        """The rules that apply to these episodes: all functions, and the keys that their `info` has."""
         reported = {key for episode in episodes for key in episode.info}
         kept = {n: rule for n, rule in self.by_name.items() if not isinstance(rule, str) or rule in reported}
         return replace(self, by_name=kept) if kept else None
 
     @cached_property
     def about(self) -> dict[str, str]:
-        """What each rule says of itself: its key of `info`, or the first line of its docstring."""
+        """A description of each rule: its key of `info`, or the first line of its docstring."""
         said = {name: _about(rule) for name, rule in self.by_name.items()}
         return {name: text for name, text in said.items() if name and text}
 
     @cached_property
     def digest(self) -> str:
-        """Changes when the rules do, as far as their files tell: evaluations by other rules are made again."""
+        """A hash of the rules' names and source files: stored evaluations by other rules are not reused."""
         files = {_file_of(rule) for rule in self.by_name.values()} - {None}
         text = [f"{name}={rule}" if isinstance(rule, str) else name for name, rule in self.by_name.items()]
         return hashlib.sha256("\n".join(text + sorted(map(str, files))).encode()).hexdigest()
 
 
 def load_rules(name: str) -> Rules:
-    """The rules that a caller names: `my_rules.py` (its `RULES`, or else all its functions of obs, action and
-    next_obs), or `my_rules.py:name` and `module:name`."""
+    """Rules by name: `my_rules.py` (its `RULES`, or else all its functions of obs, action and next_obs),
+    `my_rules.py:name` or `module:name`."""
     if split_name(name)[1]:
         return Rules.of(load_object(name, EXAMPLE), source=name)
     module = load_module(name, EXAMPLE)
@@ -109,7 +109,7 @@ def load_rules(name: str) -> Rules:
 
 
 def name_of_rules(given: Any) -> str | None:
-    """The name by which a run's own process finds the rules again; None where they have none."""
+    """The name by which another process can load the rules; None if they have none."""
     if isinstance(given, str):
         return given
     if isinstance(given, Rules):
@@ -119,10 +119,10 @@ def name_of_rules(given: Any) -> str | None:
 
 
 def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstrations | None = None) -> list[Episode]:
-    """The same episodes judged by `rules`, in place of the costs that the environment reported.
+    """The same episodes with the costs of `rules` instead of those that the environment reported.
 
-    Functions see observations as `env`, or the set of demonstrations, gives them. They judge every step with the state
-    it leads to, and the initial state counts as lawful; a key of `info` counts there too.
+    A function gets observations in the form of `env`, or of the demonstrations. It judges each step by its next state,
+    so the initial state is lawful; a key of `info` counts in the initial state too.
     """
     rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
     reported = {name for episode in episodes for name in episode.info}
@@ -136,7 +136,7 @@ def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstratio
 
 
 def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:
-    """Episodes judged by the rules that the environment itself brings; as they are where it brings none."""
+    """Episodes with the costs of the environment's own rules; unchanged if it has none."""
     rules = own_rules(env)
     return episodes if rules is None else with_rules(episodes, rules, env)
 
@@ -148,7 +148,7 @@ def own_rules(env: BatchEnv) -> Rules | None:
 
 
 def _taken(env: BatchEnv | Demonstrations | None) -> Callable[[Any], Any]:
-    """Several choices at a time are kept as one number; a rule sees them all."""
+    """The conversion of stored actions for rules: a stored joint choice is a number, a rule gets the vector."""
     if not isinstance(env, BatchEnv) or joint_sizes(env.spaces.env_action) is None:
         return lambda action: action
     return lambda action: env.spaces.to_env(action) if np.ndim(action) == 0 else action
@@ -162,11 +162,11 @@ def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any], take: Cal
             mine = {f"cost_{name}": episode.info.get(rule, np.zeros(len(seen)))}
         else:
             mine = _costs(name, rule, seen, actions)
-        if twice := [key for key in mine if key in costs]:  # functions may name their costs themselves
+        if twice := [key for key in mine if key in costs]:  # a function may return costs by name
             raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
         costs |= mine
     kept = {k: v for k, v in episode.info.items() if k != "cost" and not k.startswith("cost_")}
-    # Functions may name the costs of broken rules alone: then this episode keeps them all.
+    # Functions may report broken rules only; an episode that breaks none then has no cost at all.
     return replace(episode, info=kept | (costs or {"cost": np.zeros(len(seen))}))
 
 
@@ -182,7 +182,7 @@ def _costs(name: str, rule: Callable[..., Any], seen: Sequence[Any], actions: An
             ) from error
         if odd := [key for key, cost in found[-1].items() if not np.isfinite(cost)]:
             raise ConfigError(
-                f"rule {odd[0].removeprefix('cost_')!r} is not a finite number at step {t}; want one, above 0 where "
+                f"rule {odd[0].removeprefix('cost_')!r} is not a finite number at step {t}; want one, above 0 if "
                 f"the rule is broken."
             )
     names = dict.fromkeys(key for step in found for key in step)
@@ -196,7 +196,7 @@ def _by_name(name: str, cost: Any) -> dict[str, float]:
 
 
 def _not_told_apart(name: str, source: str | None) -> ConfigError:
-    """Of two rules under one name, only one would be counted."""
+    """The error for two rules with one name, of which only one would be counted."""
     what = f"two rules are called {name!r}" if name else "several rules, of which not all have a name"
     return ConfigError(
         f"{source or 'rules'}: {what}; want a name of its own for each. Give them as a dict by name: "

@@ -16,7 +16,7 @@ _BOUNDLESS = Console(width=10_000)
 
 
 def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
-    """Every measure that occurs: reward, then rule by rule, their sums, and the rest."""
+    """All measures in order: reward, each rule, sums over rules, the rest."""
     seen = list(dict.fromkeys(name for row in rows.values() for name in row))
     rules = sorted({name.partition("/")[2] for name in seen if name.startswith("violations/")})
     wanted = ["reward"]
@@ -41,10 +41,10 @@ def cell(name: str, value: Value | None) -> str:
 def print_measures(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
-    """One row per policy; where that is too wide for the terminal, one row per measure.
+    """Print one row per policy or, if that is too wide for the terminal, one row per measure.
 
     Args:
-        rows: a name and its measures each, numbers or (mean, deviation).
+        rows: measures by row name; numbers or (mean, deviation).
         title: printed above the table.
         console: where to print; by default the terminal.
     """
@@ -53,7 +53,7 @@ def print_measures(
     needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
     if needs > console.width and needs_tall < needs:
         wide, needs = tall, needs_tall
-    width = max(console.width, needs)  # wider than the terminal still beats columns cut to dots
+    width = max(console.width, needs)  # wrapped lines are better than truncated columns
     Console(file=console.file, width=width, force_terminal=console.is_terminal).print(wide)
 
 
@@ -82,7 +82,7 @@ def markdown_table(rows: Mapping[str, Mapping[str, Value]]) -> str:
 
 
 def measures_grid(rows: Mapping[str, Mapping[str, Value]]) -> list[list[str]]:
-    """The head, then one line per row."""
+    """The header, then one line per row."""
     names = columns(rows)
     lines = [[row_name, *(cell(name, row.get(name)) for name in names)] for row_name, row in rows.items()]
     return [["", *map(label, names)], *lines]
@@ -93,5 +93,5 @@ def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:
 
 
 def escape_markdown(text: str) -> str:
-    """Text on one line that makes no tag, link, picture, code or table cell."""
+    """Text on one line, escaped so that it makes no tag, link, picture, code or table cell."""
     return re.sub(r"([\\`|]|\](?=[(\[:]))", r"\\\1", escape(" ".join(text.split()), quote=False))

@@ -1,4 +1,4 @@
-"""Marble Maze: a ball on a tilting tray, with rules that nothing enforces."""
+"""Marble Maze: a ball on a tilting tray, with rules that have no physical effect."""
 
 from scopil.envs.marble_maze.constraints import Circle, Constraint, HorizontalLine, Rectangle, VerticalLine
 from scopil.envs.marble_maze.env import MarbleMaze

@@ -1,7 +1,5 @@
-"""Constraints are data: a class with numbers and one function, `margin`.
-
-A new shape is one class, here or in your own code, and no edit elsewhere: costs, the planner's clearance and the
-renderer all work from the margin. See `Rectangle`.
+"""Constraints of the tray. A new shape is one subclass of `Constraint` with a method `margin`, as in `Rectangle`.
+Costs, the planner's clearance and the renderer use the margin alone.
 """
 
 from abc import abstractmethod

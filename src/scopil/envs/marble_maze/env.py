@@ -109,7 +109,7 @@ class MarbleMaze(FuncEnv):
         return (state.steps >= self._of(params).max_steps) & ~self.terminal(state, params=params)
 
     def state_info(self, state: MarbleState, params: MarbleParams | None = None) -> dict[str, Array]:
-        """Position in px and the costs of this state. Evaluation reads it; learners never do."""
+        """Position in px and the costs of this state, for evaluation; learners do not get it."""
         return {"position": state.position} | costs(self._of(params).constraints, state.position)
 
     def transition_info(
@@ -151,14 +151,14 @@ class MarbleMaze(FuncEnv):
 
 
 def path_length(episode: Episode) -> float:
-    """px that the ball travels in an episode."""
+    """Length in px of the ball's path in an episode."""
     seen = episode.info.get("position", episode.observations[:, :2].astype(np.float64) * REACH)
     moves = np.diff(np.asarray(seen, np.float64), axis=0)
     return float(np.sqrt((moves**2).sum(axis=-1)).sum())
 
 
 def _refuse_without_start(params: MarbleParams) -> None:
-    """Without an allowed start `initial` would draw for ever. Looked for on a grid of 4 px."""
+    """Raise EnvError if a grid of 4 px has no allowed start: `initial` would never return."""
     line = np.arange(-REACH, REACH, 4.0, dtype=np.float32)
     positions = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     margins = jax.jit(jax.vmap(lambda p: min_margin(params.constraints, p)))(positions)

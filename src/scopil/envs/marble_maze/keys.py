@@ -1,4 +1,4 @@
-"""The keys of a person who plays Marble Maze."""
+"""Keys for playing Marble Maze by hand."""
 
 from scopil.data.keyboard import KeyMap
 

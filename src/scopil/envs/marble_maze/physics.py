@@ -1,7 +1,7 @@
 """The tray: one *update* of ball and tilt, in px, deterministic, after Lygerakis et al. (PETRA 2021).
 
-The origin is the tray's centre, y points up. Tilt is kept in integer ticks of 0.1 rad: sums of 0.1 in floating
-point miss the clamp.
+The origin is the tray's centre and y points up. Tilt is an integer number of ticks of 0.1 rad, since floating-point
+sums of 0.1 miss the clamp.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 CELL = 43.615993  # px; the ball's diameter. 11 × 11 cells, of which the outer ring is wall
-REACH = 4 * CELL  # the ball's centre lives in [−REACH, REACH]²
+REACH = 4 * CELL  # the ball's centre stays in [−REACH, REACH]²
 HOLE_RADIUS = CELL / 3
 MAX_TICKS = 5
 TICK = 0.1  # rad
@@ -26,7 +26,7 @@ class MarbleState(NamedTuple):
     position: Float[Array, "2"]  # px
     velocity: Float[Array, "2"]  # px per update
     tilt: Int[Array, "2"]  # ticks about X and Y, −5 … 5
-    tilt_velocity: Int[Array, "2"]  # ticks per update, 0 on an axis that stands at its clamp
+    tilt_velocity: Int[Array, "2"]  # ticks per update, 0 on an axis at its clamp
     steps: Int[Array, ""]  # steps played so far
 
 
@@ -39,7 +39,7 @@ def in_hole(position: Float[Array, "2"], hole: Float[Array, "2"]) -> Bool[Array,
 
 
 def update(state: MarbleState, turn: Int[Array, "2"]) -> MarbleState:
-    """One update under the tilt ticks `turn`, walls included, hole ignored."""
+    """One update under the tilt ticks `turn`, with walls but without the hole."""
     tilt = jnp.clip(state.tilt + turn, -MAX_TICKS, MAX_TICKS)
     tilt_velocity = jnp.where(jnp.abs(tilt) == MAX_TICKS, 0, turn)
     # a = 0.1 (−r_y, r_x);  v ← v + 1.5 a

@@ -1,7 +1,7 @@
-"""The tray as a picture, in plain NumPy: every shape is a signed distance, softened over one pixel at its rim.
+"""Images of the tray in NumPy. Every shape is a signed distance with an anti-aliased rim.
 
-Constraints are drawn from `Constraint.margin` alone, so a new shape needs nothing here. The tray with its constraints
-is drawn once for given params; a frame then paints the newest piece of trail, the ball and the tilt gauge.
+Constraints are drawn from `Constraint.margin` alone. The tray with its constraints is drawn once for given params; a
+frame adds the newest part of the trail, the ball and the tilt gauge.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ BALL = CELL / 2
 PAPER, WOOD, MAPLE = (255, 255, 255), (150, 108, 72), (246, 239, 226)
 RED, NAVY, WHITE, INK = (206, 32, 48), (34, 52, 98), (255, 255, 255), (30, 26, 26)
 GLASS, DEEP = (92, 150, 205), (24, 62, 116)
-LIGHT = np.array([-0.48, 0.60, 0.64], np.float32)  # where the lamp stands: upper left, above the tray
+LIGHT = np.array([-0.48, 0.60, 0.64], np.float32)  # direction of the light: upper left, above the tray
 
 
 class Tray(NamedTuple):
-    """What does not change during an episode."""
+    """The parts that do not change during an episode."""
 
     image: np.ndarray
     scale: float  # pixels per px
@@ -101,11 +101,11 @@ def _tray_of(structure: Any, leaves: tuple[tuple[str, tuple[int, ...], bytes], .
 
 def _draw_frame(image: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -> None:
     edge = _box(x, y, HALF, 9.0)
-    # Long soft grain, along each wall's own direction.
+    # Wood grain along each wall.
     along, across = np.where(np.abs(x) > np.abs(y), (y, x), (x, y))
     grain = np.sin(across * 1.1 + 1.6 * np.sin(along * 0.021 + across * 0.05)) * np.sin(across * 0.37 + along * 0.011)
     wood = np.array(WOOD, np.float32) * (1 + 0.035 * grain)[..., None]
-    # Both rims of the wall are rounded off; `facing` tells how much of the lamp each side sees.
+    # Both rims of the wall are rounded; `facing` is how much each side faces the light.
     sideways = np.abs(x) > np.abs(y)
     facing = np.where(sideways, np.sign(x) * LIGHT[0], np.sign(y) * LIGHT[1])
     outer = np.exp(-np.maximum(-edge, 0) / 3.0)
@@ -117,7 +117,7 @@ def _draw_frame(image: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -
 def _draw_floor(image: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -> None:
     inside = _box(x, y, FLOOR, 2.0)
     left, top = x + FLOOR, FLOOR - y
-    shade = 1 - 0.30 * np.exp(-left / 8.0) - 0.34 * np.exp(-top / 9.0)  # what the walls throw
+    shade = 1 - 0.30 * np.exp(-left / 8.0) - 0.34 * np.exp(-top / 9.0)  # shadows of the walls
     shade *= 1.015 - 0.05 * np.hypot(x - LIGHT[0] * FLOOR, y - LIGHT[1] * FLOOR) / FLOOR
     cells = np.minimum(*(np.abs((c / CELL + 0.5) % 1.0 - 0.5) for c in (x + CELL / 2, y + CELL / 2))) * CELL
     shade -= 0.035 * _cover(cells - 0.5, scale)
@@ -128,7 +128,7 @@ def _draw_floor(image: np.ndarray, x: np.ndarray, y: np.ndarray, scale: float) -
 def _draw_hole(image: np.ndarray, dx: np.ndarray, dy: np.ndarray, scale: float) -> None:
     away = np.hypot(dx, dy)
     facing = (dx * LIGHT[0] + dy * LIGHT[1]) / np.maximum(away, 1.0)
-    lip = np.array(MAPLE, np.float32) * (0.78 - 0.34 * facing)[..., None]  # falls inwards: lit opposite the lamp
+    lip = np.array(MAPLE, np.float32) * (0.78 - 0.34 * facing)[..., None]  # slopes inwards: lit on the far side
     _blend(image, np.clip(lip, 0, 255), _cover(away - HOLE_RADIUS - 2.0, scale))
     depth = np.clip(0.5 - 0.5 * facing * away / HOLE_RADIUS, 0, 1)[..., None]
     _blend(image, np.array(INK, np.float32) * (0.5 + 1.3 * depth), _cover(away - HOLE_RADIUS, scale))
@@ -143,13 +143,13 @@ def _draw_constraints(image: np.ndarray, x: np.ndarray, y: np.ndarray, margin: n
     _blend(image, RED, _cover(np.abs(margin) - 1.0, scale) * floor * 0.9)
 
 
-# --- what moves ---------------------------------------------------------------------------------------------------
+# --- the moving parts -------------------------------------------------------------------------------------------
 
 
 def _extend_trail(canvas: np.ndarray, scale: float, trail: tuple, here: tuple[float, float, bool]) -> None:
     if trail:
         _draw_segment(canvas, scale, trail[-1][:2], here[:2])
-        _draw_state(canvas, scale, trail[-1])  # its dot lies over the line
+        _draw_state(canvas, scale, trail[-1])  # its dot covers the line
     _draw_state(canvas, scale, here)
 
 
@@ -168,17 +168,17 @@ def _draw_state(canvas: np.ndarray, scale: float, at: tuple[float, float, bool],
     away, colour = np.hypot(dx, dy), NAVY if at[2] else RED
     _blend(view, WHITE, _cover(away - radius - 0.9, scale))
     _blend(view, colour, _cover(away - radius, scale))
-    if first:  # a ring: here the episode began
+    if first:  # a ring marks the start of the episode
         _blend(view, WHITE, _cover(away - radius + 2.0, scale))
 
 
 def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.ndarray, allowed: bool) -> None:
-    """A glass marble, so that the trail shows through. Once fallen it lies smaller and darker in the hole."""
+    """A glass marble, so that the trail shows through; smaller and darker once it is in the hole."""
     fallen = np.hypot(*(position - tray.hole)) <= HOLE_RADIUS
     centre, radius = (tray.hole, 0.88 * HOLE_RADIUS) if fallen else (position, BALL)
     if not fallen:
         downhill = np.array([-tilt[1], tilt[0]], np.float32)
-        shadow = centre - 9.0 * LIGHT[:2] + 1.7 * downhill  # the tray leans, the lamp does not
+        shadow = centre - 9.0 * LIGHT[:2] + 1.7 * downhill  # the tray tilts, the light does not
         view, dx, dy = _patch(image, tray.scale, shadow, radius + 8)
         dark = np.clip((radius + 5 - np.hypot(dx, dy)) / 11.0, 0, 1)
         _blend(view, INK, 0.42 * dark * dark * (3 - 2 * dark))
@@ -186,7 +186,7 @@ def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.nda
     nx, ny = dx / radius, dy / radius
     flat = np.minimum(nx * nx + ny * ny, 1.0)
     normal_light = nx * LIGHT[0] + ny * LIGHT[1] + np.sqrt(1 - flat) * LIGHT[2]
-    through = np.clip(0.5 - 0.75 * (nx * LIGHT[0] + ny * LIGHT[1]), 0, 1)  # light gathers opposite the lamp
+    through = np.clip(0.5 - 0.75 * (nx * LIGHT[0] + ny * LIGHT[1]), 0, 1)  # light gathers on the far side
     body = np.array(DEEP, np.float32) + (np.array(GLASS, np.float32) - DEEP) * (0.25 + 0.75 * through)[..., None]
     body = body * (0.72 + 0.38 * np.clip(normal_light, 0, 1))[..., None]
     if fallen:
@@ -202,7 +202,7 @@ def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.nda
 
 
 def _draw_gauge(image: np.ndarray, scale: float, tilt: np.ndarray) -> None:
-    """In the frame's upper right corner: the dot leans to where the ball is drawn, by the ticks of either axis."""
+    """The tilt gauge in the upper right corner: the dot shows the direction in which the ball is pulled, in ticks."""
     view, dx, dy = _patch(image, scale, (5 * CELL, 5 * CELL), 20.0)
     plate = _box(dx, dy, 17.0, 4.5)
     _blend(view, (58, 40, 28), _cover(plate, scale))
@@ -216,7 +216,7 @@ def _draw_gauge(image: np.ndarray, scale: float, tilt: np.ndarray) -> None:
     _blend(view, DEEP, _cover(np.hypot(dx - to[0], dy - to[1]) - 3.6, scale))
 
 
-# --- tools --------------------------------------------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _pixels(top: int, bottom: int, left: int, right: int, scale: float, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -243,7 +243,7 @@ def _box(x: np.ndarray, y: np.ndarray, half: float, corner: float) -> np.ndarray
 
 
 def _cover(distance: np.ndarray, scale: float) -> np.ndarray:
-    """How much of a pixel lies inside a shape, from its signed distance."""
+    """The share of a pixel inside a shape, from the signed distance."""
     return np.clip(0.5 - distance * scale, 0, 1)
 
 

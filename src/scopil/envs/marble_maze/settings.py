@@ -1,5 +1,5 @@
-"""The paper's three settings. The paper shows its geometry only as a picture; these numbers are ours, chosen so
-that an unconstrained SAC violates the rules about as often as in the paper."""
+"""The paper's three settings. The paper gives its geometry only as a picture; these numbers were chosen so that an
+unconstrained SAC violates the rules about as often as in the paper."""
 
 from typing import NamedTuple
 
