@@ -1,4 +1,4 @@
-"""Compiled stepping: clocks, autoreset that loses nothing, and the envs that can be compiled."""
+"""Compiled stepping: time limits, autoreset without lost transitions, and environments that can be compiled."""
 
 import gymnasium as gym
 import jax
@@ -16,7 +16,7 @@ from scopil.errors import EnvError
 
 
 class Countdown(FuncEnv):
-    """A probe with a known answer: the state is (number drawn at the start, steps left); action 1 ends it early."""
+    """The state is (random number, steps left); action 1 ends the episode."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -82,8 +82,8 @@ def test_every_environment_may_end_at_once(num_envs, getkey):
     assert not np.isin(drawn, np.asarray(state.obs[:, 0])).any()
 
 
-def test_who_does_not_end_keeps_its_own_transition(getkey):
-    """Gymnasium's own batched functional env lost these."""
+def test_an_environment_that_does_not_end_keeps_its_transition(getkey):
+    """Gymnasium's batched functional env loses these."""
     env, num_envs = CompiledEnv(Countdown()), 40
     state = env.reset_batch(getkey(), num_envs)
     action = jnp.asarray(np.arange(num_envs) % 3 == 0, jnp.int32)
@@ -145,18 +145,6 @@ def test_cartpole_compiles_with_its_clock(getkey):
     assert np.flatnonzero(t.truncated).tolist() == [499]
 
 
-def test_cartpole_steps_in_batches(getkey):
-    env = compile_env("phys2d/CartPole-v1")
-    state = env.reset_batch(getkey(), 8)
-    step = jax.jit(env.step_batch)
-    ends = 0
-    for _ in range(60):
-        state, t, _ = step(state, jax.random.randint(getkey(), (8,), 0, 2), getkey())
-        ends += int(t.terminated.sum())
-        assert (np.abs(state.obs[:, 2]) < 0.21).all(), "a fallen pole must have been set up again"
-    assert ends > 8
-
-
 def test_numbers_of_states_enter_one_hot(getkey):
     env = compile_env("tabular/CliffWalking-v0")  # a Box of one integer from 0 to 47
     assert env.observation_space == gym.spaces.Box(0.0, 1.0, (48,), np.float32)
@@ -216,12 +204,6 @@ def test_an_env_that_is_not_jax_is_refused():
         compile_env("CartPole-v1")
 
 
-@pytest.mark.parametrize("name", ["NoSuchEnv-v0", "no_such_module:Env-v0"])
-def test_an_unknown_id_is_refused(name):
-    with pytest.raises(EnvError, match=name):
-        compile_env(name)
-
-
 def test_a_wrapper_that_would_be_lost_is_refused():
     wrapped = gym.wrappers.TransformReward(gym.make("scopil/MarbleMaze-Simple-v0"), lambda r: 2 * float(r))
     with pytest.raises(EnvError, match="TransformReward"):
@@ -260,7 +242,7 @@ def test_an_env_without_a_cost_is_refused(getkey):
 
     env = CompiledEnv(Silent())
     assert not env.reports_cost()
-    with pytest.raises(EnvError, match=r"Silent reports no cost; want `cost` in .*, or an algorithm that needs"):
+    with pytest.raises(EnvError, match="reports no cost"):
         env.step_batch_with_cost(env.reset_batch(getkey(), 2), jnp.zeros(2, jnp.int32), getkey())
 
 

@@ -1,4 +1,4 @@
-"""Compiled environments behave as a user of Gymnasium expects of an env and of a vector env."""
+"""Compiled environments follow the conventions of Gymnasium's Env and VectorEnv."""
 
 import warnings
 
@@ -81,7 +81,7 @@ def test_step_before_reset_is_refused():
             fresh.step(np.zeros(getattr(fresh, "num_envs", ()), int))
 
 
-def test_what_comes_out_is_numpy_and_the_callers_own(env):
+def test_results_are_writeable_numpy_copies(env):
     """Read-only arrays break in-place code and make torch warn."""
     kept, info = env.reset(seed=3)
     before = kept.copy()
@@ -92,7 +92,7 @@ def test_what_comes_out_is_numpy_and_the_callers_own(env):
     assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
     np.testing.assert_array_equal(kept, before)
     obs[:] = 9.0
-    assert env.observation_space.contains(env.step(5)[0]), "the caller's scribbling must not reach the state"
+    assert env.observation_space.contains(env.step(5)[0]), "changes by the caller must not reach the state"
 
 
 def test_gymnasium_stepping_equals_compiled_stepping(env, getkey):

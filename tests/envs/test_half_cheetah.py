@@ -41,7 +41,3 @@ def test_behind_the_wall(enforced):
     assert info["cost"] == 1.0
     assert terminated == enforced
     assert (reward == 0.0) == enforced
-
-
-def test_an_episode_has_a_thousand_steps():
-    assert gym.spec("scopil/HalfCheetahWall-v0").max_episode_steps == 1000

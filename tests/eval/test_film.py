@@ -123,14 +123,6 @@ def test_an_environment_that_returns_the_same_array_and_canvas_at_every_step(mon
     assert measure(late[0])["violations"] == 3
 
 
-def test_an_endless_episode_is_stopped_with_one_warning(monkeypatch):
-    monkeypatch.setattr("scopil.envs.base.ENDLESS", 6)
-    with pytest.warns(UserWarning, match="no time limit: an episode was not over after 6 steps") as caught:
-        _, episodes = played(2)
-    assert [len(e) for e in episodes] == [6, 6]
-    assert len(caught) == 1
-
-
 def test_a_run_is_watched(tmp_path, capsys, monkeypatch):
     pytest.importorskip("pygame")
     pillow = pytest.importorskip("PIL.Image")

@@ -1,4 +1,4 @@
-"""Episodes on the host are those one would play by hand, and their costs what the environment reported."""
+"""Episodes on host environments equal episodes played step by step, with the costs that the environment reported."""
 
 import gymnasium as gym
 import jax
@@ -12,10 +12,9 @@ from scopil.algos.base import spaces_of
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import Seeds
 from scopil.envs.gym_env import HostEnv, open_env
-from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import play
 from scopil.eval.measures import average, measure, measure_all
-from scopil.eval.rules import with_rules
 from scopil.eval.starts import starts_from, unseen_starts, watched_from, watched_starts
 from scopil.policy import Policy
 
@@ -100,26 +99,6 @@ def test_an_environment_on_the_host_may_offer_measures_of_its_own(policy, seeds)
         assert found["furthest"] == pytest.approx(np.abs(episode.observations[:, 0]).max())
 
 
-def test_rules_of_ones_own(sampled):
-    judged = with_rules(sampled, lambda obs, action, next_obs: action == 1 and next_obs[0] < obs[0] + 0.5)
-    for episode, same in zip(sampled, judged):
-        step = np.diff(episode.observations[:, 0])
-        want = ((episode.actions == 1) & (step < np.float32(0.5))).sum()
-        assert set(same.info) == {"cost", "x"}
-        assert measure(same)["violations"] == pytest.approx(want, abs=1)  # the bound itself is a matter of rounding
-    assert average([measure(e) for e in judged])["violations"] > 0
-    with pytest.raises(ConfigError, match="failed at step 0: IndexError"):
-        with_rules(sampled, lambda obs, action, next_obs: obs[7])
-
-
-def test_several_named_rules(sampled):
-    rules = lambda obs, action, next_obs: {"high": next_obs[0] > 1, "right": action == 1}  # noqa: E731
-    for episode, found in zip(sampled, measure_all(sampled, rules=rules)):
-        assert found["violations/high"] == (episode.observations[1:, 0] > 1).sum()
-        assert found["violations/right"] == (episode.actions == 1).sum()
-        assert found["violations"] == found["violations/high"] + found["violations/right"]
-
-
 def test_a_cost_that_is_reported_only_where_it_is_incurred(policy, seeds):
     class Quiet(Walk):
         def info(self):
@@ -138,7 +117,7 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
 
     monkeypatch.setattr("scopil.envs.base.ENDLESS", 30)
     env, key = HostEnv(Endless(), Endless), jax.random.key(0)
-    with pytest.warns(UserWarning, match="no time limit: an episode was not over after 30 steps") as caught:
+    with pytest.warns(UserWarning, match="no time limit") as caught:
         (episode,) = play(env, policy, Seeds(np.array([1])), key)
     assert (len(episode), episode.terminated, episode.truncated) == (30, False, True)
     assert len(caught) == 1
@@ -179,9 +158,9 @@ def test_starts():
     assert not np.intersect1d(seeds_of(watched_starts(env, None)), np.concatenate([unseen, moved])).size
     demos = Demonstrations.from_arrays([np.zeros((3, 2))], [np.array([0, 1])])
     assert watched_from(env, demos) == "unseen"
-    with pytest.raises(DatasetError, match="cannot start at a demonstrated state"):
+    with pytest.raises(DatasetError, match="demonstrated"):
         starts_from("demonstrated", env, demos)
-    with pytest.raises(EnvError, match=r"starts = .starts\.npy.: .* cannot start at states of a file"):
+    with pytest.raises(EnvError, match=r"starts\.npy"):
         starts_from("starts.npy", env, None)
 
 
@@ -195,10 +174,3 @@ def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
         episodes = play(open_env(gym.make(name)), policy, seeds, jax.random.key(0))
     assert all((len(e), e.truncated) == (7, True) for e in episodes)
     assert LIMIT != 7
-
-
-def test_the_seed_moves_the_starts_of_a_python_environment():
-    first, again, other = (unseen_starts(HostEnv(Walk()), 5, seed) for seed in (0, 0, 1))
-    assert isinstance(first, Seeds)
-    np.testing.assert_array_equal(first.seeds, again.seeds)  # type: ignore[union-attr]
-    assert not set(first.seeds) & set(other.seeds)  # type: ignore[union-attr]

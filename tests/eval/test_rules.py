@@ -1,4 +1,4 @@
-"""Rules of the caller's own: where they come from, what they see, and what is counted."""
+"""User-defined rules: their sources, their arguments, and the violations they count."""
 
 import sys
 
@@ -95,16 +95,16 @@ def test_rules_change_their_digest_when_their_file_changes(here):
     [
         ("absent.py", None, "no file absent.py in /"),
         ("absent_module:far", None, r"cannot import 'absent_module:far'.*looked in /"),
-        ("broken.py", "1/0", "broken.py fails when it is imported: ZeroDivisionError: division by zero"),
-        ("wrong.py", "def (", "wrong.py fails when it is imported: SyntaxError"),
-        ("none.py", "x = 1", "none.py has no rules; want a dict RULES, or functions def my_rule"),
-        ("few.py:other", "def one(obs, action, next_obs): ...", "few.py has no 'other'; it has one"),
-        ("odd.py", "RULES = {'a/b': 'cost'}", "a rule is called 'a/b'; want a name without '/'"),
-        ("number.py", "RULES = {'a': 3}", "rule 'a' is a int; want a function"),
-        ("text.py:x", "x = 4.5", "rules of type float; want a function"),
+        ("broken.py", "1/0", "ZeroDivisionError"),
+        ("wrong.py", "def (", "SyntaxError"),
+        ("none.py", "x = 1", "no rules"),
+        ("few.py:other", "def one(obs, action, next_obs): ...", "other"),
+        ("odd.py", "RULES = {'a/b': 'cost'}", "a/b"),
+        ("number.py", "RULES = {'a': 3}", "rule 'a' is a int"),
+        ("text.py:x", "x = 4.5", "float"),
     ],
 )
-def test_what_is_no_rule_is_refused(here, name, text, message):
+def test_other_objects_are_refused(here, name, text, message):
     if text is not None:
         (here / name.partition(":")[0]).write_text(text)
     with pytest.raises(ConfigError, match=message):
@@ -125,15 +125,14 @@ def another(name):
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ([lambda *_: 0, lambda *_: 1], "rules: several rules, of which not all have a name; want .* dict by name"),
-        ([near, lambda *_: 1], "of which not all have a name"),
-        ({"near": near, "": near}, "of which not all have a name"),
-        ([another(""), another("")], "two rules are called 'rule'; want a name of its own for each"),
+        ([lambda *_: 0, lambda *_: 1], "several rules"),
+        ([near, lambda *_: 1], "several rules"),
+        ({"near": near, "": near}, "several rules"),
+        ([another(""), another("")], "two rules are called 'rule'"),
         (["crashed", "crashed"], "two rules are called 'crashed'"),
     ],
 )
-def test_rules_that_cannot_be_told_apart_are_refused(rules, message):
-    """One of them used to be counted alone."""
+def test_rules_with_equal_names_are_refused(rules, message):
     with pytest.raises(ConfigError, match=message):
         Rules.of(rules)
 
