@@ -12,7 +12,6 @@ import numpy as np
 
 from scopil.algos.base import Algorithm, Curve
 from scopil.envs.base import Drawing
-from scopil.envs.jax_env import CompiledEnv
 from scopil.eval.episodes import replay
 from scopil.eval.measures import breaks_a_rule, broken_rules
 from scopil.eval.pictures import few_colours, new_figure
@@ -145,7 +144,7 @@ def _tray(
                     key.partition("/")[2]: drawn(episodes) | {"violations": _short(result.means[key].get("violations"))}
                     for key, episodes in kept.items()
                 }
-    demos = evaluator.demos(first) if tray["runs"] and isinstance(env, CompiledEnv) else None
+    demos = evaluator.demos(first) if tray["runs"] and env.can_start_at else None
     if demos is not None and demos.starts is not None:
         tray["demonstrations"] = drawn(replay(env, demos))
     return tray if tray["runs"] else None
