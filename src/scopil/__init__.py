@@ -1,7 +1,7 @@
-"""Learn policies that do the task and keep the demonstrator's unwritten rules.
+"""Learn policies that solve a task and keep the demonstrator's unwritten rules.
 
-Public names load on first use, so that `import scopil` and `scopil --help` stay quick. The classes of the algorithms
-(`scopil.SCOPIL`, `scopil.SAC`, …) are made from `scopil.registry.BUILT_IN`.
+Public names are imported on first use, so that `import scopil` and `scopil --help` stay fast. The classes of the
+algorithms (`scopil.SCOPIL`, `scopil.SAC`, …) are generated from `scopil.registry.BUILT_IN`.
 """
 
 from importlib import import_module

@@ -226,8 +226,8 @@ class Agent:
         if self.algorithm.monitor is None or self.demos is None:
             return None
         if self._monitor is None:
-            shown = self._loop.demos or demo_data(self.demos, self.env)
-            self._monitor = self.algorithm.monitor(self.state, shown.transitions)
+            # All steps: those of the loop pass `Algorithm.demo_filter`.
+            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
         return self._monitor
 
     def play(

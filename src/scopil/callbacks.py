@@ -1,5 +1,4 @@
-"""What to call while an agent learns: evaluation, the best policy kept, and early stopping, in the manner of
-Stable-Baselines3.
+"""Callbacks of `Agent.learn`: evaluation, the best policy so far, and early stopping, as in Stable-Baselines3.
 
 evaluation = scopil.EvalCallback(every=10_000, rules="my_rules.py", best="best.safetensors", patience=5)
 agent.learn(200_000, callback=evaluation)
@@ -16,20 +15,21 @@ from scopil.train.trainer import TrainStatus
 
 
 class EvalCallback:
-    """Evaluates the agent every so many steps.
+    """Evaluates the agent at regular intervals.
 
     Args:
         every: environment steps between evaluations.
-        episodes: how many each time.
-        starts, deterministic, rules: as `Agent.evaluate` takes them.
-        seed: of the unseen starts. Not 0, whose starts `evaluate` uses by default: nothing is chosen by those.
-        score: measures → what is larger the better they are; by default (−avoidable violations, reward), so that the
-            reward decides only among equally lawful policies.
-        best: a file for the agent with the best score so far.
-        patience: stop after so many evaluations in a row without a better score; None: never.
-        until: measures → whether they are good enough to stop.
+        episodes: episodes per evaluation.
+        starts, deterministic, rules: as in `Agent.evaluate`.
+        seed: seed of the unseen starts. The default differs from that of `Agent.evaluate`, so that a policy is not
+            selected on the starts of the final evaluation.
+        score: (measures) → a score, larger is better. Default: (−avoidable violations, reward), so that reward decides
+            only between policies with equal violations.
+        best: file for the agent with the best score so far.
+        patience: stop after this many evaluations in a row without a better score; None: never.
+        until: (measures) → whether to stop.
 
-    `history` lists (steps, measures) of all evaluations, and `best_score` the best.
+    `history` lists (steps, measures) of all evaluations; `best_score` is the best score.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class EvalCallback:
         self._due = agent.num_timesteps // self.every + 1
 
     def __call__(self, status: TrainStatus) -> bool:
-        """Whether to stop."""
+        """Evaluate if due. Returns whether to stop."""
         if self._agent is None:
-            raise ConfigError("EvalCallback is for Agent.learn(callback=…), which tells it the agent.")
+            raise ConfigError("EvalCallback has no agent; pass it to Agent.learn(callback=…).")
         if status.env_steps < self._due * self.every:
             return False
         self._due = status.env_steps // self.every + 1

@@ -1,7 +1,7 @@
-"""Frozen configs that check themselves.
+"""Configs: frozen dataclasses of settings with a meaning and a range.
 
-A field states its meaning and its range where it is declared; help texts, checks, error messages and the tables in the
-docs are all made from there. Real numbers are pytree leaves, which `vmap` may sweep; everything else is structure.
+Help texts, checks, error messages and the tables in the docs are generated from the fields. Real numbers are pytree
+leaves, over which `vmap` works; all other settings are static.
 """
 
 import difflib
@@ -18,38 +18,30 @@ from scopil.errors import ConfigError
 T = TypeVar("T")
 TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None)
 _TUPLES = (tuple[int, ...], tuple[int, ...] | None)
-_SAME = object()  # no default but the common one
-PRINTED = "as_printed"  # the setting that turns the paper's defaults on, in configs that have it
+_SAME = object()  # the default is the same for both kinds of actions
 
 
 def setting(
-    default: Any,
-    about: str,
-    *,
-    low: float | int = -math.inf,
-    high: float | int = math.inf,
-    continuous: Any = _SAME,
-    printed: Any = _SAME,
+    default: Any, about: str, *, low: float | int = -math.inf, high: float | int = math.inf, continuous: Any = _SAME
 ) -> Any:
-    """A field of a config: its default, what it means, and the range of its values (of each value of a tuple).
+    """A field of a config: its default, its meaning, and the range of its values (of each value of a tuple).
 
-    `continuous` is the default for environments with continuous actions where that differs, and `printed` the one
-    under `as_printed`.
+    `continuous` is the default for environments with continuous actions, if it differs.
     """
-    others = {"continuous": continuous, "printed": printed}
-    return field(default=default, metadata={"about": about, "low": float(low), "high": float(high)} | others)
+    metadata = {"about": about, "low": float(low), "high": float(high), "continuous": continuous}
+    return field(default=default, metadata=metadata)
 
 
-# `setting` is not named as a field specifier: type checkers would then look for defaults among its keywords alone.
+# `setting` is not declared as a field specifier: type checkers would then expect the default as a keyword.
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass of settings, registered as a pytree. A method `problem()` may return what is wrong with a
-    combination of settings."""
+    """Class decorator: a frozen dataclass of settings, registered as a pytree. A method `problem()` may return an error
+    message for a combination of settings."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     no_type_check(made.__init__)  # inside jit and vmap a `float` is an array
     types = get_type_hints(cls)
     for f in fields(made):
-        f.type = types[f.name]  # a name where annotations are postponed
+        f.type = types[f.name]  # a string if annotations are postponed
         if "about" not in f.metadata:
             raise TypeError(f"{cls.__name__}.{f.name} has no description; make it with setting(default, about).")
         if f.type not in TYPES:
@@ -78,34 +70,26 @@ class Setting(NamedTuple):
         return f"≤ {self.high:g}" if math.isinf(self.low) else f"[{self.low:g}, {self.high:g}]"
 
 
-def settings(cls: type, continuous: bool = False, printed: bool = False) -> list[Setting]:
-    """Every field of a config, with the defaults for numbered or for continuous actions, ours or the paper's."""
-    return [
-        Setting(
-            f.name, f.type, _default(f, continuous, printed), f.metadata["about"], f.metadata["low"], f.metadata["high"]
-        )
-        for f in fields(cls)
-    ]
-
-
-def _default(f: Field, continuous: bool, printed: bool) -> Any:
-    """The paper has no continuous actions: what is right for these comes first."""
-    for asked, other in ((continuous, f.metadata["continuous"]), (printed, f.metadata["printed"])):
-        if asked and other is not _SAME:
-            return other
-    return f.default
+def settings(cls: type, continuous: bool = False) -> list[Setting]:
+    """Every field of a config, with the defaults for discrete or for continuous actions."""
+    made = []
+    for f in fields(cls):
+        other = f.metadata["continuous"] if continuous else _SAME
+        default = f.default if other is _SAME else other
+        made.append(Setting(f.name, f.type, default, f.metadata["about"], f.metadata["low"], f.metadata["high"]))
+    return made
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A question for who may have misspelt a name; nothing where none is near."""
+    """The suggestion " Did you mean NAME?" for a misspelt name; empty if no known name is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" Did you mean {close[0]}?" if close else ""
 
 
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
-    """A checked config: the given values over the defaults for the kind of actions."""
+    """A checked config: given values over the defaults for discrete or continuous actions."""
     values = {name: _plain(value) for name, value in values.items()}
-    known = {s.name: s.default for s in settings(cls, continuous, printed=values.get(PRINTED) is True)}
+    known = {s.name: s.default for s in settings(cls, continuous)}
     for name in values:
         if name not in known:
             raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{near(name, known)}")
@@ -115,15 +99,15 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Python's own numbers and tuples in place of NumPy's, JAX's and lists: a config is written to files."""
+    """Python numbers and tuples instead of NumPy scalars, JAX scalars and lists: configs are written to files."""
     if isinstance(value, list | tuple):
         return tuple(_plain(one) for one in value)
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def check(cfg: Any) -> None:
-    """Refuse values out of range. Called at the border: a frozen config is rebuilt around tracers inside jit and cannot
-    check itself when it is made."""
+    """Raise `ConfigError` for values out of range. A config cannot check itself when it is made: jit rebuilds it with
+    tracers."""
     for f in fields(cfg):
         low, high = f.metadata["low"], f.metadata["high"]
         for value in _numbers(f, getattr(cfg, f.name)):
@@ -137,7 +121,7 @@ def check(cfg: Any) -> None:
 
 
 def checked_seed(seed: Any) -> int:
-    """A seed as JAX and NumPy both take it."""
+    """The seed, if both JAX and NumPy accept it. Raises `ConfigError` otherwise."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
         raise ConfigError(f"seed = {seed!r}; want a whole number from 0 to 2⁶³ − 1.", setting="seed")
     return int(seed)
@@ -165,7 +149,7 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
         try:
             yield float(number)  # pyright: ignore[reportArgumentType]
         except OverflowError:
-            yield math.inf  # a whole number beyond all floats
+            yield math.inf  # larger than any float
 
 
 def _shown(value: Any) -> str:
@@ -179,15 +163,12 @@ def _wanted(low: float, high: float) -> str:
 
 
 def markdown_table(cls: type) -> str:
-    """The settings as a table for the docs."""
+    """The settings of a config as a Markdown table."""
     rows = ["| setting | default | range | meaning |", "|---|---|---|---|"]
-    kinds = settings(cls), settings(cls, continuous=True), settings(cls, printed=True)
-    for one, continuous, printed in zip(*kinds):
+    for one, continuous in zip(settings(cls), settings(cls, continuous=True)):
         default = f"`{one.default}`"
         if continuous.default != one.default:
             default += f", continuous actions `{continuous.default}`"
-        if printed.default != one.default and PRINTED in (s.name for s in kinds[0]):
-            default += f", as printed `{printed.default}`"
-        about = one.about.replace("|", "\\|")  # a bar would end the cell
+        about = one.about.replace("|", "\\|")  # a bar ends the cell
         rows.append(f"| `{one.name}` | {default} | {one.range} | {about} |")
     return "\n".join(rows) + "\n"

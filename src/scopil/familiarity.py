@@ -1,4 +1,4 @@
-"""A Gymnasium wrapper that tells when a state is unlike the demonstrations, and may hand over to somebody else."""
+"""A Gymnasium wrapper that detects states unlike the demonstrations and can switch to a fallback controller."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +10,15 @@ from scopil.errors import ConfigError
 
 
 class Watch(gym.Wrapper):
-    """Adds `familiarity` and `unfamiliar` to `info`; with a fallback, unfamiliar states get its action.
+    """Adds `familiarity` and `unfamiliar` to `info`. With a fallback, its action replaces the given one in unfamiliar
+    states, and `info["handed_over"]` is True.
 
     Args:
-        env: the environment that a policy acts in.
-        agent: one that knows what is familiar (`scopil.SCOPILRho`), with its demonstrations.
-        below: states less familiar than this are called unfamiliar. It is also the share of lawful states, of
-            demonstrations that were not shown, for which that is a false alarm.
-        fallback: `fallback(obs)` → the action to take in an unfamiliar state in place of the given one.
+        env: the environment.
+        agent: an agent that learns familiarity (`scopil.SCOPILRho`), with its demonstrations.
+        below: threshold; states with a lower familiarity are unfamiliar. It equals the expected share of false alarms
+            on held-out demonstrations.
+        fallback: (observation) → action for unfamiliar states.
     """
 
     def __init__(self, env: gym.Env, agent: Agent, below: float = 0.1, fallback: Callable[[Any], Any] | None = None):
@@ -30,16 +31,16 @@ class Watch(gym.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         obs, info = self.env.reset(seed=seed, options=options)
-        return obs, self._looked_at(obs, info)
+        return obs, self._with_familiarity(obs, info)
 
     def step(self, action: Any):
         handed_over = self._fallback is not None and self._unfamiliar
         if handed_over and self._fallback is not None:
             action = self._fallback(self._obs)
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated, self._looked_at(obs, info) | {"handed_over": handed_over}
+        return obs, reward, terminated, truncated, self._with_familiarity(obs, info) | {"handed_over": handed_over}
 
-    def _looked_at(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+    def _with_familiarity(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
         share = float(self._agent.familiarity(obs))
         self._obs, self._unfamiliar = obs, share < self._below
         return info | {"familiarity": share, "unfamiliar": self._unfamiliar}

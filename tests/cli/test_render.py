@@ -148,7 +148,7 @@ def test_play_passes_its_options_on(played, capsys):
     ((env_id, mode, out, options),) = played
     assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
     assert (options["live"], options["episodes"], options["seed"], options["name"]) == (True, 2, 9, "my")
-    assert capsys.readouterr().out == "nothing kept\n"
+    assert capsys.readouterr().out == "no episode kept\n"
 
 
 def test_play_takes_any_environment_with_a_key_map(played):
@@ -165,7 +165,7 @@ def test_play_takes_any_environment_with_a_key_map(played):
         (["--setting", "easy"], "unknown setting 'easy'; want one of simple, multiple, two-modes"),
         (["--episodes", "0"], "--episodes 0; want at least 1"),
         (["--env", "CartPole-v1"], "--env needs --keys"),
-        (["--env", "CartPole-v1", "--setting", "simple", "--keys", "a=0"], "give one of them"),
+        (["--env", "CartPole-v1", "--setting", "simple", "--keys", "a=0"], "give only one"),
         (["--env", "CartPole-v1", "--keys", "a=7"], "action 7; want 0 … 1"),
         (["--env", "CartPole-v1", "--keys", "nonsense"], "key=action"),
         (["--env", "Pendulum-v1", "--keys", "a=0"], "Discrete actions"),

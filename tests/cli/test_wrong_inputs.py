@@ -109,7 +109,7 @@ WRONG = [
     (f"{TRAIN} --seed -1", "--seed = -1; want a whole number"),
     (f"{TRAIN} --discount 2", "--discount = 2; want"),
     (f"{TRAIN} --hidden 0", "hidden"),
-    ("train --resume", "a run folder (required); scopil resume --help"),
+    ("train --resume", "a run folder (required)"),
     ("train --resume absent", "absent is not a run folder"),
     ("train --resume empty", "empty is not a run folder"),
     ("train --resume damaged", "damaged/run.json is damaged"),
@@ -134,7 +134,7 @@ WRONG = [
     (f"{TRAIN} --env here.py:Endless", "want finite bounds"),
     (f"{TRAIN} --env here.py:Broken", "the motor fell off"),
     # demonstrations
-    ("train scopil --out new", "learns from demonstrations; give it some"),
+    ("train scopil --out new", "learns from demonstrations"),
     ("train scopil --out new --demos absent.npz", "no demonstrations 'absent.npz'"),
     ("train scopil --out new --demos array.npy", "a .npy file holds one array"),
     ("train scopil --out new --demos pickle.pkl", "a pickle runs code when it is opened and is never read"),

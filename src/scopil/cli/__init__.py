@@ -91,7 +91,7 @@ def _help() -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print("[bold]scopil[/bold]: learn policies that do the task and keep the demonstrator's unwritten rules\n")
+    console.print("[bold]scopil[/bold]: learn policies that solve a task and keep the demonstrator's unwritten rules\n")
     console.print("usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help for more\n", soft_wrap=True)
     table = Table.grid(padding=(0, 3))
     for verb, (_, line) in VERBS.items():

@@ -1,4 +1,4 @@
-"""What `scopil demos check` and `show` find out about a set of demonstrations."""
+"""The checks of `scopil demos check` and `scopil demos show`."""
 
 import math
 from collections import Counter
@@ -14,14 +14,14 @@ from scopil.data.dataset import Demonstrations, Episode, describe_space
 from scopil.envs.naming import names_code
 from scopil.errors import DatasetError, EnvError
 
-if TYPE_CHECKING:  # importing these takes JAX's second
+if TYPE_CHECKING:  # these import JAX, which takes a second
     from scopil.eval.measures import Measures
     from scopil.eval.rules import Rules
 
-SAME = 1e-4  # a replay on another machine may differ by rounding; observations are of order one
-JUMP = 5.0  # times the largest other step of an episode: physics rarely does that at the very end of most episodes
-RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # of random play, to learn how actions move the environment
-MAX_NAMED = 8  # columns to name at most
+SAME = 1e-4  # tolerance of a replay: rounding differs between machines, and observations are of order one
+JUMP = 5.0  # factor over the largest other step of an episode that makes a last step suspicious
+RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # random play, to estimate the effect of actions
+MAX_NAMED = 8  # columns listed by number
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Check:
     what: str
     text: str
     ok: bool = True
-    warning: bool = False  # worth a look, but no reason to refuse the set
+    warning: bool = False  # suspicious, but no reason to refuse the set
 
     @property
     def mark(self) -> str:
@@ -41,7 +41,7 @@ class Check:
 def run_checks(
     source: str, env_id: str | None = None, trust_env: bool = False, rules: "Rules | None" = None
 ) -> Iterator[Check]:
-    """All checks of a set, one after the other. A set that cannot be read at all raises `DatasetError`."""
+    """All checks of a set, in order. Raises `DatasetError` if the set cannot be read."""
     demos = storage.load_demos(source)
     yield Check("format", storage.format_of(source).about(source))
     for sentence in demos.about.get("assumed", []):
@@ -102,7 +102,7 @@ def _actions(demos: Demonstrations) -> str:
 
 
 def _constant_columns(demos: Demonstrations) -> Iterator[Check]:
-    """Columns that carry no information, or are there by mistake."""
+    """Columns that never change."""
     rows = demos.observations.reshape(demos.pairs, -1)
     constant = np.flatnonzero((rows == rows[0]).all(axis=0))
     if len(constant) and demos.pairs > 1:
@@ -118,13 +118,13 @@ def _copies(demos: Demonstrations) -> Check:
 
 
 def _jumps(demos: Demonstrations) -> Iterator[Check]:
-    """Recorders that reset too early store the next episode's first observation as this one's last. It shows in columns
-    that change slowly."""
+    """A recorder that resets too early stores the first observation of the next episode as the last of this one: a
+    large step in columns that change slowly."""
     factors = []
     for e in demos:
         rows = e.observations.reshape(len(e) + 1, -1).astype(np.float64)
         if np.array_equal(rows[-1], rows[-2]):
-            rows = rows[:-1]  # repeated where the last observation was not recorded
+            rows = rows[:-1]  # the last observation was not recorded and is a copy
         moved = np.abs(np.diff(rows, axis=0))
         if len(moved) > 2:
             usual = moved[:-1].max(axis=0)
@@ -133,8 +133,8 @@ def _jumps(demos: Demonstrations) -> Iterator[Check]:
     if 2 * far > len(factors):
         yield Check(
             "last step",
-            f"in {far} of {len(demos)} episodes a number moves about {np.median(factors):.2g} times further on the "
-            f"last step than on any before: is the last observation the next episode's first?",
+            f"in {far} of {len(demos)} episodes the last step is about {np.median(factors):.2g} times larger than any "
+            f"other: the last observation may be the first of the next episode",
             warning=True,
         )
 
@@ -159,8 +159,8 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
 
 
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
-    """Whether actions are stored with the observations they were taken at. Against random play in the environment that
-    is certain enough to refuse a set; without one it is a hint."""
+    """Whether each action is stored with the observation it was taken at. Judged by random play in the environment, a
+    misalignment is an error; judged by the set alone, a warning."""
     from scopil.data.alignment import Steps, likeliest_shift, too_wide
     from scopil.data.fit_to_env import fit_to_env
     from scopil.envs.gym_env import open_env
@@ -174,7 +174,7 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
             if not too_wide(Steps.of(demos), demos.action_space):
                 played = flattened(fit_to_env(_random_play(env_id), env), env)
         except (DatasetError, EnvError):
-            return  # it does not fit, which is said above, or cannot be played at random
+            return  # the set does not fit, as reported above, or random play is impossible
         finally:
             env.close()
     steps, seen = Steps.of(demos), None if played is None else Steps.of(played)
@@ -184,7 +184,7 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
         if too_wide(steps, demos.action_space):
             size = math.prod(demos.observation_space.shape or ())
             why = f"observations of {size:,} numbers each are too many for this check"
-        yield Check("alignment", f"not to be told: {why}")
+        yield Check("alignment", f"unknown: {why}")
         return
     judged = "random play in the environment" if played is not None else "the set itself"
     which = f"action k{shift.lag:+d} explains the step from observation k better than action k"
@@ -193,7 +193,7 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
         yield Check("alignment", text)
         return
     later = shift.lag > 0
-    words = "the observation that it led to" if later else "a later observation than it was taken at"
+    words = "its next observation" if later else "an observation after its own"
     want = "observations[:-1] with actions[1:]" if later else "observations[1:] with actions[:-1]"
     certain = played is not None
     text = f"{text}: an action seems to be stored with {words}; want {want}"
@@ -214,8 +214,8 @@ def _random_play(env_id: str) -> Demonstrations:
 
 
 def replay_env(demos: Demonstrations, trust_env: bool = False):
-    """The compiled environment to replay `demos` on, or None where it cannot start at a given state, or is code that
-    the file names and the caller does not trust."""
+    """The compiled environment to replay `demos` on; None if it cannot start at a given state, or if the file names
+    code that is not trusted."""
     from scopil.envs.jax_env import compile_env
 
     if demos.env_id is None or demos.starts is None or (names_code(demos.env_id) and not trust_env):
@@ -230,7 +230,7 @@ def replay_env(demos: Demonstrations, trust_env: bool = False):
 def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
     if demos.starts is not None and names_code(demos.env_id) and not trust_env:
         return f"{demos.env_id} names code to import; if you trust it, add --trust-env"
-    return "that needs starts and an environment that can start at them"
+    return "replay needs recorded starts and an environment that can start at them"
 
 
 def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
@@ -257,20 +257,20 @@ def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
 
 
 def known_env(demos: Demonstrations, env_id: str | None, trusted: bool) -> str | None:
-    """The environment that the caller names, or else the set, which may name no code unless the caller trusts it."""
+    """The given environment, or else that of the set, unless it names code that is not trusted."""
     own = None if names_code(demos.env_id) and not trusted else demos.env_id
     return env_id or own
 
 
 def _check_rules(demos: Demonstrations, env_id: str | None, rules: "Rules") -> Check:
-    """How often the demonstrations break the caller's rules. That they do is no reason to refuse them."""
+    """Violations of the caller's rules in the demonstrations: a warning, not an error."""
     broken = judge(demos, env_id, rules)
     return Check("rules", rule_counts(broken, rules), warning=broken.get("violations", 0.0) > 0)
 
 
 def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":
-    """Means over the demonstrated episodes, with violations by the caller's rules. The environment, if it is known,
-    says what observations look like."""
+    """Means over the demonstrated episodes, with violations of the caller's rules. The environment, if known, converts
+    observations to the form that rules take."""
     from scopil.envs.gym_env import open_env
     from scopil.eval.episodes import measure_demonstrations
     from scopil.eval.measures import average
@@ -284,7 +284,7 @@ def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measure
 
 
 def rule_counts(means: "Measures", rules: "Rules") -> str:
-    """Violations per episode of each rule, in a line, and which rules count a key of `info` that was not recorded."""
+    """One line: violations per episode of each rule, and the rules whose `info` key was not recorded."""
     counts = {name.partition("/")[2]: v for name, v in means.items() if name.startswith("violations/")}
     counts = counts or {"all": means["violations"]} if "violations" in means else {}
     each = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
@@ -294,7 +294,8 @@ def rule_counts(means: "Measures", rules: "Rules") -> str:
 
 
 def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
-    """The same actions from the same starts must give the same states, rewards and ends."""
+    """Compare a replay with the set: the same actions from the same starts must give the same states, rewards and
+    ends."""
     worst = 0.0
     for i, (shown, played) in enumerate(zip(demos, episodes)):
         steps = len(played.actions)
@@ -312,7 +313,7 @@ def compare(demos: Demonstrations, episodes: Sequence[Episode]) -> Check:
 
 
 def count_violations(episodes: Sequence[Episode]) -> str:
-    """Violations per rule, and how many of them are in initial states."""
+    """One line: violations per rule, and how many of them are in initial states."""
     from scopil.eval.measures import broken_rules
 
     counts: Counter[str] = Counter()

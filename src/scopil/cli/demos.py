@@ -1,4 +1,4 @@
-"""`scopil demos`: list, show, record, check, export and import sets of demonstrations."""
+"""`scopil demos`: list, show, record, check, export and import demonstrations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def show(
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> None:
-    """A set's statistics, beside published ones where there are any, and its violations."""
+    """Statistics of a set, and its violations."""
     given = _rules(rules)
     print_set(storage.load_demos(name), plot, given, trust_env)
 
@@ -80,7 +80,7 @@ def print_set(demos: Demonstrations, plot: Path | None = None, rules: Any = None
 
 
 def _brief(value: Any) -> Any:
-    """Provenance on a line: of many alike (players) only what is known of each, and the range."""
+    """A value of `about` on one line; a list of dicts (players) as its length and the ranges of its values."""
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
     if isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value):
@@ -90,7 +90,7 @@ def _brief(value: Any) -> Any:
 
 
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
-    """The function that draws episodes into `plot`. Refuses before anything is played."""
+    """The function that draws episodes into `plot`. Raises, before anything is played, if it cannot."""
     from scopil.eval.pictures import check_ending, save_panels
 
     check_ending(plot)
@@ -121,7 +121,7 @@ def _statistics(
 def _measures(
     demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
 ) -> dict[str, np.ndarray]:
-    """Reward and steps, and what the environment measures beyond these, one number per episode."""
+    """Reward, steps and the environment's own measures, one number per episode."""
     out: dict[str, np.ndarray] = {}
     if demos.episodes[0].rewards is not None:
         out["reward"] = np.array([e.total_reward for e in demos])
@@ -135,16 +135,16 @@ def _measures(
 def record(
     env: Annotated[str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")],
     policy: Annotated[
-        str, tyro.conf.arg(help="the expert: FILE.py:FUNCTION of an observation", metavar="FILE.py:NAME")
+        str, tyro.conf.arg(help="the expert: FILE.py:FUNCTION, from observation to action", metavar="FILE.py:NAME")
     ],
     out: Out,
-    episodes: Annotated[int, tyro.conf.arg(help="how many episodes", metavar="N")] = 50,
-    seed: Annotated[int, tyro.conf.arg(help="of the first episode", metavar="S")] = 0,
+    episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 50,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the first episode", metavar="S")] = 0,
     env_kwargs: EnvKwargs = (),
     max_episode_steps: MaxSteps = None,
     rules: RulesOption = None,
 ) -> None:
-    """Let a scripted expert play, into a file."""
+    """Record episodes of a scripted expert into a file."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     refuse_unwritable(out)
@@ -169,7 +169,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Asked before the work, not after it."""
+    """Raise before the work, not after it, if `out` is a folder."""
     if out.is_dir():
         raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
 
@@ -180,7 +180,7 @@ def check(
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
 ) -> int:
-    """What a set contains, what was assumed, and whether it is sound; exit code 2 when it is not."""
+    """Check a set: content, assumptions, alignment, replay. Exit code 2 if a check fails."""
     failed = []
     for result in demo_checks.run_checks(source, env, trust_env, _rules(rules)):
         print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
@@ -195,7 +195,7 @@ def export(
     minari: Annotated[str, tyro.conf.arg(help="(namespace/)name-v0", metavar="ID")],
     overwrite: Annotated[bool, option(help="replace a dataset of that id")] = False,
 ) -> None:
-    """Write a set as a local Minari dataset, without loss."""
+    """Write a set as a local Minari dataset, without loss of data."""
     from scopil.data.minari import to_minari
 
     demos = storage.load_demos(file)
@@ -206,10 +206,10 @@ def export(
 def import_(
     source: Source,
     out: Out,
-    env: Annotated[str | None, option(help="the environment it was recorded on; sets the spaces", metavar="ID")] = None,
-    name: Annotated[str | None, option(help="another name for the set", metavar="NAME")] = None,
+    env: Annotated[str | None, option(help="the environment of the recording; sets the spaces", metavar="ID")] = None,
+    name: Annotated[str | None, option(help="a new name for the set", metavar="NAME")] = None,
 ) -> None:
-    """Convert tables, plain arrays or a Minari dataset into our own sealed file."""
+    """Convert tables, plain arrays or a Minari dataset into a file with a checksum."""
     refuse_unwritable(out)
     demos = storage.load_demos(source)
     was = demos.digest
@@ -217,7 +217,7 @@ def import_(
         demos = _recorded_on(demos, env)
     if name is not None:
         demos = replace(demos, name=name)
-    if "source" in demos.about:  # not one of ours: it has no checksum of its own
+    if "source" in demos.about:  # another format, without a checksum
         demos = replace(demos, about=demos.about | {"source_sha256": was})
     storage.write(demos, out)
     for sentence in demos.about.get("assumed", []):
@@ -226,7 +226,7 @@ def import_(
 
 
 def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
-    """The same episodes in the spaces of a named environment, checked again."""
+    """The same episodes in the spaces of an environment, checked again."""
     from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
 
     if (fitted := fit_to_env(demos, env_id)) is not demos:

@@ -1,7 +1,7 @@
-"""Ctrl-C, from the first import to the last line.
+"""Signals of the command line.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be. Inside an import or a callback of compiled code
-somebody else catches it and the command goes on. So signals go to a thread, and what they do is said here.
+Python raises KeyboardInterrupt wherever the main thread is. Inside an import or a callback of compiled code other
+packages may catch it, and the command would continue. So a thread receives the signals and acts on them.
 """
 
 import ctypes
@@ -13,26 +13,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+INTERRUPTED = 130  # the exit code of shells: 128 + SIGINT
 PARENT = "SCOPIL_PARENT"  # process id of the `scopil study` that started this process
-PR_SET_PDEATHSIG = 1  # of prctl(2)
+PR_SET_PDEATHSIG = 1  # see prctl(2)
 
 
 def leave(number: int) -> None:
-    """End this process now. Files are written whole or not at all, so nothing is lost but what was being computed."""
+    """End this process now. Files are written atomically, so only the current computation is lost."""
     print("interrupted", file=sys.stderr, flush=True)
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def heard(numbers: Sequence[int], act: Callable[[int], None]) -> Iterator[None]:
-    """`act(number)` is called in a thread for every signal as it comes.
+    """Call `act(number)` in a thread for every signal.
 
-    Python runs a signal's own handler only between two of its instructions, and the main thread sits in compiled code
-    for seconds; so the numbers come down a pipe.
+    Python runs a signal handler only between two bytecode instructions, and compiled code may run for seconds; so the
+    signal numbers are read from a pipe.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread can handle signals
         return
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
@@ -59,8 +59,8 @@ def heard(numbers: Sequence[int], act: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def raised(numbers: Sequence[int]) -> Iterator[None]:
-    """KeyboardInterrupt after all, for a command that has children to wait for. One that was lost is raised again at
-    the end; a second signal ends the process."""
+    """Raise KeyboardInterrupt on a signal, for commands that must wait for child processes. If other code caught it, it
+    is raised again at the end; a second signal ends the process."""
     seen: list[int] = []
 
     def raise_once(number: int, frame: FrameType | None) -> None:
@@ -82,11 +82,11 @@ def raised(numbers: Sequence[int]) -> Iterator[None]:
 
 
 def stop_with_parent() -> None:
-    """In a child process of `scopil study`: when the parent dies, save and stop (SIGTERM).
+    """In a child process of `scopil study`: save and stop (SIGTERM) when the parent dies.
 
-    Only Linux offers this. Elsewhere a run outlives a killed parent, and the next one waits for it.
+    Linux only. On other systems a run outlives a killed parent, and the next `scopil study` waits for it.
     """
     if (parent := os.environ.get(PARENT)) and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != int(parent):  # it died before we asked
+        if os.getppid() != int(parent):  # the parent died before the call
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""How the verbs describe and read their options."""
+"""Options that several verbs share, and the call of a verb with its command line."""
 
 import difflib
 import inspect
@@ -16,16 +16,16 @@ from scopil.envs.naming import read_options, with_options
 from scopil.errors import ConfigError
 
 Verb = Callable[..., Any]
-_FRAME = re.compile(r"[│╭╮╰╯─]+|-{3,}|^[+|]|[+|]$", re.MULTILINE)  # of the parser's box, in Unicode or ASCII
+_FRAME = re.compile(r"[│╭╮╰╯─]+|-{3,}|^[+|]|[+|]$", re.MULTILINE)  # frame around the parser's errors, Unicode or ASCII
 
 
 def option(help: str, metavar: str | None = None) -> Any:
-    """An option that may be left out, where "(default: None)" would tell a reader nothing."""
+    """An optional argument whose help text omits "(default: None)"."""
     return tyro.conf.arg(help=help, metavar=metavar, help_behavior_hint="")
 
 
 def env_name(env: str, kwargs: Sequence[str] = (), max_episode_steps: int | None = None) -> str:
-    """The environment's name with its options."""
+    """The environment's id with its options."""
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ConfigError(f"--max-episode-steps {max_episode_steps}; want at least 1.")
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
@@ -36,9 +36,9 @@ TrustEnv = Annotated[
     bool, option("import the code that the file names as its environment (module:Id-v0) or its rules; runs that code")
 ]
 EnvKwargs = Annotated[
-    tuple[str, ...], option("what the environment is made with: --env-kwargs size=5 mode=fast", "NAME=VALUE")
+    tuple[str, ...], option("arguments of the environment: --env-kwargs size=5 mode=fast", "NAME=VALUE")
 ]
-MaxSteps = Annotated[int | None, option("steps after which an episode is stopped", "N")]
+MaxSteps = Annotated[int | None, option("steps after which an episode is truncated", "N")]
 RulesOption = Annotated[
     str | None,
     option(
@@ -56,9 +56,14 @@ def call(
     description: str | None = None,
     known: Iterable[str] = (),
 ) -> Any:
-    """Call a function, or one of several, with the options in `argv`. A complaint of the parser becomes one line.
+    """Call a function, or one of several, with the options in `argv`. Errors of the parser become one line.
 
-    `known` are names of options that the function's signature does not show.
+    Args:
+        verb: the function, or functions by subcommand.
+        prog: the command as typed, for help and errors.
+        argv: the words after the command.
+        description: shown in the help of several functions.
+        known: names of options that are not in the function's signature.
     """
     said = io.StringIO()
     options: dict[str, Any] = {"prog": prog, "args": argv, "registry": _REGISTRY}
@@ -81,7 +86,7 @@ def call(
 
 
 def _later(verb: Verb) -> Verb:
-    """The same options, and the call still to be made: what the verb itself prints is not the parser's complaint."""
+    """A function with the same options that returns the call: output of the verb must not count as parser errors."""
 
     @wraps(verb)
     def ready(*args: Any, **options: Any) -> Verb:
@@ -91,33 +96,26 @@ def _later(verb: Verb) -> Verb:
 
 
 def _one_line(complaint: str, known: Iterable[str], prog: str) -> str:
-    """The parser's box as a sentence, with the nearest option where one is unknown."""
+    """The parser's error as one sentence, with the nearest option if one is unknown."""
     text = " ".join(_FRAME.sub(" ", complaint).split())
     ends = " Perhaps you meant| For full helptext| Available subcommands|$"
     if unknown := re.search(rf"Unrecognized options: (.*?)(?:{ends})", text):
         odd = [word.strip() for word in unknown[1].split(",")]
         flag = next((word for word in odd if word.startswith("-")), None)
         if flag is None:
-            return f"{odd[0]!r} is one word too many, or not a command; {prog} --help says more."
+            return f"{odd[0]!r} is an extra word or an unknown command; see {prog} --help."
         near = nearest(flag.lstrip("-").replace("-", "_"), known)
         hint = "" if near is None else f" Did you mean --{near.replace('_', '-')}?"
-        return f"there is no option {flag}.{hint} {prog} --help lists them."
+        return f"there is no option {flag}.{hint} See {prog} --help."
     for end in (" Argument helptext", " For full helptext", " Perhaps you meant"):
         text = text.partition(end)[0]
-    for title in (
-        "Value error ",
-        "Required options ",
-        "Parsing error ",
-        "Missing subcommand ",
-        "Invalid choice ",
-        "Missing argument ",
-    ):
-        text = text.removeprefix(title)
-    return f"{text.rstrip('.')}; {prog} --help says more."
+    titles = "Value error|Required options|Parsing error|Missing subcommand|Invalid choice|Missing argument"
+    text = re.sub(rf"^(?:(?:{titles}) )+", "", text)
+    return f"{text.rstrip('.')}; see {prog} --help."
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, by its initials (`lr`: learning_rate) or by its spelling."""
+    """The nearest known name, by initials (`lr`: learning_rate) or by spelling."""
     known = sorted(known)
     initials = [k for k in known if len(name) > 1 and name == "".join(part[:1] for part in k.split("_"))]
     close = difflib.get_close_matches(name, known, n=1)

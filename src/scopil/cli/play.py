@@ -1,4 +1,4 @@
-"""`scopil play`: a person at the keyboard records demonstrations."""
+"""`scopil play`: record demonstrations by keyboard."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,26 +18,26 @@ def main(argv: list[str]) -> None:
 
 
 def play(
-    out: Annotated[Path, tyro.conf.arg(help="file to record into; one that exists is continued", metavar="FILE")],
+    out: Annotated[Path, tyro.conf.arg(help="file to record into; an existing file is extended", metavar="FILE")],
     setting: Annotated[
         str | None, option(help="Marble Maze: simple (default), multiple or two-modes", metavar="SETTING")
     ] = None,
-    live: Annotated[bool, option(help="real time; without it the environment waits for every key")] = False,
+    live: Annotated[bool, option(help="real time; by default the environment waits for every key")] = False,
     episodes: Annotated[int | None, option(help="stop after this many kept episodes", metavar="N")] = None,
-    seed: Annotated[int, tyro.conf.arg(help="of the starts", metavar="S")] = 0,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the starts", metavar="S")] = 0,
     env: Annotated[str | None, option(help="another Gymnasium environment with Discrete actions", metavar="ID")] = None,
     keys: Annotated[
         str | None, option(help="the keys for --env, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
     ] = None,
 ) -> None:
-    """Play episodes by keyboard and keep the good ones. Every kept episode is saved at once."""
+    """Play episodes by keyboard and choose which to keep. Each kept episode is saved immediately."""
     from scopil.envs.jax_env import make_env  # imports JAX
 
     checked_seed(seed)
     if episodes is not None and episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     if env is not None and setting is not None:
-        raise ConfigError("--setting is for Marble Maze and --env for another environment; give one of them.")
+        raise ConfigError("--setting is for Marble Maze and --env for another environment; give only one.")
     env_id = env or setting_id(setting or "simple")
     environment = make_env(env_id, render_mode="rgb_array")
     try:
@@ -47,7 +47,7 @@ def play(
         )
     finally:
         environment.close()
-    print("nothing kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
+    print("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
 
 
 def setting_id(setting: str) -> str:
@@ -69,6 +69,6 @@ def _keys(text: str | None, actions: object) -> KeyMap:
         raise ConfigError(f"--env takes {actions}; keyboard play wants Discrete actions.")
     if text is None:
         raise ConfigError(
-            f"--env needs --keys: which key plays which of the actions 0 … {number - 1}, as in --keys a=0,d=1."
+            f"--env needs --keys: a key for each of the actions 0 … {number - 1}, for example --keys a=0,d=1."
         )
     return parse_keys(text, int(number))

@@ -1,4 +1,4 @@
-"""`scopil render`: episodes of a policy, a demonstrated or a random one, as a picture or as an animation."""
+"""`scopil render`: draw episodes of a policy, of demonstrations or of random actions as a picture or a film."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,8 +26,8 @@ def main(argv: list[str]) -> None:
 
 def render(
     out: Annotated[Path, tyro.conf.arg(help="film.mp4, film.gif or picture.png (the last frame)", metavar="FILE")],
-    run: Annotated[tyro.conf.Positional[Path | None], option("a run folder or a saved agent to watch", "RUN")] = None,
-    episodes: Annotated[int, tyro.conf.arg(help="of RUN, from unseen starts", metavar="N")] = 1,
+    run: Annotated[tyro.conf.Positional[Path | None], option("a run folder or a saved agent to play", "RUN")] = None,
+    episodes: Annotated[int, tyro.conf.arg(help="episodes of RUN, from unseen starts", metavar="N")] = 1,
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how RUN chooses actions")] = "greedy",
     rules: RulesOption = None,
     fps: Annotated[float, tyro.conf.arg(help="frames per second", metavar="X")] = 12.0,
@@ -38,13 +38,13 @@ def render(
         str | None,
         option(help="a shipped set, a file or minari:ID; by default the shipped one of --setting", metavar="NAME"),
     ] = None,
-    episode: Annotated[int, tyro.conf.arg(help="which episode of the set, from 0", metavar="K")] = 0,
+    episode: Annotated[int, tyro.conf.arg(help="number of the episode in the set, from 0", metavar="K")] = 0,
     random: Annotated[bool, option(help="random actions instead of a demonstration")] = False,
-    seed: Annotated[int, tyro.conf.arg(help="of the unseen starts, or of a random episode", metavar="S")] = 0,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the unseen starts, or of a random episode", metavar="S")] = 0,
     trust_env: TrustEnv = False,
 ) -> None:
-    """Draw episodes with the environment's own renderer. Those of a RUN have a line for each rule below the picture,
-    red where it is broken."""
+    """Draw episodes with the environment's renderer. Films of a RUN show a time line per rule below the picture, red
+    at violations."""
     if out.suffix.lower() not in (".png", ".gif", ".mp4"):
         raise ConfigError(f"--out {out}; want a name that ends in .mp4, .gif or .png.")
     for what, value in (("episodes", episodes), ("fps", fps)):
@@ -53,8 +53,8 @@ def render(
     checked_seed(seed)
     if run is not None:
         if random or demos is not None or setting is not None:
-            raise ConfigError(f"{run} is what to watch; remove --demos, --setting and --random.")
-        return _watch(run, out, episodes, policy == "greedy", seed, rules, fps, trust_env)
+            raise ConfigError(f"{run} is given; remove --demos, --setting and --random.")
+        return _draw_policy(run, out, episodes, policy == "greedy", seed, rules, fps, trust_env)
     if demos is not None and (random or setting is not None):
         raise ConfigError("--demos names the set to draw from; remove --random and --setting.")
     env_id = setting_id(setting or "simple")
@@ -76,10 +76,10 @@ def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
         write_mp4(out, frames, fps)
 
 
-def _watch(
+def _draw_policy(
     path: Path, out: Path, episodes: int, greedy: bool, seed: int, rules: str | None, fps: float, trust_env: bool
 ) -> None:
-    """Episodes of a trained policy, with what they break."""
+    """Episodes of a trained policy, with their violations."""
     from scopil.eval import film
     from scopil.eval.measures import average, measure_all
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
@@ -108,7 +108,7 @@ def _watch(
 
 
 def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = False) -> Iterator[np.ndarray]:
-    """The frames of a demonstrated episode, played again."""
+    """The frames of a demonstrated episode, replayed."""
     if demos.env_id is None or demos.starts is None:
         raise EnvError(
             f"{demos.name} does not record its environment or its starts, so it cannot be drawn; import it with "

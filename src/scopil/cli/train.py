@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, field, make_dataclass
 from itertools import dropwhile, islice, pairwise, takewhile
@@ -19,7 +19,7 @@ from rich.markup import escape
 from scopil.algos.base import Algorithm
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
-from scopil.config import PRINTED, settings
+from scopil.config import settings
 from scopil.data.fit_to_env import recorded_elsewhere
 from scopil.envs.jax_env import make_env
 from scopil.envs.spaces import numbered
@@ -46,12 +46,9 @@ def main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         algorithm = find(argv[0])  # raises for an unknown name and suggests the nearest one
         known = [s.name for s in settings(algorithm.config)]
-    kind = {
-        "continuous": _continuous(argv),
-        "printed": f"--{PRINTED}" in [word.replace("-", "_").replace("__", "--", 1) for word in argv],
-    }
+    continuous = _continuous(argv)
     return call(
-        {name: _verb(algorithm, kind) for name, algorithm in registered().items()},
+        {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},
         "scopil train",
         argv,
         description="Train a policy into a run folder. scopil resume RUN continues an interrupted run.",
@@ -88,19 +85,19 @@ def _continuous(argv: list[str]) -> bool:
     return isinstance(numbered(env.action_space), gym.spaces.Box)
 
 
-def _options(algorithm: Algorithm, kind: Mapping[str, bool]) -> type:
+def _options(algorithm: Algorithm, continuous: bool) -> type:
     """The algorithm's settings as command-line options; meaning and range are the help text."""
     made: list[tuple[str, Any, Any]] = []
-    for s in settings(algorithm.config, **kind):
+    for s in settings(algorithm.config, continuous):
         help = f"{s.about} {s.range}".strip().replace("%", "%%")
         made.append((s.name, Annotated[s.type, tyro.conf.arg(help=help)], field(default=s.default)))
     return make_dataclass("Settings", made)
 
 
-def _verb(algorithm: Algorithm, kind: Mapping[str, bool]) -> Callable[..., int]:
+def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
     def train(
         out: Annotated[Path, tyro.conf.arg(help="the run folder to create", metavar="RUN")],
-        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, kind))],
+        cfg: Annotated[Any, tyro.conf.arg(name="", constructor=_options(algorithm, continuous))],
         env: Annotated[
             str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")
         ] = "scopil/MarbleMaze-Simple-v0",

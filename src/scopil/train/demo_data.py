@@ -1,4 +1,4 @@
-"""Demonstrations as learners get them: arrays in the form of the environment they are used with."""
+"""Demonstrations as arrays for a learner, in the spaces of its environment."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +17,8 @@ from scopil.errors import DatasetError
 
 
 class DemoData(NamedTuple):
+    """Demonstrations on the device."""
+
     transitions: DemoTransitions
     episodes: PaddedEpisodes
     starts: DemoStarts
@@ -25,13 +27,15 @@ class DemoData(NamedTuple):
 def demo_data(
     demos: Demonstrations | None, env: BatchEnv, keep: Callable[[DemoTransitions], np.ndarray] | None = None
 ) -> DemoData:
-    """Demonstrations for a learner. `keep` gives the mask of the steps that are learned from.
+    """Demonstrations for a learner. Raises `DatasetError` if there are none or they do not fit the environment.
 
-    Raises DatasetError if they do not fit the environment."""
+    Args:
+        keep: (transitions) → mask of the steps to learn from; None: all.
+    """
     if demos is None:
         raise DatasetError(
-            "this algorithm learns from demonstrations; give it some: a file (--demos my.npz), or a shipped set such "
-            "as marble-maze/simple-v1."
+            "this algorithm learns from demonstrations; pass a file (--demos my.npz) or a shipped set such as "
+            "marble-maze/simple-v1."
         )
     demos = flattened(demos, env)
     for what in ("observation_space", "action_space"):
@@ -49,16 +53,16 @@ def demo_data(
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
-    """Observations in the environment's form become the rows that learners get."""
+    """Demonstrations with observations as flat rows, the form that learners take."""
     demos = by_env_names(demos, env)
     if not env.spaces.stores(demos.observation_space):
-        return demos  # rows already, or refused with the spaces
+        return demos  # rows already, or of another space, which `demo_data` refuses
     episodes = tuple(replace(e, observations=env.spaces.encode(e.observations)) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
 
 
 def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
-    """Learners count discrete actions from 0."""
+    """Actions in the learner's units: discrete actions are numbered from 0."""
     if isinstance(env.action_space, gym.spaces.Discrete):
         return (actions - int(env.action_space.start)).astype(np.int32)
     return actions.astype(np.float32)

@@ -1,7 +1,7 @@
-"""Training as one compiled program: act, keep what the algorithm wants, update; thousands of times per dispatch.
+"""Training as one compiled program: act, store, update; thousands of iterations per dispatch.
 
-There is one loop for all algorithms; `Algorithm.wants` says what it collects. The functions are pure: `jax.vmap` them
-over keys or over the numbers in a config (examples/sweep.py does).
+One loop serves all algorithms; `Algorithm.wants` lists the data that it collects. The functions are pure: `jax.vmap`
+works over keys and over the numbers of a config (see examples/sweep.py).
 """
 
 import os
@@ -35,18 +35,18 @@ FAST_COMPILE = {"xla_backend_optimization_level": 0}
 
 
 class TrainState(NamedTuple):
-    """Everything a run is: save it, load it, and the run goes on as if nothing had happened."""
+    """The whole state of training: a run restored from it ends with the same bits."""
 
     learner: Any
-    env: EnvState | None  # None where no environment is stepped
+    env: EnvState | None  # None if the algorithm steps no environment
     replay: Replay | None
-    key: PRNGKey  # never changes; each iteration folds its own number in
-    env_steps: Int[Array, ""]  # where no environment is stepped, gradient steps
-    episode_return: Float[Array, " N"]  # of the episodes being played
+    key: PRNGKey  # constant; each iteration folds in its step number
+    env_steps: Int[Array, ""]  # gradient steps if the algorithm steps no environment
+    episode_return: Float[Array, " N"]  # of the unfinished episodes, so far
 
 
 class Keys(NamedTuple):
-    """Of one iteration."""
+    """Random keys of one iteration."""
 
     collect: PRNGKey
     update: PRNGKey
@@ -54,15 +54,15 @@ class Keys(NamedTuple):
 
 
 class Accumulator(NamedTuple):
-    """Sums over the iterations of a chunk, from which its metrics are made."""
+    """Sums over the iterations of a chunk, from which its metrics are computed."""
 
-    sums: Metrics  # of the updates' metrics; of long updates, the newest one's metrics
-    episodes: Metrics  # over the episodes that ended
+    sums: Metrics  # sums of the updates' metrics; with rollouts, the metrics of the newest update
+    episodes: Metrics  # sums over the finished episodes
     iterations: Int[Array, ""]
 
 
 class Costed(NamedTuple):
-    """A step with the true cost of the state it led to: what the replay of an oracle keeps. No other learner's does."""
+    """A step with the true cost of its next state, for the replay of oracles only."""
 
     step: Transition
     cost: Float[Array, "*B"]
@@ -70,7 +70,7 @@ class Costed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """An algorithm, an environment and demonstrations, ready to run. Hashable by identity, so jit can close over it."""
+    """An algorithm with its environment and demonstrations. Hashable by identity, so that jit can close over it."""
 
     algorithm: Algorithm
     env: BatchEnv
@@ -84,7 +84,7 @@ class Loop:
             )
 
     def refuse_settings(self, cfg: Any) -> None:
-        """Refuse a config that lacks what the wanted data need, or that does not suit the environment's actions."""
+        """Raise if settings for the wanted data are missing, do not suit the actions, or need too much memory."""
         needed = {"replay": ("replay_size", "batch_size", "num_envs"), "rollout": ("rollout_steps", "num_envs")}
         needed |= {"demo_batch": ("demo_batch_size",)}
         for part, names in needed.items():
@@ -112,7 +112,7 @@ class Loop:
     # --- the program --------------------------------------------------------------------------------------------------
 
     def init(self, key: PRNGKey, cfg: Any) -> TrainState:
-        """Fresh networks, fresh environments, an empty replay."""
+        """New networks, new episodes, a new replay."""
         k_learner, k_env, k_run = jax.random.split(key, 3)
         stepped = self.algorithm.steps_environment
         num_envs = cfg.num_envs if stepped else 0
@@ -132,7 +132,7 @@ class Loop:
         )
 
     def _first_replay(self, cfg: Any) -> Replay:
-        """Empty, or with the demonstrated steps in it. The ring holds whole steps of all environments."""
+        """The replay before training: empty, or with the demonstrated steps. Its size is a multiple of num_envs."""
         replay = ring.empty(cfg.replay_size // cfg.num_envs * cfg.num_envs, self._stored_shape())
         if not self.algorithm.replay_demos or self.demos is None or self.demos.transitions.reward is None:
             return replay
@@ -148,7 +148,7 @@ class Loop:
         return self.algorithm.init(key, spaces, cfg)
 
     def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:
-        """Steps of all environments under the untrained policy, without learning."""
+        """Steps of all environments with the untrained policy and without updates."""
         return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
 
     def run(self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
@@ -158,7 +158,7 @@ class Loop:
         return state, self.metrics_of(accumulator, cfg)
 
     def new_accumulator(self, state: TrainState, cfg: Any) -> Accumulator:
-        """Of no iterations yet."""
+        """An accumulator of zero iterations."""
         shapes = jax.eval_shape(self._iteration, state, cfg)[1]
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return Accumulator(*zeros, iterations=jnp.int32(0))
@@ -171,7 +171,7 @@ class Loop:
         def body(_, carry):
             state, (sums, episodes) = carry
             state, (metrics, played) = self._iteration(state, cfg)
-            # Few long updates: the newest one's metrics. Many short ones: their mean.
+            # With rollouts updates are few and long: the metrics of the newest. Otherwise the mean.
             sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
             return state, (sums, jax.tree.map(jnp.add, episodes, played))
 
@@ -205,7 +205,7 @@ class Loop:
 
     @partial(jax.jit, static_argnums=0, inline=True)
     def _iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
-        """`iteration`, traced once for its shapes and for the loop; inline, so that the program is the same."""
+        """`iteration`, traced once for both its shapes and the loop; inlining leaves the program unchanged."""
         return self.iteration(state, cfg)
 
     def _wants(self, part: str) -> bool:
@@ -219,7 +219,8 @@ class Loop:
     def _step(
         self, policy: Policy, env: EnvState, so_far: Float[Array, " N"], key: PRNGKey
     ) -> tuple[EnvState, Float[Array, " N"], Any, Metrics]:
-        """One step of every environment: what is kept of it, and sums over the episodes that ended with it."""
+        """One step of every environment. Returns the state after it, the returns of unfinished episodes, the step to
+        store, and sums over the episodes that it finished."""
         k_act, k_step = jax.random.split(key)
         action = policy.act(env.obs, k_act)
         if self._wants("true_cost"):
@@ -246,7 +247,7 @@ class Loop:
         return state, kept, sums
 
     def _rollout(self, state: TrainState, cfg: Any, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
-        """`rollout_steps` of every environment under one policy."""
+        """`rollout_steps` steps of every environment with one policy."""
         policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
 
         def step(carry, key):
@@ -262,7 +263,7 @@ class Loop:
         return state, kept, jax.tree.map(jnp.sum, sums)
 
     def _restart(self, state: TrainState, cfg: Any, key: PRNGKey) -> TrainState:
-        """Begin all episodes anew where the algorithm asks for it."""
+        """Restart all episodes if the algorithm asks for it."""
         if self.algorithm.restart_every is None:
             return state
         assert state.env is not None
@@ -275,7 +276,7 @@ class Loop:
 
         return jax.lax.cond(due, anew, lambda s: s, state)
 
-    # --- what an update learns from -----------------------------------------------------------------------------------
+    # --- data for an update -------------------------------------------------------------------------------------------
 
     def _data(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey, began: Any = None) -> Data:
         data = Data()
@@ -308,15 +309,14 @@ class Loop:
         return data._replace(play=self.play) if self._wants("play") else data
 
     def play(self, policy: Policy, key: PRNGKey, count: int) -> PaddedEpisodes:
-        """Whole episodes of the sampled policy from fresh starts."""
+        """Whole episodes of the sampled policy from new starts."""
         k_first, k_play = jax.random.split(key)
         world = self.env.for_episodes()
 
         def step(carry, key):
             env, alive = carry
             k_act, k_step = jax.random.split(key)
-            # Beyond its end an episode may be anything, even NaN, whose gradient a mask would not stop; nor that of an
-            # action at such an observation.
+            # Observations after the end of an episode may be NaN, and a mask does not stop the gradient of NaN.
             obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
             action = policy.act(obs, k_act)
             after, transition = world.advance_batch(env, action, k_step)
@@ -328,7 +328,7 @@ class Loop:
         return PaddedEpisodes(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
 
     def _kept_shape(self) -> Any:
-        """Shapes and types of what is kept of one step."""
+        """A stored step of one environment, for its shapes and types."""
         obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
         space, flag = self.env.action_space, jnp.array(False)
         action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32)
@@ -336,16 +336,16 @@ class Loop:
         return Costed(step, jnp.float32(0)) if self._wants("true_cost") else step
 
     def _stored(self, kept: Any) -> Any:
-        """As the replay holds it: of images the bytes."""
+        """A step as the replay stores it: pixels as bytes."""
         return _with_observations(kept, jnp.float32 if self.env.spaces.image is None else jnp.uint8)
 
     def _stored_shape(self) -> Any:
         return self._stored(self._kept_shape())
 
-    # --- what the trainer calls: the same functions, compiled -----------------------------------------------------
+    # --- for the trainer: the same functions, compiled ------------------------------------------------------------
 
     def start(self, key: PRNGKey, cfg: Any) -> TrainState:
-        """A fresh state, with one batch of transitions by the untrained policy in the replay."""
+        """A new state, with one batch of transitions of the untrained policy in the replay."""
         state = self._init(key, cfg)
         if self._wants("replay"):
             state = self._warm_up(state, jnp.int32(-(-cfg.batch_size // cfg.num_envs)))
@@ -394,13 +394,13 @@ class Loop:
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
-    """The loop for an algorithm; refuses an algorithm that wants demonstrations and gets none."""
+    """The loop for an algorithm. Raises if the algorithm needs demonstrations and `demos` is None."""
     return Loop(algorithm, env, demo_data(demos, env, algorithm.demo_filter) if algorithm.needs_demos else None)
 
 
 def _without_end(demos: DemoTransitions) -> np.ndarray:
-    """Last steps that may lead nowhere: a set that lacks the state after an episode has the one before it instead. A
-    critic would take that for a step which goes on for ever."""
+    """Which steps end an episode whose last observation was not recorded: sets then repeat the one before it. A critic
+    would learn an endless loop from such a step."""
     episode = np.asarray(demos.episode)
     last = np.append(episode[1:] != episode[:-1], True)
     same = (np.asarray(demos.obs) == np.asarray(demos.next_obs)).all(axis=-1)
@@ -408,14 +408,14 @@ def _without_end(demos: DemoTransitions) -> np.ndarray:
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:
-    """The steps of a replay batch or a rollout; apart from them their true costs, where those are kept."""
+    """`data` with the steps of a replay batch or a rollout, and with their true costs if these are stored."""
     if not isinstance(steps, Costed):
         return data._replace(**{part: steps})
     return data._replace(**{part: steps.step, "true_cost": TrueCost(steps.cost, newest.cost)})
 
 
 def _with_observations(kept: Any, dtype: Any) -> Any:
-    """The same steps with observations of another type."""
+    """The steps with observations of another dtype."""
     if isinstance(kept, Costed):
         return kept._replace(step=_with_observations(kept.step, dtype))
     return kept._replace(obs=kept.obs.astype(dtype), next_obs=kept.next_obs.astype(dtype))
@@ -424,7 +424,7 @@ def _with_observations(kept: Any, dtype: Any) -> Any:
 def _episode_sums(
     transition: Transition, after: EnvState, so_far: Float[Array, " N"]
 ) -> tuple[Float[Array, " N"], Metrics]:
-    """The returns of the episodes being played, and sums over those that ended with this step."""
+    """The returns of the unfinished episodes, and sums over the episodes that this step finished."""
     ended = transition.terminated | transition.truncated
     total = so_far + transition.reward
     sums = {
@@ -437,11 +437,11 @@ def _episode_sums(
 
 
 def _summary(sums: Metrics, steps: Any) -> Metrics:
-    """Means over the episodes that ended, and the mean reward per step."""
+    """Means over the finished episodes, and the mean reward per step."""
     if not sums:
         return {}
     played = jnp.maximum(sums["count"], 1.0)
-    none = jnp.where(sums["count"] > 0, 1.0, jnp.nan)  # no episode ended: there is no mean
+    none = jnp.where(sums["count"] > 0, 1.0, jnp.nan)  # no episode finished: no mean
     return {
         "episode/count": sums["count"],
         "episode/return": none * sums["return"] / played,

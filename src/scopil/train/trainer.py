@@ -1,7 +1,7 @@
-"""The host side of training: run the compiled loop a chunk at a time, check it, and call observers.
+"""The host side of training: run the compiled loop one chunk at a time, check the result, call the observer.
 
-Chunks end at fixed step numbers, wherever a run was interrupted, so that a resumed run logs, evaluates and
-saves exactly where an undisturbed one does.
+Chunks end at fixed step numbers, so that a resumed run logs, evaluates and saves at the same steps as an uninterrupted
+one.
 """
 
 import time
@@ -17,15 +17,14 @@ from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
 from scopil.train.loop import Loop
 
-# Environment steps per dispatch, at least: long enough to hide its cost, short enough to answer Ctrl-C.
+# Minimum of environment steps per dispatch: enough to hide its cost, few enough to react to Ctrl-C.
 CHUNK = 5_000
-PIECE = 1.0  # seconds of a host environment's chunk between two looks at whether to stop
-Between = Callable[[int], bool | None]  # environment steps made → whether to stop now
+PIECE = 1.0  # seconds; target duration of one program of a host environment
+Between = Callable[[int], bool | None]  # (environment steps) → whether to stop now
 
 
 class TrainStatus(NamedTuple):
-    """What observers get after each chunk. `state` is valid until the observer returns: the next chunk reuses its
-    memory."""
+    """Status after a chunk. `state` is valid until the observer returns: the next chunk reuses its memory."""
 
     env_steps: int
     metrics: dict[str, float]
@@ -33,7 +32,7 @@ class TrainStatus(NamedTuple):
 
 
 class Trainer:
-    """Owns the training state and moves it forward."""
+    """Owns the training state and advances it."""
 
     def __init__(self, loop: Loop, cfg: Any, seed: int):
         check(cfg)
@@ -42,11 +41,11 @@ class Trainer:
         iteration = loop.iteration_steps(cfg)
         self.chunk = -(-CHUNK // iteration) * iteration
         self._state: Any = None
-        self._piece = 1  # iterations that a host environment steps in about a second
+        self._piece = 1  # iterations of a host environment that take about PIECE seconds
         self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its steps
 
     def shape(self) -> Any:
-        """The form of the state, to load a checkpoint into."""
+        """Structure and shapes of the state, to load a checkpoint into."""
         return jax.eval_shape(self.loop.init, jax.random.key(0), self.cfg)
 
     @property
@@ -73,17 +72,18 @@ class Trainer:
         every: Sequence[int] = (),
         between: Between = lambda steps: None,
     ) -> None:
-        """Train until `until` environment steps have been made in all, or an observer returns True.
+        """Train up to `until` environment steps in total, or until `observe` or `between` returns True.
 
         Args:
+            until: environment steps in total.
             observe: called after each chunk.
-            every: chunks end at the multiples of these numbers too, or at the first iteration after one.
-            between: called about once a second inside a chunk of a host environment, which may be slow; where it
-                returns True, training stops there and then, without a call of `observe`.
+            every: chunks also end at multiples of these numbers, or at the first iteration after a multiple.
+            between: called about once a second within a chunk of a host environment, which may be slow; if it returns
+                True, training stops immediately and `observe` is not called.
         """
         done, iteration = int(self.state.env_steps), self.loop.iteration_steps(self.cfg)
         while done < until:
-            self._catch_up()  # an observer may have played on the environments of training
+            self._catch_up()  # an observer may have stepped the training environments
             target = min(until, *((done // n + 1) * n for n in (self.chunk, *every)))
             metrics = self._chunk(-(-(target - done) // iteration), between)
             done = int(self._state.env_steps)
@@ -91,8 +91,8 @@ class Trainer:
                 return
 
     def _chunk(self, iterations: int, between: Between) -> dict[str, float] | None:
-        """Its metrics; None where it was stopped on the way. The compiled program reuses the state's memory, so that
-        after a failure there is no state any more."""
+        """Train one chunk and return its metrics; None if `between` stopped it. The compiled program reuses the memory
+        of the state, so that a failure leaves no state."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
         if self.loop.env.slow:
@@ -106,7 +106,7 @@ class Trainer:
         return None if metrics is None else known
 
     def _in_pieces(self, state: Any, iterations: int, between: Between) -> tuple[Any, Any]:
-        """A chunk as programs of about a second each, which together compute what one would."""
+        """One chunk as several programs of about a second each, with the same result as one program."""
         accumulator, done = None, 0
         while done < iterations:
             piece = min(self._piece, iterations - done)
@@ -121,7 +121,7 @@ class Trainer:
         return state, self.loop.piece_metrics(accumulator, self.cfg)
 
     def _catch_up(self) -> None:
-        """Where the environments are no longer where the state left them, begin new episodes."""
+        """Start new episodes if the environments were stepped since the last chunk."""
         env, state = self.loop.env, self.state
         if state.env is not None and env.stale(state.env):
             key = jax.random.fold_in(jax.random.key(self.seed), state.env_steps)
@@ -130,7 +130,7 @@ class Trainer:
             self._state = state._replace(env=fresh, episode_return=jnp.zeros_like(state.episode_return))
 
     def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
-        """NaN and infinity stop training before anything is saved."""
+        """Raise `DivergedError`, before anything is saved, if the state or a metric is NaN or infinite."""
         seen = (state.env and state.env.obs, state.replay)
         if not np.isfinite(metrics.get("env/reward", 0.0)):
             what = "the environment returned a reward that is not finite"
@@ -143,8 +143,8 @@ class Trainer:
         else:
             return
         raise DivergedError(
-            f"stopped before environment step {int(state.env_steps)}: {what}. Look at the rewards and observations "
-            f"for outliers, or lower the learning rate."
+            f"stopped before environment step {int(state.env_steps)}: {what}. Check rewards and observations for "
+            f"outliers, or lower the learning rate."
         )
 
 
@@ -155,5 +155,5 @@ def _learned(learner: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 @jax.jit
 def _finite(leaves: list[Any]) -> list[Any]:
-    """Of every array whether it is finite; one program for all of them, since compiling takes longer than looking."""
+    """Whether each array is finite; one program for all arrays, since compile time dominates."""
     return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]
