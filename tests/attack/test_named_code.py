@@ -16,6 +16,7 @@ from runs import ENV, untrained_run
 from samples import marble_episodes
 from scopil.cli import main
 from scopil.data import storage
+from scopil.envs.naming import names_code, trust_option
 from scopil.errors import ConfigError, EnvError
 from scopil.train.run import Run
 from scopil_bench.runner import prepare
@@ -108,15 +109,46 @@ def test_a_run_created_by_the_caller_is_trusted(tmp_path, imported):
     assert prepare(mine.folder, mine.spec).trust_env
 
 
-@pytest.mark.parametrize("name", ["evil_module.py", "evil_module:rule", "scopil.py", "scopil.py:rule"])
+@pytest.mark.parametrize(
+    "name", ["evil_module.py", "evil_module:rule", "scopil.py", "scopil.py:rule", "scopil_bench.py:rule"]
+)
 def test_rules_named_in_a_run_folder_are_not_imported(name, run, imported, tmp_path):
-    """Also not from a file scopil.py in the current folder."""
-    (tmp_path / "scopil.py").write_text((tmp_path / "evil_module.py").read_text())
+    """Also not from a file in the current folder with the name of a package of this distribution."""
+    for package in ("scopil", "scopil_bench"):
+        (tmp_path / f"{package}.py").write_text((tmp_path / "evil_module.py").read_text())
     note = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(note | {"env": ENV, "rules": name}))
     with pytest.raises(ConfigError, match="trust_env"):
         Run.open(run).rules()
     assert not imported()
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("scopil_bench.studies.rules:rules/Speed-v0", False),
+        ("scopil_bench.studies.rules:rules/Speed-v0(max_episode_steps=5)", False),
+        ("scopil_bench.studies.rules:rules/Speed-v0(path='evil_module.py')", True),
+        ("scopil_bench.py:Env", True),
+        ("scopil_bench_evil.module:Env-v0", True),
+        ("scopil_bench.studies:evil_module.py:Env", True),
+        ("scopil_bench.__main__:Env-v0", True),
+        ("scopil:Env-v0", True),
+    ],
+)
+def test_modules_of_this_distribution_may_be_named_in_files(name, outside):
+    assert names_code(name) is outside
+    if "(" not in name:
+        assert bool(trust_option(ENV, name)) is outside
+
+
+def test_rules_of_the_bench_load_from_a_run_folder(run):
+    note = json.loads((run / "run.json").read_text())
+    name = "scopil_bench.studies.rules.corridor:RULES"
+    (run / "run.json").write_text(json.dumps(note | {"env": ENV, "rules": name}))
+    rules = Run.open(run).rules()
+    assert rules is not None
+    assert rules.source == name
 
 
 @pytest.mark.parametrize("name", ["study.json", "results.json"])

@@ -6,7 +6,7 @@ module:Id-v0                                         from a module that register
 my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with its arguments
 
 A name with a colon runs code. The caller may give such a name. A policy, run folder or demonstration set may not,
-since it may come from anywhere, unless the caller says that it is trusted.
+since it may come from anywhere, unless the code is in scopil or scopil_bench or the caller says that it is trusted.
 """
 
 import ast
@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scopil.errors import ConfigError, EnvError
-from scopil.user_code import is_file_name
+from scopil.user_code import split_name
 
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
+# Modules of this distribution. Not `scopil.py`, a file in the current folder, and not `scopil.__main__`, which is run.
+_OWN_MODULE = re.compile(r"(scopil|scopil_bench)(\.(?!py\b)[a-z]\w*)+")
 
 
 def split_options(name: str) -> tuple[str, dict[str, Any]]:
@@ -60,12 +62,13 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def names_code(env: Any) -> bool:
-    """Whether making this environment would import a module or file that its name gives. An option that is text may
-    name a file too."""
+    """Whether making this environment would import a module or file outside this distribution. An option that is text
+    may name a file too."""
     if not isinstance(env, str):
         return False
     name, options = split_options(env)
-    return ":" in name or any(not isinstance(value, int | float | None) for value in options.values())
+    outside = ":" in name and not _is_ours(name)
+    return outside or any(not isinstance(value, int | float | None) for value in options.values())
 
 
 def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
@@ -81,7 +84,8 @@ def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
 
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
-    """The name of rules read from `source`, a run folder. Rules are code; only those of scopil need no trust."""
+    """The name of rules read from `source`, a run folder. Rules are code; only those of this distribution
+    need no trust."""
     if not trust_env and not _is_ours(name):
         raise ConfigError(
             f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
@@ -95,5 +99,5 @@ def trust_option(env: Any, rules: str | None) -> str:
     return " --trust-env" if names_code(env) or (rules is not None and not _is_ours(rules)) else ""
 
 
-def _is_ours(rules: str) -> bool:
-    return rules.startswith("scopil.") and not is_file_name(rules)  # scopil.py would be a file in this folder
+def _is_ours(name: str) -> bool:
+    return _OWN_MODULE.fullmatch(split_name(name)[0]) is not None

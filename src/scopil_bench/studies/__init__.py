@@ -13,6 +13,7 @@ GROUP = "scopil.studies"  # entry points of other packages: name = "module:STUDY
 _OURS = {
     "paper": "scopil_bench.studies.paper.study:STUDY",
     "unseen": "scopil_bench.studies.unseen:STUDY",
+    "rules": "scopil_bench.studies.rules.study:STUDY",
     "external": "scopil_bench.studies.external.study:STUDY",
     "half-cheetah-wall": "scopil_bench.studies.external.half_cheetah:STUDY",
     "lunar-lander": "scopil_bench.studies.external.lunar_lander:STUDY",
