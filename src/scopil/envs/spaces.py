@@ -156,7 +156,7 @@ class Spaces:
             return found is not None and within_range(found, self.states)
         raw = self.env_observation
         same = type(space) is type(raw) and space.shape == raw.shape and space.shape != self.observation.shape
-        return self.flat and same and getattr(space, "n", 0) <= getattr(raw, "n", 0)
+        return bool(self.flat and same and getattr(space, "n", 0) <= getattr(raw, "n", 0))
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Stored observations, one after the other, as rows."""
