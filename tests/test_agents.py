@@ -290,11 +290,6 @@ def test_every_form_of_an_environment_is_taken(make):
     assert agent.env.horizon == 200
 
 
-def test_an_unknown_environment_is_refused():
-    with pytest.raises(EnvError, match=r"Nowhere.* A class in a file is named FILE\.py:CLASS"):
-        scopil.SAC("Nowhere-v0")
-
-
 @pytest.mark.parametrize(
     ("space", "words"),
     [
@@ -314,20 +309,6 @@ def test_actions_that_cannot_be_learned_are_refused_at_once(space, words):
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------
-
-
-def test_settings_are_refused_in_words_of_the_api(ids):
-    wrong: Any
-    for wrong, said in (
-        ({"gamma": 0.9}, r"there is no setting gamma; there are .*discount.*learning_rate"),
-        ({"learning_rat": 0.9}, r"there is no setting learning_rat; .*Did you mean learning_rate\?"),
-        ({"discount": 2}, r"discount = 2; want a value in \[0, 1\]"),
-        ({"learning_rate": -1}, "learning_rate = -1; want at least 0"),
-        ({"replay_size": 10}, "replay_size 10 is smaller than batch_size"),
-    ):
-        with pytest.raises(ConfigError, match=said) as refused:
-            scopil.SAC(ids["numbered"], **dict[str, Any](wrong))
-        assert "--" not in str(refused.value)
 
 
 def test_scopil_has_the_papers_settings(ids):

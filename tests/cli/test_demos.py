@@ -70,12 +70,6 @@ def test_show_prints_statistics_and_draws_episodes(capsys, marble, here):
     assert "violations: " in out
 
 
-def test_show_gives_the_range_of_every_habit(capsys, monkeypatch):
-    monkeypatch.setattr(demo_checks, "replay_env", lambda *_: None)  # shown above; compiling takes seconds
-    assert main(["demos", "show", "marble-maze/multiple-simulated-v1"]) == 0
-    assert "players: 10: clearance 4." in printed(capsys)
-
-
 def test_show_counts_violations(capsys, marble):
     """On a level tray the ball rests where it is put: three states in the middle of the circle."""
     first = marble.episodes[0]
@@ -101,14 +95,6 @@ def test_show_works_for_sets_of_other_environments(capsys):
     assert "[weird] name" in out
     assert "not replayed" in out
     assert "paper" not in out
-
-
-def test_show_refuses(capsys, marble):
-    assert "no demonstrations 'nothing'" in refused(["demos", "show", "nothing"], capsys)
-    storage.write(small_set(), "other.npz")
-    assert "--plot cannot draw small" in refused(["demos", "show", "other.npz", "--plot", "a.png"], capsys)
-    storage.write(marble, "mine.npz")
-    assert "end in .png, .pdf, .svg" in refused(["demos", "show", "mine.npz", "--plot", "a.jpg"], capsys)
 
 
 # --- generate ----------------------------------------------------------------------------------------------------

@@ -119,31 +119,6 @@ def test_starts_from_a_file(run, tmp_path):
     assert [row["steps"] for row in found["episodes"]] == [len(e) for e in played]
 
 
-def test_a_narrow_terminal_gets_a_tall_table(run, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    assert main(["evaluate", str(run)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    names = ["Reward", "Violations (circle)", "Violations per step (circle)", "Violations (horizontal)"]
-    assert all(line.startswith(name) for line, name in zip(lines[1:5], names))
-    assert not any("…" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--episodes", "0"], "0 episodes; want at least 1"),
-        (["--starts", "nowhere.npy"], "cannot read starts from nowhere.npy"),
-        (["--starts", "trian"], "no demonstrations 'trian'"),
-    ],
-)
-def test_bad_input_is_one_line(argv, message, run, capsys):
-    assert main(["evaluate", str(run), *argv]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ")
-    assert message in err
-    assert err.count("\n") == 1
-
-
 def test_evaluations_are_named_after_their_settings(run, tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text("def low(obs, action, next_obs): return next_obs[1] < 0\n")
     monkeypatch.chdir(tmp_path)
@@ -163,12 +138,3 @@ def test_a_greedy_policy_plays_no_start_twice(run, tmp_path, capsys):
     assert "each of the 3 starts is played once" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "e.json").read_text())["episodes"]) == 3
     assert len(load(run).play("demonstrated", 7, deterministic=False)) == 7
-
-
-def test_no_run(tmp_path, capsys):
-    assert main(["evaluate", str(tmp_path / "none")]) == 2
-    assert "No such file" in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path)]) == 2
-    assert "is not a run folder" in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path), "--policy", "best"]) == 2
-    assert "best" in capsys.readouterr().err

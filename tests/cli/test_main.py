@@ -34,12 +34,6 @@ def test_help_imports_nothing_heavy():
     assert out.stdout.splitlines()[-1] == "[]"
 
 
-def test_an_unknown_verb_gets_the_verbs_there_are(capsys):
-    assert main(["demo"]) == 2
-    err = capsys.readouterr().err
-    assert err == f"error: unknown command 'demo'; want one of {', '.join(VERBS)} (see scopil --help).\n"
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_and_refuses_unknown_options(verb, capsys):
     assert main([verb, "--help"]) == 0

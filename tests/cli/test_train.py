@@ -10,7 +10,6 @@ import pytest
 
 import scopil
 from runs import untrained_run
-from samples import small_set
 from scopil.cli import main
 from scopil.cli.interrupts import INTERRUPTED
 from scopil.cli.options import whole_number
@@ -65,29 +64,6 @@ def refused(argv: list[str], capsys) -> str:
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     return err
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["scopil"], "learns from demonstrations"),
-        (["scopil", "--demos", "none.npz"], "no demonstrations 'none.npz'"),
-        (["scopil", "--demos", "other.npz"], "the environment wants"),
-        (["sac", "--env", "Nowhere-v0"], "Nowhere"),
-        (["sac", "--discount", "2"], "error: --discount = 2; want a value in [0, 1]."),
-        (["sac", "--learning-rate", "-1"], "error: --learning-rate = -1; want at least 0."),
-        (["sac", "--hidden", "8", "0"], "error: --hidden = (8, 0); want at least 1."),
-        (["sac", "--steps", "0"], "error: --steps = 0; want at least 1."),
-        (["sac", "--checkpoint-every", "0"], "error: --checkpoint-every = 0; want at least 1."),
-        (["scopl"], "no algorithm is called 'scopl'; there are scopil, scopil-rho,"),
-        (["scopl"], "Did you mean scopil?"),
-        (["sac", "--replay-size", "10"], "smaller than batch_size"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(argv, message, here, capsys):
-    storage.write(small_set(), "other.npz")
-    assert message in refused([*argv, "--out", "run"], capsys)
-    assert not (here / "run").exists()
 
 
 def test_folders_that_will_not_do(here, capsys):

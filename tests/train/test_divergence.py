@@ -13,10 +13,9 @@ from probes import SMALL, Endless, mostly_one
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.config import build
-from scopil.data.dataset import Demonstrations
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.jax_env import CompiledEnv
-from scopil.errors import DatasetError, DivergedError
+from scopil.errors import DivergedError
 from scopil.serialization import load_tree
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop
@@ -108,12 +107,6 @@ def test_a_memory_of_the_optimiser_that_is_not_finite(trainer):
 def test_a_rate_far_too_high(trainer):
     trainer.cfg = replace(trainer.cfg, learning_rate=1e25)
     stops(trainer, r"became NaN or infinite.*lower the learning rate")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_demonstrations_are_refused_at_birth(value):
-    with pytest.raises(DatasetError, match=f"{value} at index"):
-        Demonstrations.from_arrays([np.array([[0.0], [value], [0.0]])], [np.array([0, 1])])
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from probes import Probe
 from scopil.algos import icrl, ppo
 from scopil.algos.base import Data
 from scopil.algos.ppo_lagrangian import ORACLE
-from scopil.config import check
 from scopil.data.dataset import Demonstrations
 from scopil.envs.jax_env import CompiledEnv
-from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.errors import EnvError
 from scopil.nn.normalise import RunningStats, normalise
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
@@ -221,25 +220,6 @@ def test_demonstrated_episodes_are_padded_and_drawn_as_often_as_wanted():
     lengths = [np.asarray(icrl.draw(jax.random.key(0), found.episodes, n).mask).sum(1) for n in (3, 50)]
     assert sorted(lengths[0]) == [1, 3, 5]  # enough of them: none twice
     assert set(lengths[1]) == {1, 3, 5}
-
-
-def test_icrl_wants_demonstrations():
-    with pytest.raises(DatasetError, match="demonstrations"):
-        make_loop(ICRL, LAPS, None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"batch_size": 7}, "is not a multiple of batch_size"),
-        ({"gae_lambda": 1.5}, "gae_lambda = 1.5"),
-        ({"epochs": 0}, "epochs = 0"),
-        ({"target_kl": -1.0}, "target_kl = -1"),
-    ],
-)
-def test_configs_out_of_range_are_refused(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        check(PPO.config(**TINY | changes))
 
 
 def test_the_trainer_takes_whole_iterations(on_laps):

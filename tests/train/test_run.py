@@ -262,11 +262,6 @@ def test_a_run_that_failed_at_its_first_step_is_not_in_the_way(undisturbed, tmp_
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_with_a_run_is_not_written_over(undisturbed):
-    with pytest.raises(ConfigError, match=r"already holds a run: continue it \(Run\.open, or scopil resume\)"):
-        Run.create(undisturbed.folder, undisturbed.spec)
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
