@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil.agent import Agent
-from scopil.data import editing, storage
+from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.record import row_of
 from scopil.envs.base import cost_of
@@ -29,7 +29,7 @@ from scopil.loading import load
 from scopil.nn.distributions import Categorical
 from scopil.serialization import read_note
 from scopil.train.run import Run
-from scopil_studio import trays
+from scopil_studio import editing, trays
 from scopil_studio.paths import inside, refuse_outside
 from scopil_studio.recording import jpeg
 from scopil_studio.watching import RUN_FILES, set_path

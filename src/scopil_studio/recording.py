@@ -9,14 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.keyboard import KeyMap, Session, parse_keys
-from scopil.data.recorder import Recorder
 from scopil.envs.jax_env import make_env
-from scopil.envs.marble_maze.keys import marble_maze_keys
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio import trays
+from scopil_studio.keyboard import KeyMap, Session, marble_maze_keys, parse_keys
 from scopil_studio.paths import inside
+from scopil_studio.recorder import Recorder
 from scopil_studio.worker import Channel, StudioConfig, checked_call
 
 POINTER_ACTION = 0  # stands for the action that the pointer shows

@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium as gym
 
 from scopil.config import settings as settings_of
-from scopil.data import editing, storage
+from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import is_locked
 from scopil.registry import registered
 from scopil.serialization import read_note
 from scopil.train.run import Run
-from scopil_studio import training_jobs
+from scopil_studio import editing, training_jobs
 from scopil_studio.paths import folders_with, inside, name_of, outside_runs, refuse_outside
 from scopil_studio.training_jobs import resume, start, stop  # noqa: F401  (requests)
 from scopil_studio.worker import StudioConfig

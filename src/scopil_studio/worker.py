@@ -23,8 +23,8 @@ import gymnasium as gym
 import numpy as np
 
 from scopil.data.dataset import Episode
-from scopil.data.recorder import StepCost
 from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil_studio.recorder import StepCost
 from scopil_studio.workers import LENGTHS, REQUESTS, Message, pack
 
 

@@ -22,13 +22,13 @@ from hosts import Walk
 from samples import small_set
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
-from scopil.data.recorder import Recorder
 from scopil.serialization import read_arrays, save_tree
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.logging import JsonLines
 from scopil_bench import results
 from scopil_bench.cache import read_episodes, read_evaluation, write_evaluation
 from scopil_bench.summaries import Cell, Result
+from scopil_studio.recorder import Recorder
 
 PATIENCE = 60.0  # seconds after which a child counts as hanging
 

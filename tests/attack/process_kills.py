@@ -25,11 +25,12 @@ import scopil_bench.cli.study
 import scopil_bench.report.study_page  # noqa: F401  (imported before the fork)
 from attack.kills import Kills
 from scopil.cli import main
-from scopil.data import keyboard, storage
+from scopil.data import storage
 from scopil.envs.window import Key
 from scopil.errors import ScopilError
 from scopil.serialization import read_arrays
 from scopil_bench.local import ONE_THREAD
+from scopil_studio import keyboard
 
 PATIENCE = 300.0  # seconds without a file operation after which a command counts as hanging
 # Files that depend on the clock, or exist only while a process runs.

@@ -11,10 +11,11 @@ from runs import untrained_run
 from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.cli.render import random_episode
-from scopil.data import keyboard, storage
+from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.registration import IDS
 from scopil.errors import EnvError
+from scopil_studio import keyboard
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from scopil.data import storage
-from scopil.data.editing import mark_of
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil_studio import comparing, recording, trays
+from scopil_studio.editing import mark_of
 from scopil_studio.recording import Playing
 from scopil_studio.worker import Channel, StudioConfig, checked_call
 from scopil_studio.workers import pack

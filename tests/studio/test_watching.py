@@ -10,12 +10,12 @@ import pytest
 from runs import ENV, untrained_run
 from samples import small_set
 from scopil.data import storage
-from scopil.data.editing import mark_of
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.registry import find
 from scopil.train.logging import JsonLines
 from scopil.user_code import python
 from scopil_studio import training_jobs, watching
+from scopil_studio.editing import mark_of
 from scopil_studio.worker import StudioConfig, checked_call
 
 HOSTILE = "<img src=x onerror=alert(1)>"

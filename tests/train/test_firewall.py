@@ -34,7 +34,6 @@ BEFORE_THE_WALL = {
     # where costs go: to people, after training or beside it
     "eval": "counts violations of played episodes",
     "cli": "prints them",
-    "data/recorder.py": "shows a person at the keyboard the rules that were broken",
     # algorithms with a cost of their own, or the oracles
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",
     "algos/icrl.py": "a cost learned from demonstrations",

@@ -29,7 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "study": ("scopil_bench.cli.study", "Train, evaluate and report a study: a built-in one or a file"),
     "reproduce": ("scopil_bench.cli.reproduce", "Run the paper's experiments: scopil study paper"),
     "demos": ("scopil_bench.cli.demos", "List, inspect, generate, check and convert demonstrations"),
-    "play": ("scopil.cli.play", "Play episodes by keyboard and record them as demonstrations"),
+    "play": ("scopil_studio.play", "Play episodes by keyboard and record them as demonstrations"),
     "studio": ("scopil_studio.command", "Record, watch and compare in the browser"),
     "render": ("scopil.cli.render", "Draw episodes of a run or of demonstrations as a film"),
 }

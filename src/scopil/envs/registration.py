@@ -4,6 +4,8 @@ from functools import lru_cache
 
 import gymnasium as gym
 
+from scopil.errors import ConfigError
+
 IDS = {
     "simple": "scopil/MarbleMaze-Simple-v0",
     "multiple": "scopil/MarbleMaze-Multiple-v0",
@@ -13,6 +15,13 @@ OTHERS = {  # tasks of other authors with added rules: id → entry point, time 
     "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
     "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
 }
+
+
+def setting_id(setting: str) -> str:
+    """The environment of a Marble Maze setting."""
+    if setting not in IDS:
+        raise ConfigError(f"unknown setting {setting!r}; want one of {', '.join(IDS)}.")
+    return IDS[setting]
 
 
 def make(setting: str, render_mode: str | None = None) -> gym.Env:

@@ -6,9 +6,9 @@ import tyro
 
 from scopil.cli.demos import COMMANDS, Out, print_set, progress, refuse_unwritable
 from scopil.cli.options import call, option
-from scopil.cli.play import setting_id
 from scopil.config import checked_seed
 from scopil.data import storage
+from scopil.envs.registration import setting_id
 from scopil.errors import ConfigError
 from scopil_bench.cli.enough import enough
 

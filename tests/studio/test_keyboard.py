@@ -13,16 +13,16 @@ import pytest
 import scopil  # noqa: F401  (registers the ids)
 from hosts import LIMIT, Walk
 from scopil.cli import main
-from scopil.data import keyboard, storage
-from scopil.data.editing import annotate, drop, mark_of, notes_of
-from scopil.data.keyboard import Held, parse_keys
+from scopil.data import storage
 from scopil.data.record import LEFT_BOUNDS, without_bounds
-from scopil.data.recorder import Recorder
 from scopil.envs.jax_env import make_env
-from scopil.envs.marble_maze.keys import marble_maze_keys
 from scopil.envs.marble_maze.physics import ACTIONS
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil_studio import keyboard
+from scopil_studio.editing import annotate, drop, mark_of, notes_of
+from scopil_studio.keyboard import Held, marble_maze_keys, parse_keys
+from scopil_studio.recorder import Recorder
 
 CARTPOLE = parse_keys("a=0,d=1", 2)
 
@@ -416,8 +416,8 @@ def test_closing_the_window_ends_play(tmp_path, screen):
 CHILD = """
 import sys, gymnasium as gym, pygame
 from pathlib import Path
-from scopil.data import keyboard
-from scopil.data.keyboard import parse_keys
+from scopil_studio import keyboard
+from scopil_studio.keyboard import parse_keys
 
 class Loud(gym.Wrapper):
     episodes = steps = 0

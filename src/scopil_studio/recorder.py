@@ -11,11 +11,11 @@ import numpy as np
 
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.editing import sole_writer
 from scopil.data.record import widened, without_bounds
 from scopil.envs.base import cost_of
 from scopil.envs.rollout import start_of
 from scopil.errors import DatasetError, EnvError
+from scopil_studio.editing import sole_writer
 
 StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → above 0: a violation
 

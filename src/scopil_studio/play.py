@@ -7,10 +7,10 @@ import tyro
 
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
-from scopil.data import keyboard
-from scopil.data.keyboard import KeyMap, parse_keys
-from scopil.envs.registration import IDS
+from scopil.envs.registration import setting_id
 from scopil.errors import ConfigError
+from scopil_studio import keyboard
+from scopil_studio.keyboard import KeyMap, marble_maze_keys, parse_keys
 
 
 def main(argv: list[str]) -> None:
@@ -41,26 +41,13 @@ def play(
     env_id = env or setting_id(setting or "simple")
     environment = make_env(env_id, render_mode="rgb_array")
     try:
-        key_map = _marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
+        key_map = marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
         demos = keyboard.play(
             environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, name=out.stem, env_id=env_id
         )
     finally:
         environment.close()
     print("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
-
-
-def setting_id(setting: str) -> str:
-    """The environment of a Marble Maze setting."""
-    if setting not in IDS:
-        raise ConfigError(f"unknown setting {setting!r}; want one of {', '.join(IDS)}.")
-    return IDS[setting]
-
-
-def _marble_maze_keys() -> KeyMap:
-    from scopil.envs.marble_maze.keys import marble_maze_keys  # imports JAX
-
-    return marble_maze_keys()
 
 
 def _keys(text: str | None, actions: object) -> KeyMap:

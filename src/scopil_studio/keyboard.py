@@ -11,9 +11,9 @@ from pathlib import Path
 import gymnasium as gym
 
 from scopil.data.dataset import Demonstrations
-from scopil.data.recorder import Recorder
 from scopil.envs.window import TEXT, Colour, Key, Window
 from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil_studio.recorder import Recorder
 
 FREEZE_FPS = 60  # keyboard polls per second while the environment waits for a key
 ALERT, ASK = (255, 140, 120), (255, 214, 120)  # RGB
@@ -74,6 +74,28 @@ def _action(action: int, n_actions: int, what: str) -> int:
     if not 0 <= action < n_actions:
         raise ConfigError(f"{what}: action {action}; want 0 … {n_actions - 1}.")
     return action
+
+
+def marble_maze_keys() -> KeyMap:
+    """Keys point to where the ball should go: arrows (two together for a diagonal), the keypad, or the letters around S.
+    The order of the actions is none/up/down × none/left/right."""
+    up, down, left, right = 3, 6, 1, 2
+    actions: dict[frozenset[str], int] = {}
+    for keys in (("up", "down", "left", "right"), ("w", "x", "a", "d")):
+        single = dict(zip(keys, (up, down, left, right)))
+        for key, action in single.items():
+            actions[frozenset([key])] = action
+        for v in keys[:2]:
+            for h in keys[2:]:
+                actions[frozenset([v, h])] = single[v] + single[h]
+    corners = ("q", 7, up + left), ("e", 9, up + right), ("z", 1, down + left), ("c", 3, down + right)
+    for letter, digit, action in corners:
+        actions[frozenset([letter])] = actions[frozenset([f"[{digit}]"])] = action
+    for digit, action in ((8, up), (2, down), (4, left), (6, right), (5, 0)):
+        actions[frozenset([f"[{digit}]"])] = action
+    for key in ("space", ".", "s"):
+        actions[frozenset([key])] = 0
+    return KeyMap(actions, 0, "Arrows (two for a diagonal): tilt    Space: no tilt change")
 
 
 @dataclass
