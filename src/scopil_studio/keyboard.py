@@ -77,7 +77,7 @@ def _action(action: int, n_actions: int, what: str) -> int:
 
 
 def marble_maze_keys() -> KeyMap:
-    """Keys point to where the ball should go: arrows (two together for a diagonal), the keypad, or the letters around S.
+    """Keys point where the ball should go: arrows (two together for a diagonal), the keypad, or the letters around S.
     The order of the actions is none/up/down × none/left/right."""
     up, down, left, right = 3, 6, 1, 2
     actions: dict[frozenset[str], int] = {}
