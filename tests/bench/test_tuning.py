@@ -161,7 +161,7 @@ def untrained(monkeypatch):
 
     monkeypatch.setattr(tuning, "execute_with_progress", train)
     monkeypatch.setattr(Run, "policy", lambda run: (None, 0))
-    monkeypatch.setattr(tuning, "player", lambda env, mode: lambda policy, first, key: env.reset_batch(key, 1))
+    monkeypatch.setattr(tuning, "play", lambda env, policy, first, key, mode: env.reset_batch(key, 1))
     monkeypatch.setattr(tuning, "measure_all", lambda *_: [{"reward": 1.0}])
     monkeypatch.setitem(gym.registry, "Counted-v0", EnvSpec("Counted-v0", lambda **_: Counted()))
     return lines, trained

@@ -30,7 +30,7 @@ def generate(
     seed: Annotated[int, tyro.conf.arg(help="the same seed gives the same episodes", metavar="S")] = 0,
     episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 40,
     player: Annotated[
-        Literal["planner", "simulated"], option(help="a careful planner, or ten simulated players who make mistakes")
+        Literal["planner", "simulated"], option(help="a careful planner, or ten simulated players with mistakes")
     ] = "planner",
 ) -> None:
     """Write a Marble Maze set played by a planner or by simulated players (a second or two per episode)."""
