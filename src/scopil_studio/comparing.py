@@ -13,13 +13,13 @@ import numpy as np
 from scopil.agent import Agent
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.record import row_of
 from scopil.envs.base import cost_of
 from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze import MarbleParams
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
 from scopil.envs.marble_maze.plots import cost_grid
+from scopil.envs.spaces import Spaces
 from scopil.errors import CheckpointError, ConfigError
 from scopil.eval import starts as where
 from scopil.eval.measures import breaks_a_rule, measure
@@ -213,13 +213,14 @@ def _drawn(
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        seen, actions, rewards = [row_of(obs, made.observation_space)], [], []
+        stored = Spaces(env, made.observation_space, made.action_space).to_stored
+        seen, actions, rewards = [stored(obs)], [], []
         given = _for_rules(obs)
         costs = [0.0 if config.step_cost else cost_of(info) or 0.0]
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
-            seen.append(row_of(obs, made.observation_space))
+            seen.append(stored(obs))
             before, given = given, _for_rules(obs)
             actions.append(np.array(action))
             rewards.append(float(reward))

@@ -75,7 +75,7 @@ def test_malformed_names_are_refused(root):
     to_minari(SETS["names and infos"], "set-v0")
     file = root / "set-v0" / "data" / "metadata.json"
     file.write_text(file.read_text().replace('"type": "Dict"', '"type": "Dreck"'))
-    with pytest.raises(DatasetError, match="flattened_from is malformed"):
+    with pytest.raises(DatasetError, match="damaged"):
         from_minari("set-v0")
 
 

@@ -17,13 +17,12 @@ from urllib.parse import quote, unquote
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.fit_to_env import can_be_rows, rows_of
-from scopil.data.record import is_flattened, stored_actions
 from scopil.data.storage import numbers_in, space_from_json, space_to_json
-from scopil.envs.spaces import joint_sizes, numbered
-from scopil.errors import DatasetError, ScopilError
+from scopil.envs.spaces import Spaces
+from scopil.errors import DatasetError, EnvError, ScopilError, refused_as
 from scopil.files import parse_json, unpacks_to_far_more
 
 _OURS = "scopil"
@@ -71,42 +70,41 @@ def from_minari(dataset_id: str) -> Demonstrations:
     if not (root / dataset_id / "data").is_dir():
         local = ", ".join(_local_ids(root)) or "none"
         raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {local}.")
-    try:
+    with refused_as(DatasetError, f"Minari dataset {dataset_id}"):
         _refuse_absurd(root / dataset_id / "data")
-        dataset = minari.load_dataset(dataset_id)
-        _refuse_other_spaces(dataset_id, dataset)
-        metadata = dataset.storage.metadata
-        steps = list(dataset.iterate_episodes())
-        starts = [_start(m) for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
-    except ScopilError:
-        raise
-    except Exception as error:  # h5py, pyarrow and Minari each raise their own for a damaged folder
-        raise DatasetError(f"Minari dataset {dataset_id} cannot be read, probably damaged ({error}).") from error
+        return _demonstrations(dataset_id, minari.load_dataset(dataset_id))
+
+
+def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
+    seen = dataset.observation_space
+    space_to_json(seen)  # refuses a space that cannot be stored
+    try:
+        spaces = Spaces(f"Minari dataset {dataset_id}", seen, dataset.action_space)
+    except EnvError as error:
+        raise DatasetError(str(error)) from error
+    metadata, spec = dataset.storage.metadata, dataset.spec.env_spec
     ours = metadata.get(_OURS, {})
-    if not isinstance(ours, dict):
-        raise DatasetError(f"Minari dataset {dataset_id}: metadata {_OURS!r} is {ours!r}; want a dict.")
-    rewarded = ours.get("rewards", True)
-    seen, does = dataset.observation_space, dataset.action_space
-    flat = is_flattened(seen)
+    named = space_from_json(ours["flattened_from"]) if "flattened_from" in ours else spaces.flattened_from
+    starts = [_start(m) for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
     known_starts = all(s is not None for s in starts)
-    episodes = tuple(
-        Episode(
-            observations=rows_of(seen, e.observations, dataset_id) if flat else e.observations,
-            actions=stored_actions(e.actions, does),
-            rewards=e.rewards if rewarded else None,
+
+    def episode(e: Any, start: np.ndarray | None) -> Episode:
+        flat, states = spaces.flattened_from is not None, len(e.rewards) + 1
+        return Episode(
+            observations=spaces.rows(e.observations, batch_space(seen, states), states) if flat else e.observations,
+            actions=spaces.to_learner(e.actions),
+            rewards=e.rewards if ours.get("rewards", True) else None,
             terminated=bool(np.any(e.terminations)),
             truncated=bool(np.any(e.truncations)),
             start=start if known_starts else None,
             info=_info(e) if ours else {},
         )
-        for e, start in zip(steps, starts)
-    )
-    spec = dataset.spec.env_spec
+
     return Demonstrations(
-        episodes=episodes,
-        observation_space=gym.spaces.flatten_space(seen) if flat else seen,  # pyright: ignore[reportArgumentType]
-        action_space=numbered(does, dataset_id),  # pyright: ignore[reportArgumentType]
-        flattened_from=seen if flat else _named(ours, dataset_id),
+        episodes=tuple(episode(e, start) for e, start in zip(dataset.iterate_episodes(), starts)),
+        observation_space=spaces.stored,  # pyright: ignore[reportArgumentType]
+        action_space=spaces.action,  # pyright: ignore[reportArgumentType]
+        flattened_from=named,
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
         about=ours.get("about", _provenance(dataset_id, metadata)),
@@ -211,33 +209,10 @@ def _info(episode: Any) -> dict[str, np.ndarray]:
     return {k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"}
 
 
-def _named(ours: dict[str, Any], dataset_id: str) -> gym.Space | None:
-    """The Dict or Tuple space that exported rows were flattened from."""
-    if "flattened_from" not in ours:
-        return None
-    try:
-        return space_from_json(ours["flattened_from"])
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
-        raise DatasetError(f"Minari dataset {dataset_id}: flattened_from is malformed ({error!r}).") from error
-
-
 def _start(metadata: dict[str, Any]) -> np.ndarray | None:
     options = metadata.get("options")
     start = options.get("start") if isinstance(options, dict) else None
     return None if start is None else np.asarray(start)
-
-
-def _refuse_other_spaces(dataset_id: str, dataset: Any) -> None:
-    seen, does = dataset.observation_space, dataset.action_space
-    if not can_be_rows(seen):
-        raise DatasetError(
-            f"Minari dataset {dataset_id}: observation space {type(seen).__name__}; want Box, "
-            f"Discrete, or a Dict or Tuple of these."
-        )
-    if not isinstance(does, gym.spaces.Box | gym.spaces.Discrete) and joint_sizes(does) is None:
-        raise DatasetError(
-            f"Minari dataset {dataset_id}: action space {type(does).__name__}; want Box, Discrete or MultiDiscrete."
-        )
 
 
 def _provenance(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:

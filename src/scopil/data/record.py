@@ -12,9 +12,9 @@ from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
 from scopil.envs.as_gym import FunctionalEnv
-from scopil.envs.jax_env import CompiledEnv, id_of, make_env
+from scopil.envs.jax_env import compile_env, id_of, make_env
 from scopil.envs.rollout import gym_episode
-from scopil.envs.spaces import joined, joint_sizes, numbered
+from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, EnvError
 
 LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
@@ -52,21 +52,22 @@ def record(
         raise ConfigError(f"{episodes} episodes; want at least 1.")
     opened, choose = _opened(env), _choice(policy, deterministic)
     try:
-        space = opened.observation_space
-        flat = is_flattened(space)
+        spaces = Spaces(name, opened.observation_space, opened.action_space)
         played = []
         for i in range(episodes):
             getattr(policy, "reset", lambda: None)()
-            played.append(_play(opened, choose, seed + i))
+            step = count()
+            checked = lambda obs: _checked(choose(obs), opened.action_space, next(step))  # noqa: B023, E731
+            episode = gym_episode(opened, checked, seed + i, row=spaces.to_stored)
+            played.append(replace(episode, actions=spaces.to_learner(episode.actions)))
             progress(i + 1)
-        seen: Any = gym.spaces.flatten_space(space) if flat else space
         about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}
-        seen, about = widened(played, seen, about)
+        seen, about = widened(played, spaces.stored, about)  # pyright: ignore[reportArgumentType]
         return Demonstrations(
             episodes=tuple(played),
             observation_space=seen,
-            action_space=numbered(opened.action_space),  # pyright: ignore[reportArgumentType]
-            flattened_from=space if flat else None,
+            action_space=spaces.action,  # pyright: ignore[reportArgumentType]
+            flattened_from=spaces.flattened_from,
             name=name,
             env_id=id_of(env),
             about=about,
@@ -76,41 +77,11 @@ def record(
             opened.close()
 
 
-def _play(env: gym.Env, choose: Callable[[Any], Any], seed: int) -> Episode:
-    space, step = env.action_space, count()
-    episode = gym_episode(
-        env,
-        lambda obs: _checked(choose(obs), space, next(step)),
-        seed,
-        row=lambda obs: row_of(obs, env.observation_space),
-    )
-    return replace(episode, actions=stored_actions(episode.actions, space))
-
-
-def is_flattened(space: gym.Space) -> bool:
-    """Whether observations of this space are stored as flat rows."""
-    return not isinstance(space, gym.spaces.Box | gym.spaces.Discrete)
-
-
-def row_of(obs: Any, space: gym.Space) -> np.ndarray:
-    """An observation as it is stored: a copy, since an environment may change the array that it returned."""
-    return np.array(gym.spaces.flatten(space, obs), np.float32) if is_flattened(space) else np.array(obs)
-
-
-def stored_actions(actions: np.ndarray, space: gym.Space) -> np.ndarray:
-    """Actions as they are stored: joint choices, and Boxes of one integer, become one number each."""
-    if joint_sizes(space) is not None:
-        return joined(actions, space)
-    return actions.reshape(len(actions)) if isinstance(numbered(space), gym.spaces.Discrete) else actions
-
-
 def _opened(env: Any) -> gym.Env:
     if isinstance(env, str):
         return make_env(env)
     if isinstance(env, FuncEnv):
-        return FunctionalEnv(CompiledEnv(env))
-    if isinstance(env, CompiledEnv):
-        return FunctionalEnv(env)
+        return FunctionalEnv(compile_env(env))
     made = env if isinstance(env, gym.Env) else env() if callable(env) else env
     if not isinstance(made, gym.Env):
         raise EnvError(

@@ -144,9 +144,21 @@ class Spaces:
         return _finite(rows.reshape(count, -1))
 
     @property
+    def flattened_from(self) -> gym.Space | None:
+        """The environment's space if demonstrations store flat rows of it, for example a Dict; else None."""
+        own = self.env_observation
+        return None if isinstance(own, gym.spaces.Box | gym.spaces.Discrete) else own
+
+    @property
     def stored(self) -> gym.Space:
         """The space of observations as demonstrations store them: state numbers instead of one-hot rows."""
+        if self.flattened_from is not None:
+            return self.observation
         return self.env_observation if self.states is None else self.states
+
+    def to_stored(self, observation: Any) -> np.ndarray:
+        """A copy of an observation of a Gymnasium environment as demonstrations store it."""
+        return np.array(observation) if self.flattened_from is None else self.row(observation)
 
     def stores(self, space: gym.Space) -> bool:
         """Whether stored observations of this space become rows by `encode`; if not, they are rows already or do not
@@ -191,8 +203,10 @@ class Spaces:
         return action if self.action is space else action.reshape(space.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def to_learner(self, actions: Any) -> np.ndarray:
-        """The environment's discrete actions, one or a batch of them, as numbers in the learner's space."""
+        """The environment's actions, one or a batch of them, in the learner's space."""
         assert self.env_action.shape is not None
+        if not isinstance(self.action, gym.spaces.Discrete):
+            return np.asarray(actions)
         lead = np.shape(actions)[: np.ndim(actions) - len(self.env_action.shape)]
         actions = np.asarray(actions) if joint_sizes(self.env_action) is None else joined(actions, self.env_action)
         return actions.reshape(lead)
