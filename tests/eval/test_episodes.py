@@ -235,7 +235,7 @@ def test_an_environment_without_params_is_played_recorded_and_drawn():
     spaces = spaces_of(bare.observation_space, bare.action_space)
     policy = sac.policy(sac.init(jax.random.key(0), spaces, sac.Config(hidden=(8,))))
     played = play(bare, policy, unseen_starts(bare, 1), jax.random.key(0))
-    recorded = record(bare, lambda obs: 0, 1)
+    recorded = record(bare.env, lambda obs: 0, 1)
     for episode in (*played, *recorded):
         assert (len(episode), episode.truncated) == (3, True)
         np.testing.assert_array_equal(episode.info["place"], range(4))
