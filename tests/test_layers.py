@@ -12,7 +12,7 @@ import scopil_bench
 
 SRC = Path(scopil.__file__).parents[1]
 PACKAGES = {"scopil": set(), "scopil_bench": {"scopil"}, "scopil_studio": {"scopil", "scopil_bench"}}
-PLAIN = {"_version", "errors", "types", "files", "images", "config", "serialization", "user_code"}
+PLAIN = {"_version", "errors", "types", "files", "config", "serialization", "user_code"}
 MATHS = {"nn", "losses", "buffers"}
 # What each module or folder directly under scopil/ may import, beside itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -21,7 +21,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "files": {"errors"},
     "user_code": {"errors"},
-    "images": {"errors", "files"},
     "config": {"errors", "types"},
     "nn": {"types", "config"},
     "buffers": {"types", "nn"},

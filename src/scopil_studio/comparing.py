@@ -24,11 +24,11 @@ from scopil.errors import CheckpointError, ConfigError
 from scopil.eval import starts as where
 from scopil.eval.measures import breaks_a_rule, measure
 from scopil.eval.rules import load_rules, with_rules
-from scopil.images import write_gif, write_mp4
 from scopil.loading import load
 from scopil.nn.distributions import Categorical
 from scopil.serialization import read_note
 from scopil.train.run import Run
+from scopil_bench.images import write_gif, write_mp4
 from scopil_studio import editing, trays
 from scopil_studio.paths import inside, refuse_outside
 from scopil_studio.recording import jpeg

@@ -14,7 +14,7 @@ from scopil.envs.marble_maze import MarbleMaze, MarbleParams
 from scopil.envs.marble_maze.constraints import min_margin
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, MAX_TICKS, REACH
 from scopil.envs.marble_maze.render import BALL, HALF, draw_tray
-from scopil.images import png_bytes
+from scopil_bench.images import png_bytes
 
 PIXELS = 720  # a side of the picture
 _ROWS = 256  # positions in one compiled call

@@ -31,7 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demos": ("scopil_bench.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil_studio.play", "Play episodes by keyboard and record them as demonstrations"),
     "studio": ("scopil_studio.command", "Record, watch and compare in the browser"),
-    "render": ("scopil.cli.render", "Draw episodes of a run or of demonstrations as a film"),
+    "render": ("scopil_bench.cli.render", "Draw episodes of a run or of demonstrations as a film"),
 }
 
 

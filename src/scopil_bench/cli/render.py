@@ -17,7 +17,7 @@ from scopil.data.storage import load_demos
 from scopil.envs.naming import id_in_file
 from scopil.envs.registration import setting_id
 from scopil.errors import ConfigError, EnvError
-from scopil.images import write_gif, write_mp4, write_png
+from scopil_bench.images import write_gif, write_mp4, write_png
 
 
 def main(argv: list[str]) -> None:
@@ -80,12 +80,12 @@ def _draw_policy(
     path: Path, out: Path, episodes: int, greedy: bool, seed: int, rules: str | None, fps: float, trust_env: bool
 ) -> None:
     """Episodes of a trained policy, with their violations."""
-    from scopil.eval import film
     from scopil.eval.measures import average, measure_all
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED
     from scopil.eval.tables import print_measures
     from scopil.loading import load_with_run
+    from scopil_bench import film
 
     agent, source = load_with_run(path, trust_env=trust_env)
     counted = None if rules is None else load_rules(rules)
@@ -147,6 +147,6 @@ def _make_env(env_id: str) -> gym.Env:
 
 
 def _frame(env: gym.Env) -> np.ndarray:
-    from scopil.eval.film import picture_of  # imports JAX
+    from scopil_bench.film import picture_of  # imports JAX
 
     return picture_of(env)

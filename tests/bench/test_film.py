@@ -11,9 +11,9 @@ from scopil.cli import main
 from scopil.data.dataset import Episode
 from scopil.envs.gym_env import open_env
 from scopil.errors import EnvError
-from scopil.eval import film
 from scopil.eval.measures import measure
 from scopil.eval.rules import with_rules
+from scopil_bench import film
 
 HEIGHT, WIDTH = 20, 40
 

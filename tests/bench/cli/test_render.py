@@ -1,4 +1,4 @@
-"""`scopil render` draws the episode it was asked for; `scopil play` refuses before it opens a window."""
+"""`scopil render` draws the requested episode."""
 
 from itertools import islice
 from pathlib import Path
@@ -10,12 +10,11 @@ import pytest
 from runs import untrained_run
 from samples import marble_episodes, small_set
 from scopil.cli import main
-from scopil.cli.render import random_episode
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.registration import IDS
 from scopil.errors import EnvError
-from scopil_studio import keyboard
+from scopil_bench.cli.render import random_episode
 
 
 @pytest.fixture(scope="module")
@@ -127,52 +126,3 @@ def test_a_run_in_an_environment_that_does_not_draw_is_refused(here, capsys):
     assert "undrawn:Undrawn draws nothing (NotImplementedError); want render() to give an array" in said
     with pytest.raises(EnvError, match="draws nothing"):
         next(random_episode("undrawn.py:Undrawn", 0))
-
-
-# --- play --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def played(monkeypatch) -> list:
-    """What `keyboard.play` was asked for; no window is opened."""
-    calls = []
-
-    def fake(env, out, **options):
-        calls.append((env.spec.id, env.render_mode, out, options))
-
-    monkeypatch.setattr(keyboard, "play", fake)
-    return calls
-
-
-def test_play_passes_its_options_on(played, capsys):
-    assert main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"]) == 0
-    ((env_id, mode, out, options),) = played
-    assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
-    assert (options["live"], options["episodes"], options["seed"], options["name"]) == (True, 2, 9, "my")
-    assert capsys.readouterr().out == "no episode kept\n"
-
-
-def test_play_takes_any_environment_with_a_key_map(played):
-    assert main(["play", "--env", "CartPole-v1", "--keys", "a=0,d=1", "--out", "my.npz"]) == 0
-    ((env_id, _, _, options),) = played
-    assert env_id == "CartPole-v1"
-    assert options["keys"].actions == {frozenset("a"): 0, frozenset("d"): 1}
-    assert options["live"] is False
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--setting", "easy"], "unknown setting 'easy'; want one of simple, multiple, two-modes"),
-        (["--episodes", "0"], "--episodes 0; want at least 1"),
-        (["--env", "CartPole-v1"], "--env needs --keys"),
-        (["--env", "CartPole-v1", "--setting", "simple", "--keys", "a=0"], "give only one"),
-        (["--env", "CartPole-v1", "--keys", "a=7"], "action 7; want 0 … 1"),
-        (["--env", "CartPole-v1", "--keys", "nonsense"], "key=action"),
-        (["--env", "Pendulum-v1", "--keys", "a=0"], "Discrete actions"),
-        (["--env", "Nowhere-v0", "--keys", "a=0"], "environment 'Nowhere-v0'"),
-    ],
-)
-def test_play_refuses(argv, message, played, capsys):
-    assert message in refused(["play", *argv, "--out", "my.npz"], capsys)
-    assert played == []
