@@ -73,8 +73,8 @@ def update(state: State, data: scopil.Data, cfg: Config, key: jax.Array) -> tupl
 
 
 ALGORITHM = scopil.Algorithm(
-    name="gail-sac",
-    title="GAIL-SAC",
+    name="my-gail",
+    title="My GAIL",
     summary="SAC with a discriminator's reward",
     config=Config,
     init=init,

@@ -96,7 +96,7 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bytes(own, alone, tmp_path)
 def test_it_evaluates_and_exports(own, alone, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     agent = scopil.load(alone.folder, algorithm=own.ALGORITHM)
-    assert repr(agent) == f"GAIL-SAC on {own.ENV}, 800 steps"
+    assert repr(agent) == f"My GAIL on {own.ENV}, 800 steps"
     assert {"reward", "violations", "steps"} <= agent.evaluate("demonstrated", 2).keys()
     assert agent.state.discriminator.params.weights[0].shape == (8, 8 + 9)
     path = agent.policy.to_onnx(tmp_path / "policy.onnx")
@@ -111,9 +111,9 @@ def test_it_is_reported_by_a_program_that_does_not_know_it(alone, tmp_path, caps
     pytest.importorskip("matplotlib")
     loaded = scopil.load(alone.folder)
     assert len(loaded.play(episodes=2)) == 2
-    with pytest.raises(scopil.ScopilError, match="gail-sac"):
+    with pytest.raises(scopil.ScopilError, match="my-gail"):
         loaded.learn(100)
     assert main(["report", str(alone.folder), "--out", str(tmp_path)]) == 0
-    assert "GAIL-SAC, greedy, demonstrated starts" in (tmp_path / "report.md").read_text()
+    assert "My GAIL, greedy, demonstrated starts" in (tmp_path / "report.md").read_text()
     assert "<svg" in (tmp_path / "report.html").read_text()
-    assert "GAIL-SAC" in capsys.readouterr().out
+    assert "My GAIL" in capsys.readouterr().out

@@ -93,12 +93,6 @@ def learned(cls: Any, env: CompiledEnv, config: dict[str, Any], steps: int) -> A
     return cls(env, demos, seed=0, **config).learn(steps)
 
 
-def test_no_agent_is_left_out():
-    every = {getattr(scopil, name) for name in scopil.__all__}
-    every = {made for made in every if isinstance(made, type) and issubclass(made, Agent) and made is not Agent}
-    assert every == REWARD.keys() | IMITATORS.keys() | CAREFUL.keys()
-
-
 @both_kinds
 @pytest.mark.parametrize("cls", REWARD)
 @pytest.mark.slow
