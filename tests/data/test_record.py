@@ -11,7 +11,6 @@ import pytest
 import scopil
 from hosts import LIMIT, InPlace, Walk, registered
 from scopil.cli import main
-from scopil.cli.demo_checks import compare, run_checks
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.data.minari import from_minari, to_minari
@@ -21,6 +20,7 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.episodes import measure_demonstrations, replay
 from scopil.eval.rules import Rules
 from scopil.train.demo_data import demo_data
+from scopil_bench.cli.demo_checks import compare, run_checks
 
 MARBLE = "scopil/MarbleMaze-Simple-v0"
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from scopil.cli.demo_checks import count_violations
 from scopil.data.dataset import Episode
 from scopil.envs.marble_maze import MarbleMaze
 from scopil.eval.measures import average, breaks_a_rule, broken_rules, label, mean_and_std, measure, warning
 from scopil.eval.rules import with_rules
+from scopil_bench.cli.demo_checks import count_violations
 
 
 def episode(**changes) -> Episode:

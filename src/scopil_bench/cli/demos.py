@@ -1,25 +1,172 @@
-"""`scopil demos`: the commands of `scopil.cli.demos`, and `generate` and `enough`, which need the bench."""
+"""`scopil demos`: list, show, record, generate, check, export and import demonstrations; how many are enough."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-from scopil.cli.demos import COMMANDS, Out, print_set, progress, refuse_unwritable
-from scopil.cli.options import call, option
+from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.config import checked_seed
 from scopil.data import storage
+from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.registration import setting_id
-from scopil.errors import ConfigError
+from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.user_code import load_object
+from scopil_bench.cli import demo_checks
 from scopil_bench.cli.enough import enough
+
+Source = Annotated[
+    tyro.conf.Positional[str],
+    tyro.conf.arg(help="a shipped set, a .npz, a folder of .csv or minari:ID", metavar="NAME"),
+]
+Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 
 
 def main(argv: list[str]) -> int | None:
-    return call(
-        COMMANDS | {"generate": generate, "enough": enough},
-        "scopil demos",
-        argv,
-        description="Sets of demonstrations: the shipped ones, your own files, and Minari's.",
-    )
+    commands = {"list": list_sets, "show": show, "record": record, "generate": generate, "check": check}
+    commands |= {"export": export, "import": import_, "enough": enough}
+    about = "Sets of demonstrations: the shipped ones, your own files, and Minari's."
+    return call(commands, "scopil demos", argv, description=about)
+
+
+def list_sets() -> None:
+    """The sets that come with scopil."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "episodes", "pairs", "steps"):
+        table.add_column(column, justify="left" if column == "name" else "right", no_wrap=True)
+    table.add_column("environment")
+    for name, path in storage.library().items():
+        demos = storage.read(path)
+        steps = demos.statistics()["steps"]
+        table.add_row(name, str(len(demos)), str(demos.pairs), f"{steps:.1f}", demos.env_id)
+    _console().print(table)
+    print("\nFor more about a set: scopil demos show NAME. To load one in Python: scopil.load_demos(NAME).")
+
+
+def show(
+    name: Source,
+    plot: Annotated[
+        Path | None, option(help="also draw all episodes from above (png, pdf, svg)", metavar="FILE")
+    ] = None,
+    rules: RulesOption = None,
+    trust_env: TrustEnv = False,
+) -> None:
+    """Statistics of a set, and its violations."""
+    given = _rules(rules)
+    _print_set(storage.load_demos(name), plot, given, trust_env)
+
+
+def _print_set(demos: Demonstrations, plot: Path | None = None, rules: Any = None, trust_env: bool = False) -> None:
+    from scopil.eval.episodes import replay
+
+    env = demo_checks.replay_env(demos, trust_env)
+    draw = None if plot is None else _drawing(demos, env, plot)
+    episodes = None if env is None else replay(env, demos)
+    console = _console()
+    console.print(f"{demos.name}  ({demos.env_id or 'no environment named'})", style="bold")
+    for key, value in demos.about.items():
+        console.print(f"  {key}: {_brief(value)}", soft_wrap=True)
+    console.print()
+    console.print(_statistics(demos, None if env is None else env.hook("measures"), episodes))
+    terminated = 100 * np.mean([e.terminated for e in demos])
+    console.print(f"{terminated:.0f} % of the episodes were terminated by the task")
+    if episodes is None:
+        console.print(f"not replayed: {demo_checks.why_no_replay(demos, trust_env)}", soft_wrap=True)
+    else:
+        console.print(f"violations: {demo_checks.count_violations(episodes)}", soft_wrap=True)
+    if rules is not None:
+        judged = demo_checks.judge(demos, demo_checks.known_env(demos, None, trust_env), rules)
+        console.print(f"by {rules.source}: {demo_checks.rule_counts(judged, rules)}")
+    if draw is not None:
+        draw(episodes)
+        console.print(f"drawn: {plot}", soft_wrap=True)
+
+
+def _brief(value: Any) -> Any:
+    """A value of `about` on one line; a list of dicts (players) as its length and the ranges of its values."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value):
+        ranges = (f"{k} {min(v[k] for v in value)} to {max(v[k] for v in value)}" for k in value[0])
+        return f"{len(value)}: {', '.join(ranges)}"
+    return value
+
+
+def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
+    """The function that draws episodes into `plot`. Raises, before anything is played, if it cannot."""
+    from scopil.eval.pictures import check_ending, save_panels
+
+    check_ending(plot)
+    draw = None if env is None else env.drawing()
+    if env is None or draw is None:
+        raise EnvError(
+            f"--plot cannot draw {demos.name}: that needs starts and an environment with a method draw_episodes, such "
+            f"as Marble Maze."
+        )
+    title = f"{demos.name}: {len(demos)} episodes"
+    return lambda episodes: save_panels(plot, draw, {title: episodes})
+
+
+def _statistics(
+    demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
+) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in ("", "mean", "std", "min", "max"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for what, count in {"episodes": len(demos), "pairs": demos.pairs}.items():
+        table.add_row(what, str(count), "", "", "")
+    for key, values in _measures(demos, further, episodes).items():
+        row = [f"{v:.2f}" for v in (values.mean(), values.std(), values.min(), values.max())]
+        table.add_row(f"{key} per episode", *row)
+    return table
+
+
+def _measures(
+    demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
+) -> dict[str, np.ndarray]:
+    """Reward, steps and the environment's own measures, one number per episode."""
+    out: dict[str, np.ndarray] = {}
+    if demos.episodes[0].rewards is not None:
+        out["reward"] = np.array([e.total_reward for e in demos])
+    out["steps"] = np.array([float(len(e)) for e in demos])
+    if further is not None and episodes is not None:
+        rows = [further(e) for e in episodes]
+        out |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return out
+
+
+def record(
+    env: Annotated[str, tyro.conf.arg(help="a Gymnasium id, or FILE.py:CLASS", metavar="ID")],
+    policy: Annotated[
+        str, tyro.conf.arg(help="the expert: FILE.py:FUNCTION, from observation to action", metavar="FILE.py:NAME")
+    ],
+    out: Out,
+    episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 50,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the first episode", metavar="S")] = 0,
+    env_kwargs: EnvKwargs = (),
+    max_episode_steps: MaxSteps = None,
+    rules: RulesOption = None,
+) -> None:
+    """Record episodes of a scripted expert into a file."""
+    if episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
+    _refuse_unwritable(out)
+    expert, given = load_object(policy, "--policy my_expert.py:act"), _rules(rules)
+    from scopil.data import record as recording  # imports JAX
+
+    name = env_name(env, env_kwargs, max_episode_steps)
+    with _progress("episodes", episodes) as shown:
+        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
+    storage.write(demos, out)
+    _print_set(demos, rules=given, trust_env=True)  # the caller has named the environment
+    print(f"written: {out}")
 
 
 def generate(
@@ -38,13 +185,100 @@ def generate(
     checked_seed(seed)
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    refuse_unwritable(out)
+    _refuse_unwritable(out)
     from scopil_bench.marble_maze import generate as planner
     from scopil_bench.marble_maze import simulated_players
 
     make = simulated_players.play_set if player == "simulated" else planner.generate
-    with progress(f"{setting} episodes", episodes) as shown:
+    with _progress(f"{setting} episodes", episodes) as shown:
         demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
     storage.write(demos, out)
-    print_set(demos)
+    _print_set(demos)
     print(f"written: {out}")
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _refuse_unwritable(out: Path) -> None:
+    """Raise before the work, not after it, if `out` is a folder."""
+    if out.is_dir():
+        raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
+
+
+def check(
+    source: Source,
+    env: Annotated[str | None, option(help="also check whether it fits this environment", metavar="ID")] = None,
+    rules: RulesOption = None,
+    trust_env: TrustEnv = False,
+) -> int:
+    """Check a set: content, assumptions, alignment, replay. Exit code 2 if a check fails."""
+    failed = []
+    for result in demo_checks.run_checks(source, env, trust_env, _rules(rules)):
+        print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
+        failed += [] if result.ok else [result.what]
+    if failed:
+        raise DatasetError(f"{source}: failed: {', '.join(failed)}.")
+    return 0
+
+
+def export(
+    file: Source,
+    minari: Annotated[str, tyro.conf.arg(help="(namespace/)name-v0", metavar="ID")],
+    overwrite: Annotated[bool, option(help="replace a dataset of that id")] = False,
+) -> None:
+    """Write a set as a local Minari dataset, without loss of data."""
+    from scopil.data.minari import to_minari
+
+    demos = storage.load_demos(file)
+    folder = to_minari(demos, minari, overwrite=overwrite)
+    print(f"{minari}: {len(demos)} episodes, {demos.pairs} pairs in {folder}")
+
+
+def import_(
+    source: Source,
+    out: Out,
+    env: Annotated[str | None, option(help="the environment of the recording; sets the spaces", metavar="ID")] = None,
+    name: Annotated[str | None, option(help="a new name for the set", metavar="NAME")] = None,
+) -> None:
+    """Convert tables, plain arrays or a Minari dataset into a file with a checksum."""
+    _refuse_unwritable(out)
+    demos = storage.load_demos(source)
+    was = demos.digest
+    if env is not None:
+        demos = _recorded_on(demos, env)
+    if name is not None:
+        demos = replace(demos, name=name)
+    if "source" in demos.about:  # another format, without a checksum
+        demos = replace(demos, about=demos.about | {"source_sha256": was})
+    storage.write(demos, out)
+    for sentence in demos.about.get("assumed", []):
+        print(f"assumed: {sentence}")
+    print(f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
+
+
+def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
+    """The same episodes in the spaces of an environment, checked again."""
+    from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
+
+    if (fitted := fit_to_env(demos, env_id)) is not demos:
+        return replace(fitted, env_id=env_id)
+    return replace(into_spaces(demos, env_id), env_id=env_id)
+
+
+def _rules(name: str | None) -> Any:
+    if name is None:
+        return None
+    from scopil.eval.rules import load_rules  # imports JAX
+
+    return load_rules(name)
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False)  # names and provenance may hold brackets
