@@ -22,7 +22,7 @@ from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
 from scopil.losses.density_ratio import Monitor, familiarity
 from scopil.nn import normalise
-from scopil.nn.gaussian import LOG_STD_MIDDLE, LOG_STD_REACH, SquashedGaussian
+from scopil.nn.distributions import LOG_STD_MIDDLE, LOG_STD_REACH, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import ConvNet, GaussianNet, top, width_of
 from scopil.policy import Policy

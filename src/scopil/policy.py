@@ -16,8 +16,7 @@ from jaxtyping import Array, Float
 
 from scopil.errors import CheckpointError
 from scopil.losses.density_ratio import Monitor
-from scopil.nn.distributions import Categorical
-from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import MLP, Activation, GaussianNet, Image, Network, convolves, image_of, network, top, width_of
 from scopil.nn.normalise import RunningStats, new_stats, normalise, normalise_in_numpy

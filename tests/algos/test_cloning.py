@@ -16,10 +16,9 @@ from scopil.algos import cloning, scopil_clone
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
 from scopil.data.dataset import Demonstrations, DemoTransitions
-from scopil.losses import imitation
+from scopil.losses import constraints
 from scopil.losses.soft import operator
-from scopil.nn.distributions import Categorical
-from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.gradient import trainable
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import MLP
@@ -115,10 +114,10 @@ def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint
     logits, action = jnp.array([[1.0, -0.5, 0.2], [0.3, 0.1, -2.0]]), jnp.array([2, 0])
 
     def budgeted(z: Any) -> Any:
-        return imitation.within_budget(imitation.entropic_constraint, Categorical(z), action, 0.7, 0.25)
+        return constraints.within_budget(constraints.entropic_constraint, Categorical(z), action, 0.7, 0.25)
 
     def plain(z: Any) -> Any:
-        return imitation.entropic_constraint(Categorical(z), action, 0.7, 0.0).mean()
+        return constraints.entropic_constraint(Categorical(z), action, 0.7, 0.0).mean()
 
     log_probs = np.asarray(logits) - np.log(np.exp(np.asarray(logits)).sum(1, keepdims=True))
     nll = -log_probs[[0, 1], [2, 0]].mean()

@@ -13,7 +13,7 @@ from probes import demo_steps
 from scopil.algos import scopil_clone, scopil_rho
 from scopil.algos.base import Data, Spaces
 from scopil.buffers import matched_states
-from scopil.buffers.indices import uniform_indices
+from scopil.buffers.replay import uniform_indices
 from scopil.config import build
 from scopil.data.dataset import DemoStarts
 from scopil.errors import ConfigError

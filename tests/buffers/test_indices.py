@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from scopil.buffers.indices import uniform_indices
+from scopil.buffers.replay import uniform_indices
 
 
 def test_every_index_is_as_likely(getkey):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scopil.buffers.minibatches import passes
+from scopil.algos.ppo import passes
 
 
 def count(kl_of_pass, *, epochs: int, max_kl: float):

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from scopil.buffers import replay as ring
-from scopil.buffers.indices import uniform_indices
+from scopil.buffers.replay import uniform_indices
 from scopil.types import Transition
 
 LIKE = Transition(jnp.zeros(3), jnp.int32(0), jnp.float32(0), jnp.zeros(3), jnp.array(False), jnp.array(False))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from reference import ppo_numpy as ref
-from scopil.losses.returns import gae
+from scopil.losses.policy_gradient import gae
 
 
 def rollout(seed: int, steps: int = 12, envs: int = 3):

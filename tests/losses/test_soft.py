@@ -11,10 +11,9 @@ import pytest
 
 from reference import squashed_numpy as ref
 from scopil.losses import soft
-from scopil.losses.imitation import entropic_constraint, nll_constraint
+from scopil.losses.constraints import entropic_constraint, nll_constraint
 from scopil.losses.soft import EXACT_SUM, REPARAMETRISED, operator, soft_value
-from scopil.nn.distributions import Categorical, pick
-from scopil.nn.gaussian import Resolved, Sampled, SquashedGaussian
+from scopil.nn.distributions import Categorical, Resolved, Sampled, SquashedGaussian, pick
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.nn.nets import MLP
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scopil.losses import surrogate
+from scopil.losses import policy_gradient as surrogate
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from scopil.nn.gaussian import EDGE, LOG_STD_MAX, LOG_STD_MIN, Resolved, SquashedGaussian, log_slope
-from scopil.nn.intervals import log_cell, tail
+from scopil.nn.distributions import (
+    EDGE,
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    Resolved,
+    SquashedGaussian,
+    log_cell,
+    log_slope,
+    tail,
+)
 
 EPS = 0.05
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from reference.soft_numpy import Adam
-from scopil.losses.duals import ascend, hold
+from scopil.losses.constraints import ascend, hold
 from scopil.nn.gradient import gradient_step, trainable
 
 START = {"w": np.array([[0.3, -1.2], [2.0, 0.1]], np.float32), "b": np.array([0.5, -0.5], np.float32)}

@@ -9,8 +9,7 @@ from scipy import stats
 
 from scopil.algos.base import head_for, spaces_of
 from scopil.errors import EnvError
-from scopil.nn.distributions import Categorical
-from scopil.nn.gaussian import SquashedGaussian
+from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead
 
 LOW, HIGH = (-1.0, 0.0, -0.1), (3.0, 0.5, 1000.0)

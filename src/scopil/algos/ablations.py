@@ -1,8 +1,7 @@
 """The paper's ablations of SCOPIL: the same update with another constraint or another dual step."""
 
 from scopil.algos.scopil import variant
-from scopil.losses.duals import hold
-from scopil.losses.imitation import nll_constraint
+from scopil.losses.constraints import hold, nll_constraint
 
 S_DGD = variant("s-dgd", "S-DGD", "SCOPIL with the multiplier fixed at λ₀", dual=hold)
 S_EIC = variant("s-eic", "S-EiC", "SCOPIL without entropy in the constraint", constraint=nll_constraint)

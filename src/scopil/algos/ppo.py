@@ -19,12 +19,10 @@ import optax
 from jaxtyping import Array, Float
 
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces, new_obs_stats
-from scopil.buffers.minibatches import passes
 from scopil.config import config, setting
-from scopil.losses import surrogate
-from scopil.losses.returns import gae
+from scopil.losses import policy_gradient
 from scopil.nn import normalise
-from scopil.nn.gaussian import Sampled, SquashedGaussian
+from scopil.nn.distributions import Sampled, SquashedGaussian
 from scopil.nn.gradient import Trainable, gradient_step, trainable
 from scopil.nn.heads import Head
 from scopil.nn.nets import GaussianNet, Net, Network, network, orthogonal_mlp
@@ -33,6 +31,7 @@ from scopil.types import PRNGKey, Transition
 
 KL_MARGIN = 1.5
 Scalar = float | Float[Array, ""]
+Step = Callable[[Any, Any, PRNGKey], tuple[Any, Metrics]]  # (carry, minibatch, key) → carry, metrics with "policy/kl"
 
 
 @config
@@ -129,7 +128,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         return nets, metrics
 
     nets, metrics = sweep(state.nets, batch, step, key, cfg)
-    return State(nets, watch(state.obs_stats, rollout.step), state.head, reward_scale), metrics
+    return State(nets, update_obs_stats(state.obs_stats, rollout.step), state.head, reward_scale), metrics
 
 
 # --- parts shared with PPO+DGD and PPO-Lagrangian ------------------------------------------------------------------
@@ -166,7 +165,7 @@ def preprocess(state: Any, data: Data) -> Rollout:
     return Rollout(step, obs, next_obs, state.head.to_learner(step.action))
 
 
-def watch(stats: normalise.RunningStats | None, step: Transition) -> normalise.RunningStats | None:
+def update_obs_stats(stats: normalise.RunningStats | None, step: Transition) -> normalise.RunningStats | None:
     """The statistics after a rollout, of every observation that was acted on."""
     return normalise.update_stats(stats, step.obs.reshape(-1, step.obs.shape[-1]))
 
@@ -187,7 +186,7 @@ def advantages(
     """A_t and y_t = A_t + V(s_t) of a reward-like signal."""
     value, next_value = critic(rollout.obs)[..., 0], critic(rollout.next_obs)[..., 0]
     step = rollout.step
-    a = gae(signal, value, next_value, step.terminated, step.truncated, discount, trace)
+    a = policy_gradient.gae(signal, value, next_value, step.terminated, step.truncated, discount, trace)
     return a, a + value
 
 
@@ -214,7 +213,7 @@ def surrogate_objective(
     """E min(ρ A, clip(ρ, 1 ± ε) A), each log ρ, and metrics of the policy."""
     pi = head(nets.actor(mini.obs))
     log_ratio = pi.log_prob(mini.action) - mini.log_prob
-    objective = surrogate.clipped(log_ratio, surrogate.standardised(mini.advantage), cfg.clip).mean()
+    objective = policy_gradient.clipped(log_ratio, policy_gradient.standardised(mini.advantage), cfg.clip).mean()
     outside = jnp.abs(jnp.exp(log_ratio) - 1.0) > cfg.clip
     return (
         objective,
@@ -239,6 +238,40 @@ def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> 
     """The passes of one update."""
     max_kl = KL_MARGIN * cfg.target_kl
     return passes(carry, batch, step, key, epochs=cfg.epochs, batch_size=cfg.batch_size, max_kl=max_kl)
+
+
+def passes(
+    carry: Any, data: Any, step: Step, key: PRNGKey, *, epochs: int, batch_size: int, max_kl: float | Float[Array, ""]
+) -> tuple[Any, Metrics]:
+    """At most `epochs` passes of `step` over `data`; none after one whose mean `policy/kl` exceeds `max_kl`.
+
+    The metrics are the last pass's means and `policy/epochs`, the passes made.
+    """
+    rows = jax.tree.leaves(data)[0].shape[0]
+    count = rows // batch_size
+    assert count * batch_size == rows, (rows, batch_size)
+
+    def one_pass(carry: Any, epoch: Array) -> tuple[Any, Metrics]:
+        k_order, k_steps = jax.random.split(jax.random.fold_in(key, epoch))
+        order = jax.random.permutation(k_order, rows)
+        shuffled = jax.tree.map(lambda x: x[order].reshape(count, batch_size, *x.shape[1:]), data)
+        keys = jax.random.split(k_steps, count)
+        carry, metrics = jax.lax.scan(lambda c, x: step(c, *x), carry, (shuffled, keys))
+        return carry, jax.tree.map(jnp.mean, metrics)
+
+    def wanted(loop):
+        _, epoch, metrics = loop
+        return (epoch < epochs) & (metrics["policy/kl"] <= max_kl)
+
+    def body(loop):
+        carry, epoch, _ = loop
+        carry, metrics = one_pass(carry, epoch)
+        return carry, epoch + 1, metrics
+
+    shapes = jax.eval_shape(one_pass, carry, jnp.int32(0))[1]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    carry, made, metrics = jax.lax.while_loop(wanted, body, (carry, jnp.int32(0), zeros))
+    return carry, metrics | {"policy/epochs": made.astype(jnp.float32)}
 
 
 CURVES = (

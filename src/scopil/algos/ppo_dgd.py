@@ -17,9 +17,9 @@ from scopil.algos import ppo
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.algos.scopil import resolution_setting, slack, slack_setting
 from scopil.config import config, setting
-from scopil.losses import duals, imitation
+from scopil.losses import constraints
 from scopil.nn import normalise
-from scopil.nn.gaussian import Resolved, SquashedGaussian
+from scopil.nn.distributions import Resolved, SquashedGaussian
 from scopil.nn.gradient import Trainable, gradient_step
 from scopil.nn.heads import Head
 from scopil.types import PRNGKey
@@ -64,7 +64,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
         def g(nets: ppo.Nets) -> Float[Array, ""]:
             pi = imitator(head, nets, obs, cfg.action_resolution)
-            return imitation.nll_constraint(pi, action, 0.0, delta).mean()
+            return constraints.nll_constraint(pi, action, 0.0, delta).mean()
 
         # θ: minimise L_PPO(θ) + λ G(θ)
         def lagrangian(nets: ppo.Nets):
@@ -74,16 +74,16 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         nets, _, metrics = gradient_step(nets, lagrangian, cfg.learning_rate, ppo.optimiser(cfg))
         # λ ← [λ + η G(θ)]₊
         violation = g(nets.params)
-        lam = duals.ascend(lam, violation, cfg.multiplier_lr)
+        lam = constraints.ascend(lam, violation, cfg.multiplier_lr)
         metrics |= {"dual/constraint": violation, "dual/lambda": lam, "demo/nll": violation + delta}
         return (nets, lam), metrics
 
     (nets, lam), metrics = ppo.sweep((state.nets, state.multiplier), batch, step, key, cfg)
-    obs_stats = ppo.watch(state.obs_stats, rollout.step)
+    obs_stats = ppo.update_obs_stats(state.obs_stats, rollout.step)
     return State(nets, obs_stats, head, reward_scale, lam), metrics
 
 
-def imitator(head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar) -> imitation.Distribution:
+def imitator(head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar) -> constraints.Distribution:
     """π(·|s) at the resolution of demonstrated actions. Its entropy is not used."""
     pi = head(nets.actor(obs))
     return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if isinstance(pi, SquashedGaussian) else pi

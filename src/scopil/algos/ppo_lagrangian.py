@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scopil.algos import ppo
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.losses import surrogate
+from scopil.losses import policy_gradient
 from scopil.nn import normalise
 from scopil.nn.gradient import Trainable, gradient_step, trainable
 from scopil.nn.heads import Head
@@ -99,7 +99,7 @@ def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config,
         state.multiplier, lambda x: (-jax.nn.softplus(x) * excess, None), cfg.multiplier_lr
     )
     metrics |= {"cost/mean": cost.mean(), "dual/lambda": jax.nn.softplus(multiplier.params)}
-    obs_stats = ppo.watch(state.obs_stats, rollout.step)
+    obs_stats = ppo.update_obs_stats(state.obs_stats, rollout.step)
     return state._replace(nets=nets, multiplier=multiplier, obs_stats=obs_stats, **scales), metrics
 
 
@@ -118,7 +118,7 @@ def loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """L(θ) of a minibatch."""
     objective, log_ratio, metrics = ppo.surrogate_objective(nets, head, mini, cfg, key)
-    harm = surrogate.unclipped(log_ratio, surrogate.centred(mini.cost_advantage)).mean()
+    harm = policy_gradient.unclipped(log_ratio, policy_gradient.centred(mini.cost_advantage)).mean()
     value_loss = ppo.squared_error(nets.critic, mini.obs, mini.target)
     cost_value_loss = ppo.squared_error(nets.cost_critic, mini.obs, mini.cost_target)
     value = (

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from scopil.algos import sac
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.losses import duals, soft
+from scopil.losses import constraints, soft
 from scopil.losses.soft import operator
 from scopil.nn.gradient import Trainable, gradient_step, trainable
 from scopil.nn.heads import Head
@@ -76,7 +76,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     log_alpha, m_alpha = sac.temperature_step(state, actor.params, x, sac.target_entropy(cfg, state.head), cfg)
 
     # ν ← [ν + η_ν (c̄ − budget)]₊
-    nu = duals.ascend(nu, newest.mean() - cfg.budget, cfg.multiplier_lr)
+    nu = constraints.ascend(nu, newest.mean() - cfg.budget, cfg.multiplier_lr)
 
     metrics = m_q | m_c | m_alpha | {
         "actor/objective": j_pi,

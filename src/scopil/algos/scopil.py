@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from scopil.algos import sac
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.losses import duals, imitation
+from scopil.losses import constraints
 from scopil.nn.gradient import Trainable, gradient_step
 from scopil.nn.heads import Head
 from scopil.nn.nets import Net
@@ -81,8 +81,8 @@ def update(
     data: Data,
     cfg: Config,
     key: PRNGKey,
-    constraint: Constraint = imitation.entropic_constraint,
-    dual: Dual = duals.ascend,
+    constraint: Constraint = constraints.entropic_constraint,
+    dual: Dual = constraints.ascend,
 ) -> tuple[State, Metrics]:
     """One gradient step of Algorithm 1. The ablations pass another constraint or another dual step."""
     x = sac.preprocess(state, data, key)

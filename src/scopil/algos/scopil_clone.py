@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from scopil.algos import cloning, sac, scopil
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
-from scopil.losses import duals, imitation
+from scopil.losses import constraints
 from scopil.nn.gradient import Trainable, gradient_step
 from scopil.nn.heads import Head
 from scopil.nn.nets import Net
@@ -101,7 +101,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         """E_D [ −log π(a|s) ] − δ, with the gradient of SCOPIL's G"""
         weight = 2 * cfg.entropy_split * alpha
         pi = x.imitator(actor, cfg.action_resolution)
-        return imitation.within_budget(imitation.entropic_constraint, pi, x.demo_action, weight, state.slack)
+        return constraints.within_budget(constraints.entropic_constraint, pi, x.demo_action, weight, state.slack)
 
     # φx: minimise J_Q(φx)
     critics, m_q = sac.critic_step(state, x, alpha, cfg)
@@ -118,7 +118,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # λ ← [λ + η G(θ)]₊
     violation = g(actor.params, jnp.exp(log_alpha.params))
-    lam = duals.ascend(lam, violation, cfg.multiplier_lr * state.unit)
+    lam = constraints.ascend(lam, violation, cfg.multiplier_lr * state.unit)
 
     metrics = m_q | m_alpha | scopil.imitation_metrics(actor.params, x, cfg) | {
         "actor/objective": j_pi,

@@ -18,12 +18,12 @@ from jaxtyping import Array, Float
 from scopil.algos import cloning, sac, scopil_clone
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.buffers import matched_states
-from scopil.buffers.indices import uniform_indices
 from scopil.buffers.matched_states import MatchedStates
+from scopil.buffers.replay import uniform_indices
 from scopil.config import config, setting
 from scopil.data.dataset import DemoTransitions
 from scopil.errors import ConfigError
-from scopil.losses import density_ratio, duals
+from scopil.losses import constraints, density_ratio
 from scopil.losses.density_ratio import DensityRatio
 from scopil.policy import Policy
 from scopil.types import PRNGKey
@@ -222,7 +222,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in matched episodes
     own_cost = density_ratio.cost(ratio, newest.next_obs)
     gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * ratio.demo_cost, 0.0).mean()
-    mu = duals.ascend(mu, gap, cfg.occupancy_lr)
+    mu = constraints.ascend(mu, gap, cfg.occupancy_lr)
     metrics |= {
         "occupancy/mu": mu,
         "occupancy/cost": own_cost.mean(),

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.buffers.indices import uniform_indices
+from scopil.buffers.replay import uniform_indices
 from scopil.types import PRNGKey
 
 Scalar = float | Float[Array, ""]

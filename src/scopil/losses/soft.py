@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.nn.distributions import Categorical, pick
-from scopil.nn.gaussian import Resolved, Sampled, SquashedGaussian
+from scopil.nn.distributions import Categorical, Resolved, Sampled, SquashedGaussian, pick
 from scopil.nn.heads import BoxHead, Head
 from scopil.nn.nets import Net, columns
 from scopil.types import PRNGKey

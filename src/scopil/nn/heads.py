@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.nn.distributions import Categorical
-from scopil.nn.gaussian import SquashedGaussian, soft_clip_log_std
+from scopil.nn.distributions import Categorical, SquashedGaussian, soft_clip_log_std
 
 
 class DiscreteHead(eqx.Module):

@@ -18,8 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
 from scopil.buffers import replay as ring
-from scopil.buffers.indices import uniform_indices
-from scopil.buffers.replay import Replay
+from scopil.buffers.replay import Replay, uniform_indices
 from scopil.data.dataset import DemoTransitions
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError

@@ -1,4 +1,7 @@
-"""Generalised advantage estimation (Schulman et al. 2016)."""
+"""Generalised advantage estimation (Schulman et al. 2016) and PPO's surrogates (Schulman et al. 2017).
+
+A surrogate is one number per sample, to be maximised; the caller averages.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -30,3 +33,23 @@ def gae(
 
     _, advantage = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, carry_on), reverse=True)
     return advantage
+
+
+def clipped(log_ratio: Float[Array, " B"], advantage: Float[Array, " B"], clip: Scalar) -> Float[Array, " B"]:
+    """min(ρ A, clip(ρ, 1 ± ε) A),  ρ = π(a|s) / π_old(a|s)"""
+    ratio = jnp.exp(log_ratio)
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def unclipped(log_ratio: Float[Array, " B"], advantage: Float[Array, " B"]) -> Float[Array, " B"]:
+    """ρ A"""
+    return jnp.exp(log_ratio) * advantage
+
+
+def centred(x: Float[Array, " B"]) -> Float[Array, " B"]:
+    return x - x.mean()
+
+
+def standardised(x: Float[Array, " B"]) -> Float[Array, " B"]:
+    """Zero mean, unit sample deviation."""
+    return centred(x) / (x.std(ddof=1) + 1e-8)

@@ -1,12 +1,15 @@
-"""The imitation constraint G of SCOPIL, one number per demonstrated pair. Feasible when its mean is ≤ 0."""
+"""The imitation constraint G of SCOPIL, one number per demonstrated pair, and the update of its multiplier.
+
+The constraint is satisfied if the mean of G is ≤ 0.
+"""
 
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from scopil.nn.distributions import Categorical
-from scopil.nn.gaussian import Resolved
+from scopil.nn.distributions import Categorical, Resolved
 
 Distribution = Categorical | Resolved
 Actions = Int[Array, " B"] | Float[Array, "B A"]
@@ -38,3 +41,16 @@ def within_budget(
     value = constraint(pi, action, entropy_weight, 0.0).mean()
     nll = -pi.log_prob(action).mean()
     return value - jax.lax.stop_gradient(value - nll) - budget
+
+
+def ascend(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, ""]:
+    """λ ← [λ + η G]₊; G > 0 means the constraint is broken.   (paper, Algorithm 1)
+
+    No upper bound: a bound would hide an infeasible constraint, which we would rather see diverge.
+    """
+    return jnp.maximum(multiplier + rate * violation, 0.0)
+
+
+def hold(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, ""]:
+    """λ ← λ   (S-DGD, S-DGD-EiC)"""
+    return jnp.asarray(multiplier)
