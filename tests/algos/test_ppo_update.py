@@ -60,7 +60,7 @@ def settings(name: str, cfg: Any) -> ref.Settings:
         cfg.entropy_weight,
         cfg.value_weight,
         cfg.max_grad_norm,
-        1.5 * cfg.target_kl,
+        cfg.kl_margin * cfg.target_kl,
     )
     if name == "ppo":
         return s
@@ -257,7 +257,7 @@ def test_a_policy_that_moved_too_far_gets_no_further_pass(share, made):
             "policy/kl"
         ]
         assert kl > 0
-        done = both("ppo", "continuous", jnp.float64, steps, learning_rate=0.1, target_kl=share * kl / 1.5)
+        done = both("ppo", "continuous", jnp.float64, steps, learning_rate=0.1, target_kl=share * kl / cfg.kl_margin)
         agree(*done, tolerance=1e-9)
     assert done[3]["policy/epochs"] == made
 

@@ -25,8 +25,6 @@ from scopil.nn.gradient import Trainable, gradient_step, trainable
 from scopil.nn.heads import Head
 from scopil.types import PRNGKey
 
-ADAM = optax.scale_by_adam(eps=1e-5)
-
 
 @config
 class Config(ppo_lagrangian.Config):
@@ -41,7 +39,7 @@ class Config(ppo_lagrangian.Config):
     constraint_hidden: tuple[int, ...] = setting(
         default=(40, 40), about="Widths of the constraint network's hidden layers (ReLU).", low=1
     )
-    constraint_lr: float = setting(default=0.01, about="Rate of the constraint network (Adam, ε = 1e-5).", low=0)
+    constraint_lr: float = setting(default=0.01, about="Rate of the constraint network (Adam).", low=0)
     constraint_lr_decay: float = setting(
         default=1.0, about="The rate is multiplied by this after each outer iteration.", low=0, high=1
     )
@@ -77,7 +75,12 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint, spaces.image
     )
     last = {f"constraint/{name}": jnp.float32(0) for name in (*LAST, *COUNTS)}
-    return State(*ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, ADAM), jnp.int32(0), last)
+    return State(*ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, optimiser(cfg)), jnp.int32(0), last)
+
+
+def optimiser(cfg: Config) -> optax.GradientTransformation:
+    """Of the constraint network: as PPO's, without clipping."""
+    return optax.scale_by_adam(eps=cfg.adam_eps)
 
 
 def cost(state: State, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
@@ -162,7 +165,7 @@ def backward(
 
     def body(carry):
         constraint, taken, _, _ = carry
-        constraint, value, _ = gradient_step(constraint, loss, rate, ADAM)
+        constraint, value, _ = gradient_step(constraint, loss, rate, optimiser(cfg))
         return constraint, taken + 1, log_ratios(constraint.params), value
 
     start = (state.constraint, jnp.int32(0), jnp.zeros_like(z_old[:, 0]), jnp.float32(0.0))

@@ -29,7 +29,6 @@ from scopil.nn.nets import GaussianNet, Net, Network, network, orthogonal_mlp
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
-KL_MARGIN = 1.5
 Scalar = float | Float[Array, ""]
 Step = Callable[[Any, Any, PRNGKey], tuple[Any, Metrics]]  # (carry, minibatch, key) → carry, metrics with "policy/kl"
 
@@ -40,13 +39,13 @@ class Config:
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     gae_lambda: float = setting(default=0.95, about="λ of the advantage estimator.", low=0, high=1)
-    learning_rate: float = setting(default=3e-4, about="η of all networks (one Adam, ε = 1e-5).", low=0)
+    learning_rate: float = setting(default=3e-4, about="η of all networks (one Adam).", low=0)
+    adam_eps: float = setting(default=1e-5, about="ε of Adam, as in ICRL's published code.", low=0)
     clip: float = setting(default=0.2, about="ε of the clipped surrogate.", low=0)
     target_kl: float = setting(
-        default=0.02,
-        about="No further pass once the policy has moved 1.5 times this far, in nats; inf never stops.",
-        low=0,
+        default=0.02, about="No further pass after a mean KL of kl_margin × target_kl, in nats; inf: all passes.", low=0
     )
+    kl_margin: float = setting(default=1.5, about="Factor of target_kl, as in ICRL's published code.", low=0)
     entropy_weight: float = setting(default=0.0, about="c_H.", low=0)
     value_weight: float = setting(default=0.5, about="c_V, of every critic.", low=0)
     max_grad_norm: float = setting(
@@ -146,7 +145,7 @@ def critic_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Net:
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.scale_by_adam(eps=1e-5))
+    return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), optax.scale_by_adam(eps=cfg.adam_eps))
 
 
 def statistics(spaces: Spaces, cfg: Config) -> tuple[normalise.RunningStats | None, Head, normalise.ReturnScale | None]:
@@ -236,7 +235,7 @@ def entropy(pi: Any, key: PRNGKey) -> Float[Array, " B"]:
 
 def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> tuple[Any, Metrics]:
     """The passes of one update."""
-    max_kl = KL_MARGIN * cfg.target_kl
+    max_kl = cfg.kl_margin * cfg.target_kl
     return passes(carry, batch, step, key, epochs=cfg.epochs, batch_size=cfg.batch_size, max_kl=max_kl)
 
 
