@@ -1,4 +1,4 @@
-"""Names shared by every layer. Axis letters: B batch, T time, N environments, K critics, A actions, D features."""
+"""Types shared by all modules. Axis letters: B batch, T time, N environments, K critics, A actions, D features."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ PRNGKey = Key[Array, ""]
 
 
 class Transition(NamedTuple):
-    """What a learner may see of one step. There is no cost field: costs cannot leak where they do not exist."""
+    """One step, as learners receive it. It has no cost field, so that no cost can reach a learner."""
 
     obs: Array
     action: Array
     reward: Array
     next_obs: Array  # the true successor, never the observation after a reset
-    terminated: Array  # the task is over: no future value
-    truncated: Array  # the clock ran out: future value remains
+    terminated: Array  # the episode ended in a final state: no future value
+    truncated: Array  # the time limit ended the episode: future value remains

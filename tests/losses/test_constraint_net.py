@@ -47,7 +47,7 @@ def test_cost_of_a_pair(nets):
     z = cn.logit(nets[0], jnp.asarray(obs), jnp.asarray(action))
     zeta = ref.zeta(layers(nets[0]), obs.astype(np.float64), action)
     np.testing.assert_allclose(cn.cost(z), 1 - zeta, rtol=1e-4)
-    np.testing.assert_allclose(cn.log_lawful(z), np.log(zeta + 1e-5), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(cn.log_zeta(z), np.log(zeta + 1e-5), rtol=1e-4, atol=1e-6)
 
 
 def test_vector_actions_stand_beside_the_observation_as_they_are(nets):
@@ -142,5 +142,5 @@ def test_long_episodes_stay_finite_where_the_product_does_not(z_new, spread):
 
 def test_certainty_is_finite():
     z = jnp.array([-200.0, 0.0, 200.0])
-    np.testing.assert_allclose(cn.log_lawful(z), [np.log(1e-5), np.log(0.5 + 1e-5), np.log1p(1e-5)], atol=1e-6)
-    assert np.isfinite(jax.grad(lambda z: cn.log_lawful(z).sum())(z)).all()
+    np.testing.assert_allclose(cn.log_zeta(z), [np.log(1e-5), np.log(0.5 + 1e-5), np.log1p(1e-5)], atol=1e-6)
+    assert np.isfinite(jax.grad(lambda z: cn.log_zeta(z).sum())(z)).all()

@@ -1,10 +1,10 @@
-"""What every algorithm is made of: a config, a state, and three pure functions.
+"""The parts of an algorithm: a config, a state, and three pure functions.
 
     init(key, spaces, cfg)          → state
     update(state, data, cfg, key)   → state, metrics
     policy(state)                   → Policy
 
-`data` has the parts that the algorithm asks for in `wants`, and None for all others.
+`data` has the parts named in the algorithm's `wants`; all others are None.
 """
 
 from collections.abc import Callable
@@ -36,57 +36,56 @@ class PaddedEpisodes(NamedTuple):
     """Whole episodes, padded to one length."""
 
     obs: Float[Array, "M T D"]
-    action: Array  # (M, T) numbers or (M, T, A) vectors
-    mask: Bool[Array, "M T"]  # which steps were played
+    action: Array  # (M, T) for discrete actions, (M, T, A) for continuous ones
+    mask: Bool[Array, "M T"]  # true for the steps of the episode
 
 
 class TrueCost(NamedTuple):
-    """What the environment reports as `cost`: for oracles, which are yardsticks. No other learner sees it."""
+    """The cost that the environment reports. Only oracles, which are references, receive it."""
 
     batch: Array  # of the replay batch (B,), or of the rollout (T, N)
-    newest: Array  # of what was just collected: (N,), or the rollout's (T, N)
+    newest: Array  # of the newest steps: (N,), or of the rollout (T, N)
 
 
 class Data(NamedTuple):
-    """What an update learns from. The loop fills the parts that the algorithm wants."""
+    """The data of one update. The training loop fills the parts that the algorithm wants."""
 
-    replay: Transition | None = None  # a batch from the replay: `batch_size` of the last `replay_size` steps
-    newest: Transition | None = None  # the step of all environments that was just collected, every leaf (N, …)
-    began: Bool[Array, " N"] | None = None  # with `newest`: whether that step was the first of its episode
+    replay: Transition | None = None  # `batch_size` transitions, sampled from the last `replay_size` steps
+    newest: Transition | None = None  # the newest step of all environments, every leaf (N, …)
+    began: Bool[Array, " N"] | None = None  # with `newest`: whether that step is the first of its episode
     rollout: Transition | None = None  # the newest `rollout_steps` of all environments, every leaf (T, N, …)
     demo_batch: DemoTransitions | None = None  # `demo_batch_size` demonstrated steps, drawn with replacement
     demos: DemoTransitions | None = None  # all demonstrated steps
-    demo_starts: DemoStarts | None = None  # where demonstrated episodes begin
+    demo_starts: DemoStarts | None = None  # initial states of demonstrated episodes
     demo_episodes: PaddedEpisodes | None = None  # all demonstrated episodes
-    # (policy, key, count) → so many whole episodes of a sampled policy from fresh starts
+    # (policy, key, count) → `count` whole episodes of the stochastic policy
     play: Callable[[Policy, PRNGKey, int], PaddedEpisodes] | None = None
     true_cost: TrueCost | None = None
 
 
 class Curve(NamedTuple):
-    """A metric that an algorithm wants shown: a panel of reports and of the studio, a figure of the progress line."""
+    """A metric to show: a panel in reports and in the studio, a number in the progress line."""
 
     metric: str  # a key of the metrics that `update` returns
     title: str  # heading of the panel, with the unit
-    short: str = ""  # label in the progress line; empty: not shown there
+    short: str = ""  # label in the progress line; empty: not in the progress line
 
 
 class Spaces(NamedTuple):
-    """What an algorithm builds its networks for."""
+    """The observations and actions that networks are built for."""
 
     obs_dim: int
-    head: Head  # how many actions there are, or between which bounds
-    image: Image | None = None  # where observations are the pixels of one
+    head: Head  # the number of discrete actions, or the bounds of continuous ones
+    image: Image | None = None  # its axes, if observations begin with the pixels of an image
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A learner as a value: hand it to `scopil.Agent`, `RunSpec` or a study. Its name is for command lines and run
-    folders alone."""
+    """A learner as a value, for `scopil.Agent`, `RunSpec` or a study. Its name is used in commands and run folders."""
 
     name: str
     title: str  # as in tables
-    summary: str  # half a line for the list of algorithms
+    summary: str  # a few words for the list of algorithms
     config: type  # made by `scopil.config.config`
     init: Callable[[PRNGKey, Spaces, Any], Any]
     update: Callable[[Any, Data, Any, PRNGKey], tuple[Any, Metrics]]
@@ -94,22 +93,21 @@ class Algorithm:
     wants: frozenset[Part]
     curves: tuple[Curve, ...] = ()  # in the order of the panels
     budget: int = 1_000_000  # environment steps of a full run
-    # (state, data, cfg, key) → state, once before the first step: what can be learned from `data.demos` and
-    # `data.demo_starts` alone.
+    # (state, data, cfg, key) → state, called once before the first step with `data.demos` and `data.demo_starts` only.
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
-    # state → what acts while it learns, where that is not `policy`.
+    # state → the policy that collects data; None: `policy`.
     behaviour: Callable[[Any], Policy] | None = None
     # Whether the replay begins with the demonstrated steps.
     replay_demos: bool = False
-    # demonstrated steps → mask (M,) of those that are learned from; None: all.
+    # demonstrated steps → mask (M,) of the steps used for learning; None: all.
     demo_filter: Callable[[DemoTransitions], np.ndarray] | None = None
-    # Environment steps after which all episodes begin anew, from the config; None: never.
+    # config → environment steps between resets of all environments; None: never.
     restart_every: Callable[[Any], int] | None = None
     # (config, environment steps of a run) → a warning if these are too few to learn, else None.
     short_run: Callable[[Any, int], str | None] | None = None
-    # (state, observations, actions) → the learned cost, for algorithms that learn one: maps are drawn from it.
+    # (state, observations, actions) → the learned cost, if the algorithm learns one. Reports draw maps of it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
-    # (state, demos) → what tells how familiar a state is from the demonstrations.
+    # (state, demos) → a monitor of the familiarity of states relative to the demonstrations.
     monitor: Callable[[Any, DemoTransitions], Monitor] | None = None
 
     def __post_init__(self) -> None:
@@ -129,7 +127,7 @@ class Algorithm:
 
     @property
     def steps_environment(self) -> bool:
-        """False for learners of demonstrations alone."""
+        """False for algorithms that learn from demonstrations only."""
         return not self.wants.isdisjoint({"replay", "rollout"})
 
 
@@ -171,14 +169,14 @@ class _NoSettings:
 
 
 def spaces_of(observation_space: gym.Space, action_space: gym.Space, image: Image | None = None) -> Spaces:
-    """For any environment we can learn in."""
+    """The spaces of an environment. Raises EnvError for spaces that are not supported."""
     if not isinstance(observation_space, gym.spaces.Box) or len(observation_space.shape) != 1:
         raise EnvError(f"observation space {observation_space}; want a Box with one axis.")
     return Spaces(observation_space.shape[0], head_for(action_space), image if convolves(image) else None)
 
 
 def new_obs_stats(spaces: Spaces, cfg: Any) -> RunningStats | None:
-    """Statistics to normalise observations by, where the config asks for it. Pixels have a scale of their own."""
+    """Statistics for normalising observations, if the config has `normalise_obs`. Pixels are scaled by the network."""
     return new_stats((spaces.obs_dim,)) if cfg.normalise_obs and spaces.image is None else None
 
 
@@ -193,6 +191,6 @@ def head_for(action_space: gym.Space) -> Head:
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise EnvError(
             f"action space {action_space}; want finite bounds, each low below its high. "
-            f"gymnasium.wrappers.RescaleAction or ClipAction gives an environment some."
+            f"gymnasium.wrappers.RescaleAction or ClipAction sets bounds."
         )
     return BoxHead(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))

@@ -1,10 +1,10 @@
-"""Behaviour cloning: the imitation end of SCOPIL's objective, and nothing else.
+"""Behaviour cloning: the imitation term of SCOPIL's objective alone.
 
     θ: minimise E_D [ −log π(a|s) ]
 
-π(a|s) is SCOPIL's: for continuous actions the probability of the interval a ± ε. One gradient step counts as one step
-of a budget, so that budgets compare; no environment is stepped. No regularisation: a reference for what
-demonstrations alone can do.
+π(a|s) is as in SCOPIL: for continuous actions the probability of the interval a ± ε. One gradient step counts as one
+environment step of the budget, although no environment is stepped. There is no regularisation: BC is the reference for
+learning from demonstrations alone.
 """
 
 from typing import NamedTuple

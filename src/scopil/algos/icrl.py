@@ -1,12 +1,12 @@
-"""Inverse constrained reinforcement learning (Malik et al. 2021), "as described": learn the cost from demonstrations.
+"""Inverse constrained reinforcement learning (Malik et al. 2021), as the paper describes it: the cost is learned.
 
     forward    PPO-Lagrangian under c(s,a) = 1 − ζ(s,a), ζ a network in (0, 1), for `forward_steps`
-    sample     as many episodes of the policy as demonstrated episodes are drawn
+    sample     `rollouts` episodes of the policy, and as many demonstrated ones
     backward   at most `backward_iters` Adam steps on  −E_E log(ζ+e) + E_N w log(ζ+e) + ρ (E_E (1−ζ) + E_N (1−ζ)),
-               w each own episode's importance weight; no further step once its KLs exceed their bounds
+               w the importance weight of an episode of the policy; no step after the KLs exceed their bounds
 
-Networks, multipliers and statistics are kept from one outer iteration to the next; episodes begin anew. Departures from
-the published code, which in places does not do what it describes: docs/algorithms/icrl.md.
+An outer iteration keeps networks, multipliers and statistics of the one before, and resets the environments. The
+published code differs from its description in places; docs/algorithms/icrl.md lists what is done here.
 """
 
 from typing import NamedTuple
@@ -32,9 +32,7 @@ class Config(ppo_lagrangian.Config):
         default=200_000, about="Environment steps of a forward phase, rounded up to whole updates: 204 800.", low=1
     )
     rollouts: int = setting(
-        default=100,
-        about="Episodes drawn from the demonstrations, and played by the policy, for each backward phase.",
-        low=1,
+        default=100, about="Demonstrated episodes, and episodes of the policy, for each backward phase.", low=1
     )
     constraint_hidden: tuple[int, ...] = setting(
         default=(40, 40), about="Widths of the constraint network's hidden layers (ReLU).", low=1
@@ -44,7 +42,7 @@ class Config(ppo_lagrangian.Config):
         default=1.0, about="The rate is multiplied by this after each outer iteration.", low=0, high=1
     )
     backward_iters: int = setting(default=20, about="Steps of a backward phase, at most.", low=1)
-    regulariser: float = setting(default=0.5, about="ρ: how strongly costs are drawn towards 0.", low=0)
+    regulariser: float = setting(default=0.5, about="ρ: weight of the penalty on costs.", low=0)
     max_forward_kl: float = setting(
         default=10.0, about="Bound on KL(old ‖ new) of trajectories; inf switches it off.", low=0
     )
@@ -107,7 +105,7 @@ def phase_steps(cfg: Config) -> int:
 
 
 def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """The end of a forward phase: sample episodes, learn the constraint from them and the demonstrated ones."""
+    """Ends a forward phase: samples episodes of the policy and learns the constraint."""
     assert data.play is not None
     assert data.demo_episodes is not None
     k_draw, k_play = jax.random.split(key)
@@ -129,7 +127,7 @@ def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
 
 
 def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
-    """Demonstrated episodes: some of them when there are enough, otherwise with replacement."""
+    """`count` demonstrated episodes, with replacement only if there are fewer."""
     there = episodes.mask.shape[0]
     index = jax.random.choice(key, there, (count,), replace=there < count)
     return PaddedEpisodes(*(leaf[index] for leaf in episodes))
@@ -138,8 +136,8 @@ def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
 def backward(
     state: State, expert: PaddedEpisodes, nominal: PaddedEpisodes, cfg: Config, outer: Array
 ) -> tuple[State, Metrics]:
-    """One backward phase. The bounds are tested before each step, so the first is always made and the one that
-    oversteps them stands."""
+    """One backward phase. The bounds are tested before each step: the first step is always made, and the step that
+    exceeds them is kept."""
     rate = cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
 
     def z(net, episodes: PaddedEpisodes) -> Float[Array, "M T"]:

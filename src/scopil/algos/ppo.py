@@ -3,10 +3,10 @@
 δ_t  = r_t + γ (1 − terminated) V(s'_t) − V(s_t),   A_t = δ_t + γ λ A_{t+1},   y_t = A_t + V(s_t)
 L(θ) = −E min(ρ A, clip(ρ, 1 ± ε) A) − c_H E H(π(·|s)) + c_V E (V(s) − y)²,    ρ = π(a|s) / π_old(a|s)
 
-in up to ten passes of minibatches, none after one whose mean log π_old(a|s) − log π(a|s) exceeds 1.5 target_kl.
-Details as in the code ICRL was published with, but for three: a time-out keeps its future value, observation statistics
-change between rollouts and not within one, and continuous actions are squashed where that code clips them
-(docs/algorithms/ppo.md).
+in at most `epochs` passes of minibatches; no pass follows one whose mean log π_old(a|s) − log π(a|s) exceeds
+kl_margin × target_kl. Details are those of ICRL's published code with three exceptions: a truncated step keeps its
+future value, observation statistics change only between rollouts, and continuous actions are squashed instead of
+clipped (docs/algorithms/ppo.md).
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Config:
     entropy_weight: float = setting(default=0.0, about="c_H.", low=0)
     value_weight: float = setting(default=0.5, about="c_V, of every critic.", low=0)
     max_grad_norm: float = setting(
-        default=0.5, about="The gradient of all parameters together is shortened to this length.", low=0
+        default=0.5, about="Largest norm of the gradient of all parameters; longer ones are scaled down.", low=0
     )
     hidden: tuple[int, ...] = setting(
         default=(64, 64), about="Widths of the hidden layers of policy and critics (tanh, separate).", low=1
@@ -87,7 +87,7 @@ class State(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What one policy met, every leaf (T, N, …): the steps, and their observations and actions as networks see them."""
+    """A rollout, every leaf (T, N, …): its steps, and their observations and actions in the networks' units."""
 
     step: Transition
     obs: Float[Array, "T N D"]
@@ -96,7 +96,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Steps to learn from."""
+    """Steps of a rollout with their advantages and value targets."""
 
     obs: Float[Array, "B D"]
     action: Array
@@ -134,7 +134,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def actor_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Network:
-    """Logits of discrete actions; or means of continuous ones, beside one learned deviation for all states."""
+    """Logits of discrete actions; or means of continuous ones, with a learned σ that is the same in all states."""
     sizes = (spaces.obs_dim, *cfg.hidden, spaces.head.num_actions)
     net = network(sizes, key, spaces.image, partial(orthogonal_mlp, head_gain=0.01))
     return GaussianNet(net, jnp.zeros(spaces.head.num_actions)) if spaces.head.continuous else net
@@ -157,7 +157,7 @@ def statistics(spaces: Spaces, cfg: Config) -> tuple[normalise.RunningStats | No
 
 
 def preprocess(state: Any, data: Data) -> Rollout:
-    """The rollout as the networks saw it while it was played."""
+    """The rollout in the units that the policy had while it was collected."""
     step = data.rollout
     assert step is not None
     obs, next_obs = (normalise.normalise(state.obs_stats, x) for x in (step.obs, step.next_obs))
@@ -165,12 +165,12 @@ def preprocess(state: Any, data: Data) -> Rollout:
 
 
 def update_obs_stats(stats: normalise.RunningStats | None, step: Transition) -> normalise.RunningStats | None:
-    """The statistics after a rollout, of every observation that was acted on."""
+    """The statistics including the observations of a rollout."""
     return normalise.update_stats(stats, step.obs.reshape(-1, step.obs.shape[-1]))
 
 
 def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise.ReturnScale | None]:
-    """Scaled rewards, advantages, value targets and π_old of a rollout, flattened."""
+    """Advantages, value targets and log π_old of a rollout, flattened; and the new scale of rewards."""
     step, nets = rollout.step, state.nets.params
     ended = step.terminated | step.truncated
     scale, reward = normalise.scale_signal(state.reward_scale, step.reward, ended, cfg.discount)
@@ -182,7 +182,7 @@ def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise
 def advantages(
     critic: Net, rollout: Rollout, signal: Float[Array, "T N"], discount: Scalar, trace: Scalar
 ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
-    """A_t and y_t = A_t + V(s_t) of a reward-like signal."""
+    """A_t and y_t = A_t + V(s_t) of rewards or costs."""
     value, next_value = critic(rollout.obs)[..., 0], critic(rollout.next_obs)[..., 0]
     step = rollout.step
     a = policy_gradient.gae(signal, value, next_value, step.terminated, step.truncated, discount, trace)
@@ -227,7 +227,7 @@ def surrogate_objective(
 
 
 def entropy(pi: Any, key: PRNGKey) -> Float[Array, " B"]:
-    """Exact for discrete actions, at one drawn action for continuous ones."""
+    """Exact for discrete actions, an estimate from one sampled action for continuous ones."""
     if isinstance(pi, SquashedGaussian):
         pi = Sampled(pi, jax.random.normal(key, pi.mean.shape))
     return pi.entropy()
@@ -242,9 +242,10 @@ def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> 
 def passes(
     carry: Any, data: Any, step: Step, key: PRNGKey, *, epochs: int, batch_size: int, max_kl: float | Float[Array, ""]
 ) -> tuple[Any, Metrics]:
-    """At most `epochs` passes of `step` over `data`; none after one whose mean `policy/kl` exceeds `max_kl`.
+    """At most `epochs` passes of `step` over shuffled minibatches of `data`. The passes end after one whose mean
+    `policy/kl` exceeds `max_kl`.
 
-    The metrics are the last pass's means and `policy/epochs`, the passes made.
+    The metrics are means over the last pass, and `policy/epochs`, the number of passes.
     """
     rows = jax.tree.leaves(data)[0].shape[0]
     count = rows // batch_size

@@ -1,10 +1,11 @@
-"""PPO+DGD: PPO's surrogate in place of SAC's objective, under SCOPIL's imitation constraint with dual ascent.
+"""PPO+DGD: PPO under SCOPIL's imitation constraint, with dual ascent.
 
-    G(θ)   = E_D [ −log π(a|s) ] − δ                     the constraint; feasible when ≤ 0
+    G(θ)   = E_D [ −log π(a|s) ] − δ                     the constraint; feasible if ≤ 0
     L(θ,λ) = L_PPO(θ) + λ G(θ)
     θ:       minimise L(θ, λ), then  λ ← [λ + η G(θ)]₊,  each minibatch
 
-SCOPIL's G also has −α H(π(·|s)). The paper's PPO has entropy weight 0, which has the role of α, so that term is zero.
+SCOPIL's G also has the term −α H(π(·|s)). It is zero here: the entropy weight of the paper's PPO, in the role of α, is
+0.
 """
 
 from typing import NamedTuple

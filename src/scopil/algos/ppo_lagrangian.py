@@ -4,8 +4,8 @@
     ν     = softplus(x);  x: one Adam step per rollout that maximises ν (c̄ − budget),  c̄ the rollout's mean raw cost
 
 A is standardised within a minibatch, A_c only centred; the cost term is not clipped. As in ICRL's published code.
-`under(cost)` makes the algorithm for a cost of your own. The oracle sees the environment's true cost: a yardstick for
-what is attainable, not a competitor.
+`under(cost)` makes the algorithm for a known cost function. The oracle learns from the environment's true cost: a
+reference for what is attainable, not a competitor.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey) -> tuple[Any, Metrics]:
-    """One update on a rollout whose steps cost so much. `state` may have more fields than State; they stay."""
+    """One update on a rollout whose steps have these costs. Further fields of `state` than those of State are kept."""
     rollout = ppo.preprocess(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
     nu = jax.nn.softplus(state.multiplier.params)
@@ -104,7 +104,7 @@ def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config,
 
 
 def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config) -> tuple[Batch, dict[str, Any]]:
-    """What PPO wants of a rollout, and the same of its costs."""
+    """PPO's batch with the advantages and value targets of costs, and the new scales of rewards and costs."""
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     ended = rollout.step.terminated | rollout.step.truncated
     cost_scale, scaled = normalise.scale_signal(state.cost_scale, cost, ended, cfg.cost_discount)
@@ -133,7 +133,7 @@ CURVES = (Curve("dual/lambda", "Multiplier ν", "ν"), Curve("cost/mean", "Cost 
 
 
 def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-Lagrangian") -> Algorithm:
-    """PPO-Lagrangian under a cost of observations and actions that you know."""
+    """PPO-Lagrangian under a known cost function of observations and actions."""
 
     def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
         assert data.rollout is not None
@@ -142,7 +142,7 @@ def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-La
     return Algorithm(
         name=name,
         title=title,
-        summary="PPO under a cost that you know",
+        summary="PPO under a known cost function",
         config=Config,
         init=init,
         update=update,
@@ -161,7 +161,7 @@ def _oracle_update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple
 ORACLE = Algorithm(
     name="oracle-ppo-lagrangian",
     title="PPO-Lagrangian (oracle)",
-    summary="PPO that sees the true cost: a yardstick",
+    summary="PPO that learns from the true cost: a reference",
     config=Config,
     init=init,
     update=_oracle_update,

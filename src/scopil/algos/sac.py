@@ -1,14 +1,14 @@
 """Soft actor-critic (Haarnoja et al. 2018): no demonstrations, no multiplier. One gradient step:
 
-V(s)    = α H(π(·|s)) + E_{a~π} min_x Q_x(s,a)                the critics' targets ψx at s', the critics φx at s
+V(s)    = α H(π(·|s)) + E_{a~π} min_x Q_x(s,a)                with the targets ψx at s', the critics φx at s
 y       = r + γ (1 − terminated) V_ψ(s')
 J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                              minimised in φ1, φ2
 J_π(θ)  = E_B V_φ(s)                                          maximised in θ
 α:        minimise α ( E_B H(π(·|s)) − H̄ )
 ψx      ← ε φx + (1 − ε) ψx
 
-Expectations over discrete actions are exact sums; over continuous ones they are taken at one drawn action, with the
-density of the action in [−1, 1]^A (losses/soft.py has both operators).
+Expectations over discrete actions are exact sums. Over continuous ones they are estimated with one sampled action and
+the density of actions in [−1, 1]^A (losses/soft.py).
 """
 
 import math
@@ -33,7 +33,7 @@ from scopil.types import PRNGKey
 
 @config
 class Config:
-    """The paper's defaults; what the paper leaves open is marked ours."""
+    """The paper's settings; settings that the paper does not give are marked ours."""
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
@@ -70,10 +70,10 @@ class Config:
         return None
 
     def problem_with(self, head: Head) -> str | None:
-        """Of a kind of actions."""
+        """What is wrong with these settings for the actions of `head`."""
         most = head.num_actions * math.log(2.0) if head.continuous else math.log(head.num_actions)
         if self.target_entropy is not None and self.target_entropy > most:
-            return f"target_entropy = {self.target_entropy:g}; no policy here has more than {most:.3g} nats."
+            return f"target_entropy = {self.target_entropy:g}; the largest entropy of these actions is {most:.3g} nats."
         return None
 
 
@@ -127,9 +127,9 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 class Inputs(NamedTuple):
-    """The data of one gradient step in the units of the networks: observations normalised, actions the learner's."""
+    """The data of one gradient step: normalised observations, actions in the learner's range."""
 
-    op: Any  # the operator of the kind of actions (losses/soft.py)
+    op: Any  # the operator for the actions (losses/soft.py)
     s: Array
     action: Array
     reward: Float[Array, " B"]
@@ -172,7 +172,7 @@ def preprocess(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -
 
 
 def critic_step(state: Any, x: Inputs, alpha: Float[Array, ""], cfg: Any) -> tuple[Trainable, Metrics]:
-    """φx: minimise J_Q(φx) against the targets' soft value of the next state."""
+    """φx: minimise J_Q(φx); y has the soft value of the next state by the targets."""
     op = x.op
     pi_next = op.distribution(state.actor.params, x.s_next, x.noise.after)
     v_next = soft_value(op, state.targets, pi_next, x.s_next, alpha)
@@ -181,7 +181,7 @@ def critic_step(state: Any, x: Inputs, alpha: Float[Array, ""], cfg: Any) -> tup
 
 
 def fit_critics(name: str, critics: Trainable, x: Inputs, y: Float[Array, " B"], cfg: Any) -> tuple[Trainable, Metrics]:
-    """Two critics: one step down E_B Σ_x ½ (Q_x(s,a) − y)²."""
+    """One descent step of two critics on E_B Σ_x ½ (Q_x(s,a) − y)²."""
 
     def loss(critics):
         q1, q2 = (x.op.q(critic, x.s, x.action) for critic in critics)
@@ -198,7 +198,7 @@ def policy_objective(actor: Net, critics: Any, x: Inputs, alpha: Float[Array, ""
 
 
 def temperature_step(state: Any, actor: Net, x: Inputs, target: Any, cfg: Any) -> tuple[Trainable, Metrics]:
-    """α: minimise α (E_B H(π) − H̄); entropy below its target H̄ makes α rise."""
+    """α: minimise α (E_B H(π) − H̄); α rises if the entropy is below H̄."""
     entropy = x.op.distribution(actor, x.s, x.noise.now).entropy().mean()
     gap = entropy - target
     log_alpha, _, _ = gradient_step(state.log_alpha, lambda log_alpha: (jnp.exp(log_alpha) * gap, None), cfg.alpha_lr)
@@ -226,7 +226,7 @@ CURVES = (
 ALGORITHM = Algorithm(
     name="sac",
     title="SAC",
-    summary="soft actor-critic: reward alone, no demonstrations",
+    summary="soft actor-critic: reward only, no demonstrations",
     config=Config,
     init=init,
     update=update,

@@ -1,13 +1,13 @@
-"""SAC-Lagrangian, an oracle: it sees the true cost, which no learner of the paper does.
+"""SAC-Lagrangian, an oracle: it learns from the true cost, which no algorithm of the paper does.
 
     y_c      = c + γ_c (1 − terminated) E_{a~π} Q̄^c_ψ(s',a),   Q̄^c the mean of two critics
     φ^c_x:     minimise E_B ½ (Q^c_φx(s,a) − y_c)²
     θ:         minimise −J_π(θ) + ν E_B E_{a~π} Q̄^c_φ(s,a)
-    ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost of the step each environment has just made
+    ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost of the newest step of all environments
 
-J_π, the critics of reward, temperature and targets are SAC's. Of two cost critics the mean is taken: the larger, as
-the mirror image of SAC's smaller, would lean upwards at every backup, and ν multiplies what has added up. A yardstick
-for what is attainable, not a competitor (docs/algorithms/oracles.md).
+J_π, the critics of reward, temperature and targets are SAC's. The cost is the mean of two critics: the maximum, as a
+counterpart of SAC's minimum, would add a positive bias at every backup, and ν multiplies it. The algorithm is a
+reference for what is attainable, not a competitor (docs/algorithms/oracles.md).
 """
 
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def cost_critic_step(state: State, x: sac.Inputs, cost: Float[Array, " B"], cfg: Config) -> tuple[Trainable, Metrics]:
-    """φ^c_x: minimise the squared error to y_c. Costs have no entropy in them."""
+    """φ^c_x: minimise the squared error to y_c, which has no entropy term."""
     op = x.op
     pi_next = op.distribution(state.actor.params, x.s_next, x.noise.after)
     v_next = op.mean_q(state.cost_targets, pi_next, x.s_next)
@@ -101,7 +101,7 @@ def cost_critic_step(state: State, x: sac.Inputs, cost: Float[Array, " B"], cfg:
 ORACLE = Algorithm(
     name="oracle-sac-lagrangian",
     title="SAC-Lagrangian (oracle)",
-    summary="SAC that sees the true cost: a yardstick",
+    summary="SAC that learns from the true cost: a reference",
     config=Config,
     init=init,
     update=update,

@@ -37,7 +37,7 @@ def empty(capacity: int, obs_dim: int, num_envs: int) -> MatchedStates:
 def begin_with(
     own: MatchedStates, states: Float[Array, "M D"], known: Bool[Array, " M"], reach: Float[Array, ""]
 ) -> MatchedStates:
-    """The first states are the demonstrated ones that are `known`, so that the ratio starts at 1."""
+    """Fills the buffer with the demonstrated states that are `known`, so that the density ratio starts at 1."""
     rows = states[jnp.argsort(~known, stable=True)][: len(own.states)]
     kept = jax.lax.dynamic_update_slice(own.states, rows, (0, 0))
     offered = jnp.minimum(known.sum(), len(rows)).astype(jnp.int32)
@@ -49,7 +49,7 @@ def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"], within: Scala
     a single group every episode is matched."""
     apart = jnp.where(group[:, None] == group[None], jnp.inf, _distances(starts, starts))
     reach = jnp.quantile(apart.min(1), within, method="higher")
-    return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # the trainer takes ∞ for divergence
+    return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # the trainer treats ∞ as divergence
 
 
 def offer(
@@ -76,7 +76,7 @@ def offer(
     taken = playing & known
     number = own.offered + jnp.cumsum(taken) - taken  # of each matched state, from 0
     (drawn,) = uniform_indices(key, (len(taken), own.offered + 1))
-    place = jnp.where(number < capacity, number, drawn)  # a place beyond the capacity is dropped
+    place = jnp.where(number < capacity, number, drawn)  # places beyond the capacity are dropped
     states = own.states.at[jnp.where(taken, place, capacity)].set(reached, mode="drop")
     return MatchedStates(states, own.offered + taken.sum(), own.reach, playing)
 

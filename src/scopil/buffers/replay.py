@@ -1,6 +1,6 @@
-"""A ring of transitions, one packed float32 row each: one write and one gather a step.
+"""The replay: a ring buffer with one packed float32 row per transition, and random indices for batches.
 
-Bytes, the pixels of images, stay bytes: they have a ring beside it.
+A step is one write and one gather. Pixels of images are kept as bytes in a second ring.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +17,7 @@ Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 class Replay(NamedTuple):
     rows: Float[Array, "capacity row"]
     added: Int[Array, ""]  # transitions ever added; the ring holds the newest `capacity` of them
-    pixels: UInt8[Array, "capacity bytes"] | None = None  # None where transitions have no bytes
+    pixels: UInt8[Array, "capacity bytes"] | None = None  # None if transitions have no pixels
 
     @property
     def size(self) -> Int[Array, ""]:
@@ -25,7 +25,7 @@ class Replay(NamedTuple):
 
 
 def empty(capacity: int, example: Any) -> Replay:
-    """A ring for transitions like `example` (one of them, without a batch axis)."""
+    """An empty ring for transitions like `example` (one transition, without a batch axis)."""
     numbers, pixels = _widths(example)
     return Replay(
         jnp.zeros((capacity, numbers), jnp.float32),
@@ -35,27 +35,27 @@ def empty(capacity: int, example: Any) -> Replay:
 
 
 def bytes_per_row(example: Any) -> int:
-    """What one transition takes."""
+    """Memory of one transition, in bytes."""
     numbers, pixels = _widths(example)
     return 4 * numbers + pixels
 
 
 def add(replay: Replay, batch: Any) -> Replay:
-    """Append N transitions, N dividing the capacity: a block never straddles the ring's end."""
+    """Appends N transitions. N divides the capacity, so that a block never crosses the end of the ring."""
     n, capacity = len(jax.tree.leaves(batch)[0]), replay.rows.shape[0]
     assert capacity % n == 0, (capacity, n)
     return _write(replay, batch, replay.added % capacity, replay.added + n)
 
 
 def begin_with(replay: Replay, batch: Any) -> Replay:
-    """An empty ring's first transitions."""
-    # The barrier keeps XLA from computing the whole ring while it compiles, where the batch is a constant.
+    """Writes the first transitions into an empty ring."""
+    # The batch is a constant: without the barrier XLA would compute the whole ring at compile time.
     batch, replay = jax.lax.optimization_barrier((batch, replay))
     return _write(replay, batch, jnp.int32(0), jnp.int32(len(jax.tree.leaves(batch)[0])))
 
 
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
-    """The transitions at some places, in the shapes and types of `like` (one transition)."""
+    """The transitions at `index`, with the shapes and types of `like` (one transition)."""
     return unpack(replay.rows[index], like, None if replay.pixels is None else replay.pixels[index])
 
 
@@ -83,7 +83,7 @@ def unpack(rows: Float[Array, "B row"], like: Row, pixels: UInt8[Array, "B bytes
 
 
 def _widths(example: Any) -> tuple[int, int]:
-    """Numbers and bytes."""
+    """The number of float32 values and of bytes in a row."""
     leaves = jax.tree.leaves(example)
     pixels = sum(leaf.size for leaf in leaves if leaf.dtype == jnp.uint8)
     return sum(leaf.size for leaf in leaves) - pixels, pixels
@@ -92,12 +92,12 @@ def _widths(example: Any) -> tuple[int, int]:
 def uniform_indices(key: PRNGKey, *wanted: tuple[int, int | Int[Array, ""]]) -> tuple[Int[Array, " _"], ...]:
     """For each (count, size): `count` indices below `size`, uniform with replacement, all from one draw.
 
-    By XLA's own generator (jax's `rbg` keys): threefry on a CPU is a loop of many small operations, a tenth of a whole
-    gradient step. Taking remainders favours small indices by less than size / 2³².
+    The generator is XLA's own (jax's `rbg` keys): threefry on a CPU takes a tenth of a gradient step. The remainder
+    favours small indices by less than size / 2³².
     """
     total = sum(count for count, _ in wanted)
 
-    @jax.custom_batching.sequential_vmap  # XLA's generator would draw for all lanes from the first one's key
+    @jax.custom_batching.sequential_vmap  # under vmap XLA's generator uses the first key for all
     def draw(words: Array) -> Array:
         key = jax.random.wrap_key_data(jnp.concatenate([words, words]), impl="rbg")
         return jax.random.bits(key, (total,), jnp.uint32)

@@ -1,7 +1,7 @@
-"""The constraint network of ICRL (Malik et al. 2021), "as described": all in logits and logs.
+"""The constraint network of ICRL (Malik et al. 2021), as the paper describes it, computed in logits and logs.
 
-ζ(s,a) = sigmoid(z) is how lawful a pair looks, 1 − ζ = sigmoid(−z) its cost, e = 1e-5.
-A set of trajectories is padded to one length T; `mask` says which steps were played.
+ζ(s,a) = sigmoid(z) is the estimated probability that a pair satisfies the constraint, 1 − ζ = sigmoid(−z) its cost, and
+e = 1e-5. Trajectories are padded to one length T; `mask` is true for the steps of the episode.
 """
 
 import math
@@ -13,20 +13,20 @@ from jaxtyping import Array, Bool, Float
 from scopil.nn.nets import Image, Net, image_of, network, width_of
 from scopil.types import PRNGKey
 
-OBS_LIMIT = 20.0
-LOG_EPS = math.log(1e-5)
+OBS_LIMIT = 20.0  # observations are clipped to ± this, as in the published code
+LOG_EPS = math.log(1e-5)  # log e, as in the published code
 
 
 def constraint_net(
     obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey, image: Image | None = None
 ) -> Net:
-    """For `num_actions` discrete actions, or actions of so many components."""
+    """A network for `num_actions` discrete actions, or for continuous actions with `num_actions` components."""
     return network((obs_dim + num_actions, *hidden, 1), key, image)
 
 
 def logit(net: Net, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
-    """z(s, a) from the raw observation, clipped to ±20 unless it is an image, and the action: one-hot where actions are
-    numbers, in [−1, 1] where they are vectors."""
+    """z(s, a). Observations are raw, clipped to ±20 unless they are images. Discrete actions are encoded one-hot;
+    continuous ones are in [−1, 1]."""
     if jnp.issubdtype(action.dtype, jnp.integer):
         action = jax.nn.one_hot(action, width_of(net) - obs.shape[-1], dtype=obs.dtype)
     obs = obs if image_of(net) else jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT)
@@ -38,31 +38,31 @@ def cost(z: Float[Array, "*B"]) -> Float[Array, "*B"]:
     return jax.nn.sigmoid(-z)
 
 
-def log_lawful(z: Float[Array, "*B"]) -> Float[Array, "*B"]:
+def log_zeta(z: Float[Array, "*B"]) -> Float[Array, "*B"]:
     """log(ζ + e)"""
     return jnp.logaddexp(jax.nn.log_sigmoid(z), LOG_EPS)
 
 
 def masked_mean(x: Float[Array, "M T"], mask: Bool[Array, "M T"]) -> Float[Array, ""]:
-    """The mean over the steps that were played."""
+    """The mean over the steps in `mask`."""
     return jnp.where(mask, x, 0.0).sum() / mask.sum()
 
 
 def log_ratios(z: Float[Array, "M T"], z_old: Float[Array, "M T"], mask: Bool[Array, "M T"]) -> Float[Array, " M"]:
     """l_j = Σ_t log (ζ(s_t,a_t) + e) / (ζ_old(s_t,a_t) + e): the log of each trajectory's importance ratio P_j."""
-    return jnp.where(mask, log_lawful(z) - log_lawful(z_old), 0.0).sum(-1)
+    return jnp.where(mask, log_zeta(z) - log_zeta(z_old), 0.0).sum(-1)
 
 
 def importance_weights(log_ratio: Float[Array, " M"]) -> Float[Array, " M"]:
     """w_j = M P_j / Σ_i P_i.
 
-    Departs from the released code, which multiplies the ratios: at T = 400 the product overflows float32.
+    A softmax of logs: the published code multiplies the ratios, and at T = 400 the product overflows float32.
     """
     return log_ratio.shape[0] * jax.nn.softmax(log_ratio)
 
 
 def forward_kl(log_ratio: Float[Array, " M"]) -> Float[Array, ""]:
-    """KL(old ‖ new) = E_j[ −log P_j ]. The released code saturates at −log e = 11.51, this does not."""
+    """KL(old ‖ new) = E_j[ −log P_j ]. The published code saturates at −log e = 11.51; this does not."""
     return -log_ratio.mean()
 
 
@@ -81,6 +81,6 @@ def loss(
 ) -> Float[Array, ""]:
     """− E_E log(ζ+e) + E_N w log(ζ+e) + ρ ( E_E (1−ζ) + E_N (1−ζ) ), means over steps; w is a constant."""
     w = jnp.broadcast_to(jax.lax.stop_gradient(weights)[:, None], z_nominal.shape)
-    fit = masked_mean(w * log_lawful(z_nominal), nominal_mask) - masked_mean(log_lawful(z_expert), expert_mask)
+    fit = masked_mean(w * log_zeta(z_nominal), nominal_mask) - masked_mean(log_zeta(z_expert), expert_mask)
     sparse = masked_mean(cost(z_expert), expert_mask) + masked_mean(cost(z_nominal), nominal_mask)
     return fit + regulariser * sparse

@@ -17,12 +17,12 @@ Scalar = float | Float[Array, ""]
 
 
 def nll_constraint(pi: Distribution, action: Actions, entropy_weight: Scalar, slack: Scalar) -> Float[Array, " B"]:
-    """−log π(a|s) − δ: the demonstrator's KL up to a constant, no entropy (S-EiC, S-DGD-EiC)."""
+    """−log π(a|s) − δ: the KL from the demonstrator up to a constant, without entropy (S-EiC, S-DGD-EiC)."""
     return -pi.log_prob(action) - slack
 
 
 def entropic_constraint(pi: Distribution, action: Actions, entropy_weight: Scalar, slack: Scalar) -> Float[Array, " B"]:
-    """−log π(a|s) − w H(π(·|s)) − δ, with w = 2βα   (paper, Eq. for L; docs/method.md derives it)"""
+    """−log π(a|s) − w H(π(·|s)) − δ, with w = 2βα   (paper, equation of L; derivation: docs/method.md)"""
     return nll_constraint(pi, action, entropy_weight, slack) - entropy_weight * pi.entropy()
 
 
@@ -33,10 +33,9 @@ def within_budget(
     entropy_weight: Scalar,
     budget: Scalar,
 ) -> Float[Array, ""]:
-    """E_D of a constraint whose δ is what remains of a budget of −log π(a|s) after the constraint's entropy term.
+    """E_D[−log π(a|s)] − budget in value, with the gradient of `constraint`.
 
-    Its value is E_D[−log π(a|s)] − budget, so that entropy buys no distance from the demonstrator; its gradient is the
-    constraint's own.
+    The entropy term of the constraint then cannot compensate for a distance from the demonstrator.
     """
     value = constraint(pi, action, entropy_weight, 0.0).mean()
     nll = -pi.log_prob(action).mean()
@@ -44,9 +43,9 @@ def within_budget(
 
 
 def ascend(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, ""]:
-    """λ ← [λ + η G]₊; G > 0 means the constraint is broken.   (paper, Algorithm 1)
+    """λ ← [λ + η G]₊; G > 0 means that the constraint is violated (paper, Algorithm 1).
 
-    No upper bound: a bound would hide an infeasible constraint, which we would rather see diverge.
+    There is no upper bound: it would hide an infeasible constraint, for which λ diverges.
     """
     return jnp.maximum(multiplier + rate * violation, 0.0)
 

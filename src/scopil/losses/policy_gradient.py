@@ -21,7 +21,7 @@ def gae(
 ) -> Float[Array, "T N"]:
     """δ_t = r_t + γ (1 − terminated) V(s'_t) − V(s_t);  A_t = δ_t + γ λ A_{t+1} within an episode.
 
-    s'_t is the true successor, so a time-out keeps its future value and so does the rollout's last row.
+    s'_t is the true successor: the value after a time limit and after the last row of the rollout counts.
     """
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     carry_on = jnp.where(terminated | truncated, 0.0, discount * trace)

@@ -24,13 +24,14 @@ EDGE = 1.0 - 1e-6  # atanh stays finite in float32
 
 
 def pick(values: Float[Array, "..."], action: Int[Array, "*B"], axis: int = -1) -> Float[Array, "*B"]:
-    """values(s, a) at the given actions. A masked sum: its gradient is a product, where a gather's is a scatter."""
+    """values(s, a) at the given actions, as a masked sum: the gradient of a gather is a scatter, which is slow."""
     chosen = jax.nn.one_hot(action, values.shape[axis], dtype=bool, axis=axis)
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=axis)
 
 
 class Categorical(eqx.Module):
-    """π(·|s) over A actions, for any other axes. Actions are the last axis, or the first where samples are columns."""
+    """π(·|s) over A actions, for any other axes. `axis` is that of the actions: the last, or the first if samples are
+    columns."""
 
     log_probs: Float[Array, "..."]
     axis: int = eqx.field(static=True)
@@ -65,13 +66,13 @@ class Categorical(eqx.Module):
         return jnp.argmax(self.log_probs, axis=self.axis)
 
     def matches(self, action: Int[Array, "*B"]) -> Bool[Array, "*B"]:
-        """Whether the greedy action is the demonstrated one."""
+        """Whether the greedy action equals `action`."""
         return self.mode() == action
 
 
 def soft_clip_log_std(raw: Any, tanh: Callable[[Any], Any]) -> Any:
-    """log σ from a network's output, nearly the identity within its range: a hard clip would leave a policy at the edge
-    of the range without a gradient back. Pass NumPy's tanh for NumPy's arrays."""
+    """log σ from a network's output: nearly the identity inside the bounds. A hard clip would have no gradient outside
+    them. `tanh` is that of JAX or of NumPy, as the arrays are."""
     return LOG_STD_MIDDLE + LOG_STD_REACH * tanh((raw - LOG_STD_MIDDLE) / LOG_STD_REACH)
 
 
@@ -92,7 +93,7 @@ class SquashedGaussian(eqx.Module):
         return jnp.tanh(u), self._log_density(noise, u)
 
     def log_prob(self, action: Float[Array, "*B A"]) -> Float[Array, "*B"]:
-        """log π(a|s), the density. An action at its bound is taken to lie a millionth inside it."""
+        """log π(a|s), the density. Actions are clipped to ±(1 − 1e-6)."""
         u = jnp.arctanh(jnp.clip(action, -EDGE, EDGE))
         return self._log_density((u - self.mean) * jnp.exp(-self.log_std), u)
 
@@ -108,10 +109,10 @@ class SquashedGaussian(eqx.Module):
         return jnp.tanh(self.mean)
 
     def log_mass(self, action: Float[Array, "*B A"], resolution: Scalar) -> Float[Array, "*B"]:
-        """log P(|a' − a| ≤ ε in every component), a' ~ π(·|s): what an action recorded at resolution ε tells.
+        """log P(|a' − a| ≤ ε in every component), a' ~ π(·|s): the likelihood of an action recorded at resolution ε.
 
-        A cell that reaches a bound holds all of the Gaussian's tail beyond it: an action at its bound is a censored
-        observation, of which only "at least this much" is known. Never positive, finite for every action.
+        A cell that reaches a bound includes the Gaussian's tail beyond it: an action at its bound is a censored
+        observation. The result is ≤ 0 and finite for every action.
         """
         low, high = action - resolution, action + resolution
         to_bottom, to_top = low <= -EDGE, high >= EDGE
@@ -121,7 +122,7 @@ class SquashedGaussian(eqx.Module):
 
 
 def log_slope(u: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """log(1 − tanh²u), without the cancellation: at |u| = 10 the difference is 0 in float32."""
+    """log(1 − tanh²u) without cancellation: at |u| = 10 the difference itself is 0 in float32."""
     return 2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u))
 
 
@@ -140,22 +141,22 @@ class Sampled(eqx.Module):
 
 
 class Resolved(eqx.Module):
-    """π(·|s) at resolution ε: a distribution over cells of width 2ε, with likelihoods ≤ 1 and an entropy in nats like
-    those of discrete actions. The imitation constraint asks it about demonstrated actions."""
+    """π(·|s) at resolution ε: a distribution over cells of width 2ε. Likelihoods are ≤ 1 and entropies are in nats, as
+    for discrete actions. The imitation constraint is evaluated on it."""
 
     pi: SquashedGaussian
-    noise: Float[Array, "*B A"]  # of the entropy's estimate
+    noise: Float[Array, "*B A"]  # for the estimate of the entropy
     resolution: Scalar
 
     def log_prob(self, action: Float[Array, "*B A"]) -> Float[Array, "*B"]:
         return self.pi.log_mass(action, self.resolution)
 
     def entropy(self) -> Float[Array, "*B"]:
-        """An estimate of h(π) − A log 2ε, the entropy of cells that are small beside the policy's width."""
+        """An estimate of h(π) − A log 2ε, the entropy over cells that are small relative to σ."""
         return -self.pi.at(self.noise)[1] - self.noise.shape[-1] * jnp.log(2.0 * self.resolution)
 
     def matches(self, action: Float[Array, "*B A"]) -> Array:
-        """Whether the greedy action falls into the demonstrated action's cell."""
+        """Whether the greedy action is in the cell of `action`."""
         return (jnp.abs(self.pi.mode() - action) <= self.resolution).all(-1)
 
 
@@ -165,7 +166,7 @@ class Resolved(eqx.Module):
 # ratios of tails neither overflow nor underflow. There is one log, at the end, and the gradient is written out, since
 # the composition of logs of tails took fifteen times as long on a CPU.
 
-# p as a polynomial in 2t − 1: our Chebyshev fit, error below 4e-8 for all x ≥ 0.
+# p as a polynomial in 2t − 1: a Chebyshev fit, error below 4e-8 for all x ≥ 0.
 _KNEE = 3.25
 _FIT = (
     -1.4832276914287894,
@@ -198,7 +199,7 @@ def log_cell(
 ) -> Float[Array, "*B"]:
     """log P(u ∈ cell): [low, low + width], or all below low + width (`to_bottom`), or all above low (`to_top`).
 
-    The width is an argument because far out it is lost in high − low.
+    The width is an argument because high − low loses it to rounding far from 0.
     """
     return _cell(low, width, to_bottom, to_top)[0]
 
@@ -213,13 +214,13 @@ def _log_cell_jvp(primals, tangents):
 def _cell(
     low: Float[Array, "*B"], width: Float[Array, "*B"], to_bottom: Bool[Array, "*B"], to_top: Bool[Array, "*B"]
 ) -> tuple[Float[Array, "*B"], Float[Array, "*B"], Float[Array, "*B"]]:
-    """log P, φ(low)/P and φ(high)/P; an end that is open has density 0."""
+    """log P, φ(low)/P and φ(high)/P; φ is 0 at an infinite end."""
     closed = ~(to_bottom | to_top)
-    # Mirrored where that brings the nearer end of a tail to the left: then P = Q(near) − Q(far).
+    # A cell below 0 is mirrored, so that `near` is the end closer to 0: then P = Q(near) − Q(far).
     left = to_bottom | (closed & (low + 0.5 * width < 0))
     near = jnp.where(left, -(low + width), low)
     far = near + width
-    inside = near < 0  # the cell holds 0, and P = 1 − Q(−near) − Q(far)
+    inside = near < 0  # the cell contains 0, and P = 1 − Q(−near) − Q(far)
     t, p = tail(jnp.abs(near))
     t_far, p_far = tail(jnp.abs(far))
     step = width * (near + 0.5 * width)  # far²/2 − near²/2

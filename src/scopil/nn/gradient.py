@@ -1,4 +1,4 @@
-"""One gradient step: parameters together with their optimiser's state."""
+"""Gradient steps: parameters together with the state of their optimiser."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,8 +28,7 @@ def gradient_step(
     rate: Scalar,
     optimiser: optax.GradientTransformation = ADAM,
 ) -> tuple[Trainable, Array, Any]:
-    """One step down `loss(params) → (value, extras)`, by Adam unless another optimiser is given. Returns the new
-    parameters, the value and the extras."""
+    """One descent step on `loss(params) → (value, extras)`. Returns the new parameters, the value and the extras."""
     (value, extras), grads = jax.value_and_grad(loss, has_aux=True)(old.params)
     updates, opt = optimiser.update(grads, old.opt, old.params)
     params = jax.tree.map(lambda p, u: p - rate * u, old.params, updates)

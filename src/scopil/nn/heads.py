@@ -1,4 +1,4 @@
-"""From a network's outputs to a distribution over actions, and from the learner's actions to the environment's."""
+"""Heads: map the outputs of a network to a distribution over actions, and actions to the environment's range."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from scopil.nn.distributions import Categorical, SquashedGaussian, soft_clip_log
 
 
 class DiscreteHead(eqx.Module):
-    """Discrete actions. Learners count them from 0; the environment's first number is `start`."""
+    """Discrete actions. Learners number them from 0, the environment from `start`."""
 
     num_actions: int = eqx.field(static=True)
     start: int = eqx.field(static=True, default=0)
@@ -27,17 +27,17 @@ class DiscreteHead(eqx.Module):
         return action
 
     def to_env(self, action: Array) -> Array:
-        """As batch environments take them: counted from 0."""
+        """Actions for a batch environment, numbered from 0."""
         return action
 
     def act_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """As the environment counts them, from `start`."""
+        """Actions numbered from `start`; greedy if `rng` is None."""
         noisy = outputs if rng is None else outputs + rng.gumbel(size=outputs.shape)
         return np.asarray(noisy.argmax(axis=-1) + self.start)
 
 
 class BoxHead(eqx.Module):
-    """Continuous actions. Learners see them in [−1, 1]; the environment's bounds are `low` and `high`."""
+    """Continuous actions. Learners use [−1, 1]; the environment's bounds are `low` and `high`."""
 
     low: Float[Array, " A"]
     high: Float[Array, " A"]
@@ -46,7 +46,7 @@ class BoxHead(eqx.Module):
 
     @property
     def num_actions(self) -> int:
-        """Components of an action."""
+        """The number of components of an action."""
         return self.low.shape[0]
 
     @property
@@ -62,7 +62,7 @@ class BoxHead(eqx.Module):
         return jnp.clip((action - centre) / half, -1.0, 1.0)
 
     def to_env(self, action: Float[Array, "*B A"]) -> Float[Array, "*B A"]:
-        """From [−1, 1] to the environment's box, and never a rounding error outside it."""
+        """From [−1, 1] to the environment's box, clipped because of rounding."""
         centre, half = self._box(action)
         low, high = (jnp.broadcast_to(x, action.shape) for x in (self.low, self.high))
         return jnp.clip(centre + half * action, low, high)

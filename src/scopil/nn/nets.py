@@ -1,4 +1,4 @@
-"""Small multilayer perceptrons as plain pytrees, and convolutions below them where observations are images."""
+"""Multilayer perceptrons as pytrees, with convolutions below them if observations are images."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ _IN_NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {"relu": lambda x: np
 
 @jax.custom_vjp
 def affine(w: Float[Array, "out in"], b: Float[Array, " out"], h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-    """w h + b, with samples as columns: 256 of them fill vector registers, nine outputs do not."""
+    """w h + b with samples as columns: 256 samples fill vector registers, nine outputs do not."""
     return w @ h + b[:, None]
 
 
@@ -28,8 +28,8 @@ def _affine_fwd(w, b, h):
 
 
 def _affine_bwd(saved, g):
-    """The usual gradients; wᵀ is laid out first, since XLA's product with a transposed view takes twice as long on a
-    CPU (benchmarks/README.md)."""
+    """The usual gradients. wᵀ is copied first: XLA's product with a transposed view takes twice as long on a CPU
+    (benchmarks/README.md)."""
     w, h = saved
     return g @ h.T, g.sum(axis=1), jax.lax.optimization_barrier(w.T) @ g
 
@@ -38,7 +38,7 @@ affine.defvjp(_affine_fwd, _affine_bwd)
 
 
 def columns(x: Float[Array, "B in"]) -> Float[Array, "in B"]:
-    """Samples as columns, laid out so in memory: several networks will read them."""
+    """Samples as columns, contiguous in memory: several networks read them."""
     return jax.lax.optimization_barrier(x.T)
 
 
@@ -50,7 +50,7 @@ class MLP(eqx.Module):
     activation: Activation = eqx.field(static=True)
 
     def __init__(self, sizes: Sequence[int], key: PRNGKey, activation: Activation = "relu"):
-        """Weights and biases uniform in ±1/√fan_in, all from one draw: every draw costs compile time."""
+        """Weights and biases are uniform in ±1/√fan_in, from a single draw: each draw adds compile time."""
         shapes = [(fan_in + 1, fan_out) for fan_in, fan_out in pairwise(sizes)]
         ends = np.cumsum([rows * columns for rows, columns in shapes])
         unit = jax.random.uniform(key, (int(ends[-1]),), minval=-1.0, maxval=1.0)
@@ -67,14 +67,14 @@ class MLP(eqx.Module):
         return y.T.reshape(*x.shape[:-1], y.shape[0])
 
     def columns(self, h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-        """The same of samples that are columns, a third faster on a CPU."""
+        """The same with samples as columns, which is a third faster on a CPU."""
         *hidden, head = zip(self.weights, self.biases)
         for layer in hidden:
             h = _ACTIVATIONS[self.activation](affine(*layer, h))
         return affine(*head, h)
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The same function without JAX: for one observation ten times faster than a compiled call."""
+        """The same function in NumPy: for one observation ten times faster than a compiled call."""
         *hidden, (w, b) = [(np.array(w.T), np.array(b)) for w, b in zip(self.weights, self.biases)]
         act = _IN_NUMPY[self.activation]
 
@@ -87,7 +87,7 @@ class MLP(eqx.Module):
 
 
 def orthogonal_mlp(sizes: Sequence[int], key: PRNGKey, head_gain: float) -> MLP:
-    """tanh layers with orthogonal weights of gain √2, a head of gain `head_gain`, and no biases to begin with."""
+    """tanh layers with orthogonal weights of gain √2, a head of gain `head_gain`, and zero biases."""
     k_net, *keys = jax.random.split(key, len(sizes))
     net = MLP(sizes, k_net, "tanh")
     gains = [2**0.5] * (len(net.weights) - 1) + [head_gain]
@@ -99,18 +99,18 @@ def orthogonal_mlp(sizes: Sequence[int], key: PRNGKey, head_gain: float) -> MLP:
     return eqx.tree_at(lambda m: (m.weights, m.biases), net, (weights, biases))
 
 
-# The axes of an image. That of colours or frames is the last, or the first where that is shorter.
+# The axes of an image. Channels (colours or frames) are the last axis, or the first if the first is shorter.
 Image = tuple[int, int, int]
 # (channels, side of the kernel, stride) of every layer. The first is that of Mnih et al. 2015.
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 _SMALL = ((16, 3, 2), (32, 3, 2))
-_LARGE_SIDE, _SMALL_SIDE = 36, 7  # pixels, of which one is left after the last layer
+_LARGE_SIDE, _SMALL_SIDE = 36, 7  # the smallest side, in pixels, for which the last layer has an output
 
 
 class ConvNet(eqx.Module):
-    """Convolutions over the pixels that a row begins with; an MLP of what they see, and of the rest of the row.
+    """Convolutions over the pixels at the start of a row, and an MLP of their features and the rest of the row.
 
-    Pixels are numbers from 0 to 255, in the order of the image's axes. Kernels are (height, width, in, out).
+    Pixels are in [0, 255], in the order of the image's axes. Kernels are (height, width, in, out).
     """
 
     kernels: tuple[Array, ...]
@@ -129,13 +129,13 @@ class ConvNet(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
         """For any leading axes."""
-        y = self.mlp(self._seen(x.reshape(-1, x.shape[-1])))
+        y = self.mlp(self._features(x.reshape(-1, x.shape[-1])))
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
     def columns(self, h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-        return self.mlp.columns(self._seen(h.T).T)
+        return self.mlp.columns(self._features(h.T).T)
 
-    def _seen(self, rows: Float[Array, "B in"]) -> Float[Array, "B features"]:
+    def _features(self, rows: Float[Array, "B in"]) -> Float[Array, "B features"]:
         pixels = np.prod(self.image)
         h = self._channels_last(rows[:, :pixels]) / 255.0
         for kernel, offset, stride in zip(self.kernels, self.offsets, self.strides):
@@ -163,10 +163,10 @@ class ConvNet(eqx.Module):
 
 
 def _windows(h: Float[Array, "B H W C"], side: int, stride: int) -> Float[Array, "B h w window"]:
-    """What each place of a kernel sees. Inside a loop XLA's own convolution takes ten times as long on a CPU."""
+    """The pixels under each position of a kernel. XLA's own convolution takes ten times as long in a loop on a CPU."""
     rows, columns = ((n - side) // stride * stride + 1 for n in h.shape[1:3])
-    seen = [h[:, i : i + rows : stride, j : j + columns : stride] for i in range(side) for j in range(side)]
-    return jnp.concatenate(seen, axis=-1)
+    parts = [h[:, i : i + rows : stride, j : j + columns : stride] for i in range(side) for j in range(side)]
+    return jnp.concatenate(parts, axis=-1)
 
 
 Net = MLP | ConvNet
@@ -175,7 +175,7 @@ Net = MLP | ConvNet
 def network(
     sizes: Sequence[int], key: PRNGKey, image: Image | None = None, make: Callable[[Sequence[int], PRNGKey], MLP] = MLP
 ) -> Net:
-    """An MLP of rows of `sizes[0]` numbers; of an image's pixels, and what follows them, with convolutions below it."""
+    """A network for rows of `sizes[0]` numbers: an MLP, or with `image` a ConvNet whose rows begin with the pixels."""
     if image is None:
         return make(sizes, key)
     key, *keys = jax.random.split(key, 1 + len(_layers(image)))
@@ -207,28 +207,28 @@ def _sides(image: Image) -> tuple[int, int, int]:
 
 
 def width_of(net: "Network") -> int:
-    """Numbers in a row that a network sees."""
+    """The number of inputs of a network."""
     if isinstance(net, GaussianNet):
         return width_of(net.mlp)
     return net.width if isinstance(net, ConvNet) else net.weights[0].shape[1]
 
 
 def image_of(net: "Network") -> Image | None:
-    """The axes of the image that a network sees; None where it sees numbers."""
+    """The axes of a network's input image, or None."""
     if isinstance(net, GaussianNet):
         return image_of(net.mlp)
     return net.image if isinstance(net, ConvNet) else None
 
 
 def top(net: "Network") -> MLP:
-    """The MLP that a network ends with."""
+    """The MLP at the output of a network."""
     while not isinstance(net, MLP):
         net = net.mlp
     return net
 
 
 class GaussianNet(eqx.Module):
-    """A network for the mean of a Gaussian beside a log σ that does not depend on the observation."""
+    """A network for the mean of a Gaussian, and a log σ that does not depend on the observation."""
 
     mlp: Net
     log_std: Float[Array, " A"]

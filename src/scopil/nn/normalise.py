@@ -1,6 +1,6 @@
 """Running statistics: observations to zero mean and unit variance, rewards to unit variance of their return.
 
-None in place of statistics means: leave the numbers alone.
+Without statistics (None) all functions return their input unchanged.
 """
 
 from typing import NamedTuple
@@ -11,16 +11,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 Scalar = float | Float[Array, ""]
-LIMIT = 10.0  # normalised numbers are clipped to ± this
-EPS = 1e-8
+LIMIT = 10.0  # normalised values are clipped to ± this
+EPS = 1e-8  # added to variances
 
 
 class RunningStats(NamedTuple):
-    """Mean and (population) variance of everything seen so far."""
+    """Mean and (population) variance of all samples so far."""
 
     mean: Float[Array, "*S"]
     var: Float[Array, "*S"]
-    samples: Float[Array, ""]  # of observations
+    samples: Float[Array, ""]  # the number of samples
 
 
 def new_stats(shape: tuple[int, ...] = ()) -> RunningStats:
@@ -28,7 +28,7 @@ def new_stats(shape: tuple[int, ...] = ()) -> RunningStats:
 
 
 def update_stats(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> RunningStats | None:
-    """The statistics of what was seen before and `batch` together (Chan et al. 1979)."""
+    """The statistics of all samples including `batch` (Chan et al. 1979)."""
     if stats is None:
         return None
     n = batch.shape[0]
@@ -39,7 +39,8 @@ def update_stats(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> Run
 
 
 def in_own_units(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> RunningStats | None:
-    """Components that never vary in `batch` with a variance of 1: by their own, any other value would be far out."""
+    """Sets the variance of components that are constant in `batch` to 1. With their own variance of 0 any other value
+    would be clipped."""
     if stats is None:
         return None
     return stats._replace(var=jnp.where(batch.max(0) > batch.min(0), stats.var, 1.0))
@@ -60,9 +61,9 @@ def normalise_in_numpy(stats: RunningStats | None, x: np.ndarray) -> np.ndarray:
 
 
 class ReturnScale(NamedTuple):
-    """What a reward-like signal is divided by: the deviation of its running discounted return."""
+    """The divisor of rewards or costs: the standard deviation of their running discounted return."""
 
-    running: Float[Array, " N"]  # R ← γ R + r of each environment's episode being played
+    running: Float[Array, " N"]  # R ← γ R + r in the current episode of each environment
     stats: RunningStats
 
 
@@ -71,14 +72,14 @@ def new_scale(num_envs: int) -> ReturnScale:
 
 
 def restart_scale(scale: ReturnScale | None) -> ReturnScale | None:
-    """The same statistics, for environments that all begin anew."""
+    """The same statistics with zero returns, after a reset of all environments."""
     return None if scale is None else scale._replace(running=jnp.zeros_like(scale.running))
 
 
 def scale_signal(
     scale: ReturnScale | None, signal: Float[Array, "T N"], ended: Bool[Array, "T N"], discount: Scalar
 ) -> tuple[ReturnScale | None, Float[Array, "T N"]]:
-    """r / √(Var R + 1e-8), clipped to ±10, with the variance known by the time of each step. No centring."""
+    """r / √(Var R + 1e-8), clipped to ±10, with the variance up to each step. The mean is not subtracted."""
     if scale is None:
         return None, signal
 
