@@ -1,4 +1,4 @@
-"""Tiny environments with known values, and a small learner for them."""
+"""Small environments with known values, a small learner for them, and conversions for the NumPy references."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ class ProbeState(NamedTuple):
 
 
 class Probe(FuncEnv):
-    """Two actions, one observation, and the simplest answer to every other question. Tests override what they probe."""
+    """Two actions, one constant observation, reward 1, one step. Tests override what they probe."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -45,7 +45,7 @@ class Probe(FuncEnv):
 
 
 class Endless(Probe):
-    """Reward 1 for ever."""
+    """Reward 1 at every step, without an end."""
 
     def terminal(self, state, rng, params=None):
         return jnp.array(False)
@@ -55,7 +55,7 @@ SMALL = {"hidden": (8,), "batch_size": 16, "replay_size": 512}
 
 
 def demo_steps(obs: Any, action: Any) -> DemoTransitions:
-    """Demonstrated steps of which only these parts are of interest."""
+    """Demonstrated steps with these observations and actions."""
     obs = jnp.asarray(obs)
     ended = jnp.zeros(len(obs), bool)
     return DemoTransitions(obs, jnp.asarray(action), obs, jnp.zeros(len(obs), jnp.int32), None, ended)
@@ -64,3 +64,18 @@ def demo_steps(obs: Any, action: Any) -> DemoTransitions:
 def mostly_one() -> DemoTransitions:
     """Of four steps in one state, three take action 1."""
     return demo_steps(jnp.ones((4, 1)), jnp.array([0, 1, 1, 1]))
+
+
+def as_type(tree: Any, real: Any) -> Any:
+    """The same tree with real numbers in another precision."""
+
+    def cast(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(real) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+def layers(net: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The layers (w, b) of a network in float64, weights (in, out), as in tests/reference."""
+    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]

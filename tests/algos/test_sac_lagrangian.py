@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probes import SMALL, Probe
+from probes import SMALL, Probe, as_type, layers
 from reference import soft_numpy as ref
 from reference import squashed_numpy as squashed
 from scopil.algos import sac, sac_lagrangian
@@ -46,31 +46,42 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     return rows, rng.random(ROWS), rng.random(2)
 
 
-def net(mlp: Any) -> ref.Net:
-    return [(np.asarray(w).T, np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases)]
-
-
-def doubled(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.astype(float) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
-
-
 class Twin:
-    """The same learner in NumPy: SAC's parts are the reference's, the rest is written out here."""
+    """SAC's parts are those of a reference; the cost critics and the multiplier are written out here."""
 
-    def __init__(self, state: Any):
-        self.settings = ref.Settings(0.9, 1e-2, 3e-2, 0.1, 0.9, imitates=False)
-        self.sac = ref.Learner(
-            net(state.actor.params),
-            [net(n) for n in state.critics.params],
-            [net(n) for n in state.targets],
-            float(state.log_alpha.params),
-            0.0,
-        )
-        self.critics = [net(n) for n in state.cost_critics.params]
-        self.targets = [net(n) for n in state.cost_targets]
+    def __init__(self, state: Any, learner: Any):
+        self.sac = learner
+        self.critics = [layers(n) for n in state.cost_critics.params]
+        self.targets = [layers(n) for n in state.cost_targets]
         zeros = [np.zeros_like(a) for n in self.critics for a in ref.flat(n)]
         self.adam = ref.Adam([*zeros], [*zeros])
         self.nu = float(state.multiplier)
+
+    def fit(self, grads: list[np.ndarray]) -> None:
+        """One Adam step of both cost critics."""
+        params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, 1e-2)
+        half = len(params) // 2
+        self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
+
+    def follow(self, newest: np.ndarray) -> dict[str, float]:
+        """The multiplier and the targets."""
+        self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
+        self.targets = [
+            [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
+            for online, target in zip(self.critics, self.targets)
+        ]
+        return {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
+
+
+def sac_parts(state: Any) -> tuple[Any, ...]:
+    nets = layers(state.actor.params), [layers(n) for n in state.critics.params], [layers(n) for n in state.targets]
+    return *nets, float(state.log_alpha.params), 0.0
+
+
+class DiscreteTwin(Twin):
+    def __init__(self, state: Any):
+        super().__init__(state, ref.Learner(*sac_parts(state)))
+        self.settings = ref.Settings(0.9, 1e-2, 3e-2, 0.1, 0.9, imitates=False)
 
     def step(self, rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> dict[str, float]:
         s = self.settings
@@ -80,9 +91,7 @@ class Twin:
         y = cost + 0.7 * np.where(rows["terminated"], 0.0, (pi * later).sum(1))
         log = {"cost_critic/loss": sum(ref.critic_loss(n, obs, action, y) for n in self.critics)}
         grads = [g for n in self.critics for g in ref.flat(ref.critic_grad(n, obs, action, y))]
-        params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, s.eta)
-        half = len(params) // 2
-        self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
+        self.fit(grads)
 
         # To the policy the penalty is a part of Q: its reference step is SAC's with Q − ν Q^c.
         q_c = np.mean([ref.forward(n, obs)[0] for n in self.critics], axis=0)
@@ -93,12 +102,7 @@ class Twin:
             patch.setattr(ref, "lagrangian_grad", lambda actor, obs, q, *rest: gradient(actor, obs, q - penalty, *rest))
             log |= ref.step(self.sac, rows, (np.zeros((0, OBS)), np.zeros(0, int)), s)
 
-        self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
-        self.targets = [
-            [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
-            for online, target in zip(self.critics, self.targets)
-        ]
-        return log | {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
+        return log | self.follow(newest)
 
 
 def given(rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> Data:
@@ -108,8 +112,8 @@ def given(rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> 
 
 def test_updates_equal_the_hand_written_ones():
     with jax.enable_x64(True):
-        state = doubled(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), CONFIG))
-        twin = Twin(state)
+        state = as_type(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), CONFIG), float)
+        twin = DiscreteTwin(state)
         update = jax.jit(sac_lagrangian.update, compiler_options={"xla_backend_optimization_level": 0})
         for seed in range(3):
             rows, cost, newest = data(seed)
@@ -129,7 +133,7 @@ def same(state: Any, twin: Any, tolerance: float) -> None:
     ]
     for have, want in pairs:
         for mine, other in zip(have, want, strict=True):
-            for a, b in zip(ref.flat(net(mine)), ref.flat(other), strict=True):
+            for a, b in zip(ref.flat(layers(mine)), ref.flat(other), strict=True):
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance / 100)
     assert float(state.log_alpha.params) == pytest.approx(twin.sac.log_alpha, rel=tolerance)
 
@@ -140,25 +144,12 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([3.0, 0.5])
 Q = squashed.q_value
 
 
-class ContinuousTwin:
-    """SAC's parts are those of reference.squashed_numpy, with numerical gradients; the rest is written out here."""
+class ContinuousTwin(Twin):
+    """With numerical gradients."""
 
     def __init__(self, state: Any):
+        super().__init__(state, squashed.Learner(*sac_parts(state), LOW, HIGH))
         self.settings = squashed.Settings(0.9, 1e-2, 3e-2, 0.1, -1.6, imitates=False)
-        self.sac = squashed.Learner(
-            net(state.actor.params),
-            [net(n) for n in state.critics.params],
-            [net(n) for n in state.targets],
-            float(state.log_alpha.params),
-            0.0,
-            LOW,
-            HIGH,
-        )
-        self.critics = [net(n) for n in state.cost_critics.params]
-        self.targets = [net(n) for n in state.cost_targets]
-        zeros = [np.zeros_like(a) for n in self.critics for a in ref.flat(n)]
-        self.adam = ref.Adam([*zeros], [*zeros])
-        self.nu = float(state.multiplier)
 
     def step(
         self, rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray, noise: tuple[np.ndarray, ...]
@@ -170,9 +161,7 @@ class ContinuousTwin:
         y = cost + 0.7 * np.where(rows["terminated"], 0.0, v)
         log = {"cost_critic/loss": sum(squashed.critic_loss(n, x, action, y) for n in self.critics)}
         grads = [g for n in self.critics for g in squashed.slopes(lambda m: squashed.critic_loss(m, x, action, y), n)]
-        params = self.adam.step([a for n in self.critics for a in ref.flat(n)], grads, 1e-2)
-        half = len(params) // 2
-        self.critics = [ref.unflat(params[:half]), ref.unflat(params[half:])]
+        self.fit(grads)
 
         def harm(actor: ref.Net) -> float:
             drawn, _ = squashed.sampled(actor, x, noise[1])
@@ -183,19 +172,14 @@ class ContinuousTwin:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(squashed, "lagrangian", lambda actor, *rest: value(actor, *rest) + nu * harm(actor))
             log |= squashed.step(self.sac, rows, None, (noise[0], noise[1], noise[1]), self.settings)
-        self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
-        self.targets = [
-            [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
-            for online, target in zip(self.critics, self.targets)
-        ]
-        return log | {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
+        return log | self.follow(newest)
 
 
 def test_continuous_updates_equal_the_numerical_ones():
     cfg = replace(CONFIG, hidden=(5,), target_entropy=-1.6, normalise_obs=True)
     with jax.enable_x64(True):
         head = BoxHead(jnp.asarray(LOW), jnp.asarray(HIGH))
-        state = doubled(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, head), cfg))
+        state = as_type(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, head), cfg), float)
         twin = ContinuousTwin(state)
         update = jax.jit(sac_lagrangian.update)
         for seed in range(2):
@@ -315,5 +299,5 @@ def test_a_saved_state_goes_on_to_the_same_bits(loop, tmp_path):
 
 
 def test_an_environment_without_costs_is_refused():
-    with pytest.raises(EnvError, match="learns from the true cost and the environment reports none"):
+    with pytest.raises(EnvError, match="true cost"):
         make_loop(sac_lagrangian.ORACLE, CompiledEnv(Probe()))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probes import demo_steps
+from probes import as_type, demo_steps, layers
 from reference import soft_numpy
 from reference import squashed_numpy as ref
 from scopil.algos.base import Data, Spaces
@@ -81,23 +81,11 @@ def head() -> BoxHead:
     return BoxHead(jnp.asarray(LOW, jnp.float32), jnp.asarray(HIGH, jnp.float32))
 
 
-def as_type(tree: Any, real: Any) -> Any:
-    def cast(leaf: Any) -> Any:
-        leaf = jnp.asarray(leaf)
-        return leaf.astype(real) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-
-    return jax.tree.map(cast, tree)
-
-
-def net(mlp: Any) -> soft_numpy.Net:
-    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(mlp.weights, mlp.biases)]
-
-
 def twin(state: Any) -> ref.Learner:
     return ref.Learner(
-        actor=net(state.actor.params),
-        critics=[net(n) for n in state.critics.params],
-        targets=[net(n) for n in state.targets],
+        actor=layers(state.actor.params),
+        critics=[layers(n) for n in state.critics.params],
+        targets=[layers(n) for n in state.targets],
         log_alpha=float(state.log_alpha.params),
         lam=float(getattr(state, "multiplier", 0.0)),
         low=LOW,
@@ -107,7 +95,7 @@ def twin(state: Any) -> ref.Learner:
 
 def agree(state: Any, learner: ref.Learner, imitates: bool, tolerance: float) -> None:
     def both(nets: Any) -> list[Any]:
-        return [array for n in nets for array in soft_numpy.flat(net(n))]
+        return [array for n in nets for array in soft_numpy.flat(layers(n))]
 
     now, adam = learner.optimised(), learner.adam
     mean, var = learner.statistics()
@@ -170,7 +158,7 @@ def test_in_single_precision_too():
     follow("scopil", config("scopil"), jnp.float32, steps=3, tolerance=3e-4)
 
 
-def test_left_open_target_entropy_and_slack_grow_with_the_components():
+def test_default_target_entropy_and_slack_per_component():
     with jax.enable_x64(True):
         stated = replace(settings("scopil", config("scopil")), target=-2.0, delta=3.0)
         follow("scopil", config("scopil", target_entropy=None, slack=None), jnp.float64, 1, 1e-6, stated)
@@ -183,7 +171,7 @@ def test_the_multiplier_is_projected_to_zero():
     assert logs[0]["dual/constraint"] < -50
 
 
-def test_the_comparison_can_tell_an_ablation_from_scopil(monkeypatch):
+def test_the_comparison_distinguishes_an_ablation_from_scopil(monkeypatch):
     monkeypatch.setitem(CHANGES, "s-eic", {})
     with jax.enable_x64(True), pytest.raises(AssertionError, match="actor"):
         follow("s-eic", config("s-eic"), jnp.float64, 1, 1e-5)

@@ -1,8 +1,7 @@
 """PPO, PPO+DGD and PPO-Lagrangian in plain float64 NumPy, from the formulas.
 
-Shares no code with scopil. A network is a list of (w, b) with tanh between them. The first half has one minibatch of
-discrete actions with gradients by central differences; the second half whole updates, for numbered and for continuous
-actions, with every gradient written out by hand. Orders of rows, noise and drawn demonstrations are arguments.
+Shares no code with scopil. A network is a list of (w, b) with tanh between them. Every gradient is written out by hand,
+for discrete and for continuous actions. Orders of rows, noise and sampled demonstrations are arguments.
 """
 
 import math
@@ -56,31 +55,6 @@ def forward(net: Net, x: np.ndarray) -> np.ndarray:
 def log_softmax(z: np.ndarray) -> np.ndarray:
     z = z - z.max(-1, keepdims=True)
     return z - np.log(np.exp(z).sum(-1, keepdims=True))
-
-
-def policy_terms(actor: Net, batch: dict[str, np.ndarray], eps: float) -> dict[str, float]:
-    """The clipped objective, E ρ A_c with A_c centred, the entropy and the KL of a minibatch, row by row."""
-    log_pi = log_softmax(forward(actor, batch["seen"]))
-    a = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std(ddof=1) + 1e-8)
-    a_c = batch["cost_advantage"] - batch["cost_advantage"].mean()
-    objective = harm = kl = 0.0
-    for i, action in enumerate(batch["action"]):
-        rho = np.exp(log_pi[i, action] - batch["log_prob"][i])
-        objective += min(rho * a[i], min(max(rho, 1 - eps), 1 + eps) * a[i])
-        harm += rho * a_c[i]
-        kl += batch["log_prob"][i] - log_pi[i, action]
-    rows = len(batch["action"])
-    entropy = -(np.exp(log_pi) * log_pi).sum(-1).mean()
-    return {"objective": objective / rows, "harm": harm / rows, "kl": kl / rows, "entropy": entropy}
-
-
-def value_loss(critic: Net, seen: np.ndarray, target: np.ndarray) -> float:
-    return float(np.mean((forward(critic, seen)[:, 0] - target) ** 2))
-
-
-def demo_nll(actor: Net, obs: np.ndarray, action: np.ndarray) -> float:
-    log_pi = log_softmax(forward(actor, obs))
-    return float(-np.mean([log_pi[i, a] for i, a in enumerate(action)]))
 
 
 def adam_step(
