@@ -1,6 +1,6 @@
-"""How programs are compiled whose tests need more than conftest.py's quickest way: `jax.jit(f, compiler_options=…)`."""
+"""Options of `jax.jit(f, compiler_options=…)` for tests that need more than the fast compilation of conftest.py."""
 
-# Learning to the end: what compiling costs more, running gains many times over.
+# For long training: faster programs repay the longer compilation.
 OPTIMISED = {"xla_backend_optimization_level": 3}
-# As users' programs are, to the last bit.
+# Bit for bit as compiled for users.
 AS_SHIPPED = OPTIMISED | {"xla_cpu_use_fusion_emitters": True}

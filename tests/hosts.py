@@ -1,4 +1,4 @@
-"""Small environments in plain Python, as a user may bring them, some with faults."""
+"""Small environments in plain Python, as users have them, some with faults."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ LIMIT = 12
 
 
 class Walk(gym.Env):
-    """A random walk to |x| > 4. Observes x and its clock; every call is written down in `log`."""
+    """A random walk to |x| > 4. The observation is x and the step; `log` records every call."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space: gym.Space = gym.spaces.Discrete(2)
 
     def __init__(self, fault: Callable[["Walk"], None] = lambda walk: None):
         self.log: list[Any] = []
-        self.made, self.fault = 0, fault  # steps since birth
+        self.made, self.fault = 0, fault  # steps of all episodes
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -63,7 +63,7 @@ def raises(at: int) -> Callable[[Walk], None]:
 
 
 def gives(at: int, **values: Any) -> Callable[[Walk], None]:
-    """From step `at` of its life the environment says something else."""
+    """From step `at` on the environment returns other values."""
     return lambda walk: vars(walk).update(values) if walk.made == at else None
 
 

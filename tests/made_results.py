@@ -1,4 +1,4 @@
-"""Results as runs would leave them, with chosen figures."""
+"""Results of a study with chosen numbers."""
 
 from scopil.eval.measures import Measures
 from scopil_bench.report.study_page import StudyReport

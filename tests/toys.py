@@ -1,4 +1,4 @@
-"""The smallest environments with a rule: two decisions per episode, where the best paid action breaks it."""
+"""Small environments with a rule: two steps per episode, where the action with the highest reward violates it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ from scopil.envs.jax_env import CompiledEnv
 
 ARMS = gym.spaces.Discrete(3)
 BOX = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
-LIMIT = 1.0  # of the continuous action: beyond it the rule is broken
+LIMIT = 1.0  # of the continuous action: a larger one violates the rule
 # Small settings that tests share: equal structures are compiled once per test run.
 REPLAY: dict[str, Any] = {"hidden": (8,), "batch_size": 32, "replay_size": 128}
 ROLLOUT: dict[str, Any] = {"hidden": (8,), "num_envs": 8, "rollout_steps": 8, "batch_size": 32, "epochs": 4}
 INVERSE: dict[str, Any] = {"constraint_hidden": (8,), "forward_steps": 128, "rollouts": 8, "backward_iters": 5}
-SHOWN_ARM, SHOWN_ACTION = 1, 0.5  # what the demonstrator does
+SHOWN_ARM, SHOWN_ACTION = 1, 0.5  # the demonstrated actions
 
 
 class Arms(Probe):
-    """Three arms pay 0, ½ and 1; the last breaks the rule. Two steps per episode, with the sign drawn at its start
-    and the clock to see."""
+    """Three arms pay 0, ½ and 1; the last violates the rule. Two steps per episode. Observed are a sign, drawn at the
+    start, and the step."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = ARMS
@@ -44,7 +44,7 @@ class Arms(Probe):
 
 
 class Throttle(Arms):
-    """The same with one continuous action: the more the better paid, and beyond the limit forbidden."""
+    """The same with one continuous action: reward grows with it, and above the limit it violates the rule."""
 
     action_space = BOX
 
@@ -60,7 +60,7 @@ def toy(continuous: bool) -> CompiledEnv:
 
 
 def toy_demos(continuous: bool, episodes: int = 4) -> scopil.Demonstrations:
-    """The demonstrator keeps the rule."""
+    """Demonstrations without violations."""
     observations = [
         np.array([[sign, 0], [sign, 1], [sign, 2]], np.float32) for sign in np.resize([1.0, -1.0], episodes)
     ]
@@ -72,7 +72,7 @@ def toy_demos(continuous: bool, episodes: int = 4) -> scopil.Demonstrations:
 
 @contextmanager
 def registered_toy(env: CompiledEnv, name: str) -> Iterator[str]:
-    """An id for a toy, which is the same compiled object each time it is made."""
+    """An id for `env`; each `gym.make` returns the same compiled object, so that nothing is compiled again."""
     gym.register(name, entry_point=lambda **_: FunctionalEnv(env))
     try:
         yield name

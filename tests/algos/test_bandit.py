@@ -1,4 +1,4 @@
-"""A two-armed bandit pins SCOPIL whole: reward prefers arm 0, the demonstrator arm 1 (style rule 11).
+"""SCOPIL on a two-armed bandit with a closed-form solution: the reward prefers arm 0, the demonstrator arm 1.
 
 One state, one step, so Q(a) is the reward. With p = π(demonstrated arm), entropy H(p), fixed α, and d = q₀ − q₁:
 
@@ -70,18 +70,18 @@ def held(lam: float, beta: float, weight: float) -> Solution:
     return Solution(root(slope, 1e-6, 1 - 1e-9), lam)
 
 
-# --- the real thing ----------------------------------------------------------------------------------------------
+# --- training ----------------------------------------------------------------------------------------------------
 
 
 def sharp(**changes: Any) -> dict[str, Any]:
-    """Rates for a problem with three numbers in it. α stays where it is put."""
+    """Settings for a problem with three unknowns; α is fixed."""
     rates = {"learning_rate": 3e-3, "multiplier_lr": 5e-2, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
     return {"hidden": (4,), "multiplier_init": LAMBDA} | rates | changes
 
 
 @pytest.fixture(scope="module")
 def solve() -> Callable[..., Solution]:
-    """Train an algorithm of the package on the bandit to the end."""
+    """Trains an algorithm on the bandit until it has converged."""
     batch = Transition(
         obs=jnp.ones((8, 1)),
         action=jnp.arange(8) % 2,
@@ -99,7 +99,7 @@ def solve() -> Callable[..., Solution]:
         def train(state, cfg):
             given = data if find(name).needs_demos else data._replace(demo_batch=None)
 
-            def improve(_: Any, state: Any) -> Any:  # nothing is drawn where actions are numbers
+            def improve(_: Any, state: Any) -> Any:
                 return find(name).update(state, given, cfg, jax.random.key(0))[0]
 
             state = jax.lax.fori_loop(0, 20_000, improve, state)
@@ -115,7 +115,7 @@ def solve() -> Callable[..., Solution]:
         cfg = build(find(name).config, values)
         state = begin(find(name).init, cfg)
         p, lam, q = programs[name](state, cfg)
-        np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics know the bandit
+        np.testing.assert_allclose(q, REWARDS, atol=1e-3)  # the critics have converged
         return Solution(float(p), float(lam))
 
     return run
@@ -155,12 +155,12 @@ def test_slack_from_the_data_is_reached_without_entropy_in_the_constraint_and_ma
         least = root(lambda p: constraint_slope(p, 2 * beta * alpha), 0.5, 1 - 1e-12)
         assert -math.log(least) > 2 * budget
         assert got.p == pytest.approx(least, abs=0.01)
-        assert got.lam > 30  # and it goes on
+        assert got.lam > 30  # and rises further
 
 
 @pytest.mark.parametrize("name", ["scopil", "s-eic"])
 @pytest.mark.parametrize("beta", [0.5, 0.25])
-def test_a_slack_constraint_costs_nothing(name, beta, solve):
+def test_an_inactive_constraint_has_no_effect(name, beta, solve):
     got = solve(name, slack=8.0, entropy_split=beta)
     assert got.lam == 0.0
     assert got.p == pytest.approx(1 / (1 + math.exp(EDGE / (2 * (1 - beta) * ALPHA))), abs=1e-3)
@@ -171,11 +171,11 @@ def test_a_held_multiplier_stays_and_the_policy_balances_it(name, weight, solve)
     got = solve(name, slack=0.5)
     assert got.lam == np.float32(LAMBDA)
     assert got.p == pytest.approx(held(LAMBDA, 0.5, weight).p, abs=1e-3)
-    assert abs(got.p - binding(0.5, 0.5, weight).p) > 0.05  # not where the constraint would have put it
+    assert abs(got.p - binding(0.5, 0.5, weight).p) > 0.05  # not the solution of the constraint
 
 
 def test_an_infeasible_constraint_drives_the_multiplier_up(solve):
-    """δ < 0 without entropy asks for a likelihood above one: λ rises at rate −δ or more, for ever."""
+    """δ < 0 without entropy requires a likelihood above one: λ rises at rate −δ or more, without end."""
     got = solve("s-eic", slack=-0.1)
     assert got.lam > LAMBDA + 20_000 * 5e-2 * 0.1
     assert got.p > 0.99

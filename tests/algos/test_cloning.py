@@ -64,7 +64,7 @@ def learned() -> dict[str, Any]:
     return {name: (one, make(one.obs, one.action)) for name, one in shown.items()}
 
 
-def test_a_clone_does_what_was_shown(learned):
+def test_a_clone_takes_the_demonstrated_actions(learned):
     shown, made = learned["certain"]
     assert (np.asarray(made.actor.params(shown.obs)).argmax(1) == np.asarray(shown.action)).all()
 
@@ -76,7 +76,7 @@ def test_delta_is_the_entropy_of_the_demonstrator(learned):
 
 
 @pytest.mark.parametrize(("head", "target"), [(HEAD, 0.4), (BOX, -1.5)])
-def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target):
+def test_softening_sets_the_entropy_and_keeps_the_greedy_actions(head, target):
     rng = np.random.default_rng(0)
     shown = pairs(certain, head) if not head.continuous else None
     if shown is None:
@@ -94,8 +94,8 @@ def test_softening_sets_the_entropy_and_keeps_the_likeliest_actions(head, target
     np.testing.assert_allclose(modes[0], modes[1], atol=1e-6)
 
 
-def test_a_clone_at_the_bounds_stays_as_it_is_and_less_entropy_is_asked_of_it():
-    """Its entropy has a greatest value, below what is asked for: bisection would end at the widest policy of all."""
+def test_a_clone_at_the_bounds_is_not_widened():
+    """Its largest entropy is below the target: bisection alone would return the widest policy."""
     obs = jnp.asarray(np.random.default_rng(0).normal(size=(300, STATES)), jnp.float32)
     shown = cloning.Pairs(obs, jnp.ones((300, 2)), BOX, 0.05, 128)
     before = actor(BOX)
@@ -110,7 +110,7 @@ def test_a_clone_at_the_bounds_stays_as_it_is_and_less_entropy_is_asked_of_it():
     assert float(soft.entropy) == pytest.approx(entropy, abs=0.3)
 
 
-def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint_s():
+def test_within_budget_has_the_value_of_the_nll_and_the_gradient_of_the_constraint():
     logits, action = jnp.array([[1.0, -0.5, 0.2], [0.3, 0.1, -2.0]]), jnp.array([2, 0])
 
     def budgeted(z: Any) -> Any:
@@ -125,8 +125,8 @@ def test_within_a_budget_entropy_buys_nothing_and_the_gradient_is_the_constraint
     np.testing.assert_allclose(jax.grad(budgeted)(logits), jax.grad(plain)(logits), rtol=1e-5)
 
 
-def test_while_critics_learn_the_policy_stays_the_clone_wherever_the_learner_goes():
-    """Its statistics of observations have to stay with it: under others the same weights are another policy."""
+def test_the_policy_stays_the_clone_while_only_critics_learn():
+    """Far from the demonstrations too: the statistics of observations are fixed."""
     cfg = build(scopil_clone.Config, {"hidden": (8,), "batch_size": 16, "demo_batch_size": 16, "replay_size": 64})
     obs = jax.random.normal(jax.random.key(0), (64, 2))
     demos = demo_steps(obs, (obs[:, 0] > 0).astype(jnp.int32))

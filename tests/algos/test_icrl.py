@@ -82,39 +82,26 @@ def zetas(net, played: PaddedEpisodes) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_step_equals_numpy(learn, kind):
-    """Weights are 1 and the bounds cannot bind, so one step is always made."""
+@pytest.mark.parametrize("bounds", [(0.0, 0.0), (np.inf, 0.08)])
+def test_a_backward_phase_equals_the_reference(learn, kind, bounds):
+    """One step, which no bound prevents; and several steps, whose importance weights differ from 1, until a bound."""
     expert, nominal = experts(kind), nominals(kind)
-    state, after, metrics = learn(kind=kind, max_forward_kl=0.0, max_reverse_kl=0.0, backward_iters=1, regulariser=0.3)
-
-    def loss(nets):
-        return ref.loss(zetas(nets[0], expert), zetas(nets[0], nominal), np.ones(6), 0.3)
-
-    wanted = ppo_numpy.adam_step(loss, [layers(state)], 0.02, max_norm=np.inf)
-    np.testing.assert_allclose(ppo_numpy.flatten([layers(after)])[0], ppo_numpy.flatten(wanted)[0], atol=2e-5)
-    np.testing.assert_allclose(metrics["constraint/loss"], loss([layers(state)]), rtol=1e-4)
-    p = ref.products(zetas(wanted[0], nominal), zetas(layers(state), nominal))
-    np.testing.assert_allclose(metrics["constraint/forward_kl"], ref.kl_forward(p), rtol=1e-2, atol=1e-5)
-    np.testing.assert_allclose(metrics["constraint/reverse_kl"], ref.kl_reverse(p), rtol=1e-2, atol=1e-5)
-    for name, played in (("expert", expert), ("nominal", nominal)):
-        cost = 1 - np.concatenate(zetas(wanted[0], played)).mean()
-        np.testing.assert_allclose(metrics[f"constraint/{name}_cost"], cost, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_whole_phase_equals_the_hand_written_one(learn, kind):
-    """Several steps, whose importance weights move away from 1, and a bound that ends them."""
-    bounds = (np.inf, 0.08)
-    state, after, metrics = learn(
-        kind=kind, max_forward_kl=bounds[0], max_reverse_kl=bounds[1], backward_iters=15, regulariser=0.3
-    )
+    steps = 1 if bounds[0] == 0 else 15
+    changes = {"max_forward_kl": bounds[0], "max_reverse_kl": bounds[1], "backward_iters": steps, "regulariser": 0.3}
+    state, after, metrics = learn(kind=kind, **changes)
     net, made, losses = ref.phase(
-        layers(state), pairs(experts(kind)), pairs(nominals(kind)), rate=0.02, steps=15, rho=0.3, bounds=bounds
+        layers(state), pairs(expert), pairs(nominal), rate=0.02, steps=steps, rho=0.3, bounds=bounds
     )
-    assert 3 <= made < 15
+    assert made == 1 if steps == 1 else 3 <= made < 15
     assert float(metrics["constraint/steps"]) == made
     np.testing.assert_allclose(ppo_numpy.flatten([layers(after)])[0], ppo_numpy.flatten([net])[0], atol=2e-5)
     np.testing.assert_allclose(metrics["constraint/loss"], losses[-1], rtol=1e-4)
+    p = ref.products(zetas(net, nominal), zetas(layers(state), nominal))
+    np.testing.assert_allclose(metrics["constraint/forward_kl"], ref.kl_forward(p), rtol=1e-2, atol=1e-5)
+    np.testing.assert_allclose(metrics["constraint/reverse_kl"], ref.kl_reverse(p), rtol=1e-2, atol=1e-5)
+    for name, played in (("expert", expert), ("nominal", nominal)):
+        cost = 1 - np.concatenate(zetas(net, played)).mean()
+        np.testing.assert_allclose(metrics[f"constraint/{name}_cost"], cost, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

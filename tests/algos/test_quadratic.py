@@ -1,4 +1,4 @@
-"""A one-step task pins continuous SCOPIL whole: reward −k (a − ½)², the demonstrator elsewhere.
+"""Continuous SCOPIL on a one-step task with a known solution: reward −k (a − ½)², demonstrated actions elsewhere.
 
 One state, one step, so Q(a) is the reward. SAC's optimum is π(a) ∝ exp(Q(a)/α) on [−1, 1]; for k ≫ α that is a
 Gaussian with mean ½ and variance α/2k, entropy ½ log(πeα/k). A constraint that is slack leaves λ = 0 and that optimum;
@@ -42,7 +42,7 @@ class Solution(NamedTuple):
 
 @pytest.fixture(scope="module")
 def solve():
-    # Rows enough that the entropy, an estimate from one batch, has a deviation of 0.02.
+    # So many rows that the estimate of the entropy from one batch has a deviation of 0.02.
     unit = np.tile(np.linspace(-1, 1, 64, dtype=np.float32), 16)[:, None]
     batch = Transition(
         obs=jnp.ones((len(unit), 1)),
@@ -94,14 +94,14 @@ def free() -> Solution:
     return Solution(BEST, 0.5 * math.log(math.pi * math.e * ALPHA / K), 0.0, 0.0)
 
 
-@pytest.mark.slow  # every day the slack constraint below, which has the same optimum
+@pytest.mark.slow  # the inactive constraint below has the same optimum
 def test_sac_has_the_closed_form(solve):
     got = solve("sac")
     assert got.mode == pytest.approx(free().mode, abs=0.03)
     assert got.entropy == pytest.approx(free().entropy, abs=0.1)
 
 
-def test_a_slack_constraint_costs_nothing(solve):
+def test_an_inactive_constraint_has_no_effect(solve):
     got = solve("scopil", shown=-0.6, slack=200.0)
     assert got.lam == 0.0
     assert got.mode == pytest.approx(free().mode, abs=0.03)
@@ -147,7 +147,7 @@ def binding(shown: float, slack: float) -> Solution:
     return Solution(math.tanh(mu), entropy(mu, sigma), slack, lam)  # pyright: ignore
 
 
-@pytest.mark.slow  # tests/algos/test_bandit.py has it daily, for discrete actions
+@pytest.mark.slow  # tests/algos/test_bandit.py is the fast test, for discrete actions
 @pytest.mark.parametrize("slack", [1.0, 2.0])
 def test_a_binding_constraint_without_entropy_is_met_with_equality(slack, solve):
     want = binding(0.2, slack)
@@ -155,4 +155,4 @@ def test_a_binding_constraint_without_entropy_is_met_with_equality(slack, solve)
     assert got.nll == pytest.approx(slack, abs=0.15)
     assert got.lam == pytest.approx(want.lam, abs=0.05)
     assert got.mode == pytest.approx(want.mode, abs=0.05)
-    assert 0.2 < want.mode < BEST  # drawn towards the reward as far as δ allows
+    assert 0.2 < want.mode < BEST  # between the demonstrated and the best action

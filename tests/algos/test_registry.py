@@ -1,4 +1,4 @@
-"""Algorithms by name: ours, those of other packages, and what is refused."""
+"""Algorithms by name: built-in ones, those of other packages, and what is refused."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -27,7 +27,7 @@ def installed(monkeypatch):
     registered.cache_clear()
 
 
-def test_our_own_are_found_by_the_names_of_the_command_line():
+def test_built_in_algorithms_are_found_by_their_command():
     assert list(registered()) == list(registry.BUILT_IN)
     assert find("scopil") is scopil.ALGORITHM
     for name, algorithm in registered().items():
@@ -36,12 +36,10 @@ def test_our_own_are_found_by_the_names_of_the_command_line():
         assert algorithm.summary
 
 
-def test_an_unknown_name_is_told_what_there_is():
-    with pytest.raises(
-        ConfigError, match=r"no algorithm is called 'scopill'; there are scopil, .*sac, .*Did you mean scopil\?"
-    ):
+def test_an_unknown_name_is_refused_with_a_suggestion():
+    with pytest.raises(ConfigError, match=r"Did you mean scopil\?"):
         find("scopill")
-    with pytest.raises(ConfigError, match=r"no algorithm is called 'zzz'; there are .*oracle-sac-lagrangian\.$"):
+    with pytest.raises(ConfigError, match="oracle-sac-lagrangian"):
         find("zzz")
 
 
@@ -53,24 +51,23 @@ def test_an_algorithm_of_another_package_is_found(installed):
     assert list(registered())[-1] == "mine"
 
 
-def test_another_package_cannot_take_our_name(installed):
+def test_another_package_cannot_replace_a_built_in_algorithm(installed):
     installed(sac=replace(ppo.ALGORITHM, name="sac"))
     assert find("sac") is sac.ALGORITHM
 
 
-def test_an_entry_point_that_is_no_algorithm_is_refused(installed):
+def test_an_entry_point_of_another_type_is_refused(installed):
     installed(mine=ppo)
-    with pytest.raises(
-        ConfigError, match=r"entry point 'mine' \(other\.package:mine\) is a module; want a scopil\.Algorithm"
-    ):
+    with pytest.raises(ConfigError, match=r"other\.package:mine"):
         find("mine")
 
 
-def test_replay_and_rollouts_exclude_each_other():
-    with pytest.raises(ConfigError, match="both wants both a replay and rollouts"):
-        replace(ppo.ALGORITHM, name="both", wants=frozenset({"replay", "rollout"}))
-    with pytest.raises(ConfigError, match="odd wants the newest step and no replay"):
-        replace(ppo.ALGORITHM, name="odd", wants=frozenset({"rollout", "newest"}))
+@pytest.mark.parametrize(
+    "wants", [{"replay", "rollout"}, {"rollout", "newest"}, {"demos", "true_cost"}, {"replay", "nothing"}]
+)
+def test_contradictory_wants_are_refused(wants):
+    with pytest.raises(ConfigError, match="odd wants"):
+        replace(ppo.ALGORITHM, name="odd", wants=frozenset(wants))
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,7 @@ class Twin:
     def follow(self, newest: np.ndarray) -> dict[str, float]:
         """The multiplier and the targets."""
         self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
-        self.targets = [
-            [(0.1 * w + 0.9 * v, 0.1 * b + 0.9 * c) for (w, b), (v, c) in zip(online, target)]
-            for online, target in zip(self.critics, self.targets)
-        ]
+        self.targets = ref.tracked(self.targets, self.critics, 0.1)
         return {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
 
 
@@ -148,7 +145,7 @@ class ContinuousTwin(Twin):
     """With numerical gradients."""
 
     def __init__(self, state: Any):
-        super().__init__(state, squashed.Learner(*sac_parts(state), LOW, HIGH))
+        super().__init__(state, squashed.Learner(*sac_parts(state), low=LOW, high=HIGH))
         self.settings = squashed.Settings(0.9, 1e-2, 3e-2, 0.1, -1.6, imitates=False)
 
     def step(

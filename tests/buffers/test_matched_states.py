@@ -1,4 +1,4 @@
-"""Which episodes can be compared with demonstrated ones, and what is kept of them."""
+"""Which episodes are matched with demonstrated ones, and which of their states are kept."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from scopil.buffers import matched_states
 
 
-def test_reach_is_how_far_most_demonstrated_starts_are_from_their_neighbours():
+def test_reach_is_a_quantile_of_nearest_neighbour_distances():
     rng = np.random.default_rng(0)
     starts = rng.normal(size=(10, 2))
     starts, group = np.concatenate([starts, starts[:3]]), np.r_[np.arange(10), 0, 1, 2]
@@ -20,7 +20,7 @@ def test_reach_is_how_far_most_demonstrated_starts_are_from_their_neighbours():
     assert float(got) == pytest.approx(within, rel=1e-5)
 
 
-def test_with_one_start_every_episode_is_comparable():
+def test_with_one_start_every_episode_is_matched():
     reach = matched_states.reach_of(jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32), 0.9)
     assert 1e30 < float(reach) < np.inf
 
@@ -45,22 +45,22 @@ def test_the_start_of_an_episode_decides_for_all_its_steps():
     assert own.states[:4, 0].tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
-def test_an_episode_whose_start_was_not_seen_is_not_comparable():
+def test_an_episode_whose_start_is_unknown_is_not_matched():
     """The first one after a warm-up, for example, even where it passes a demonstrated start."""
     own = play(matched_states.empty(100, 1, 1)._replace(reach=jnp.float32(0.2)), [0.0], [False], 1.0)
     assert own.playing.tolist() == [False]
     assert int(own.kept) == 0
 
 
-def test_states_that_demonstrations_cannot_tell_of_are_not_kept():
+def test_unknown_states_are_not_kept():
     own = matched_states.empty(100, 1, 2)._replace(reach=jnp.float32(0.2))
     own = play(own, [0.0, 1.0], [True, True], 1.0, known=[True, False])
     own = play(own, [9.0, 9.0], [False, False], 2.0, known=[False, True])
-    assert own.playing.tolist() == [True, True]  # the episodes stay comparable
+    assert own.playing.tolist() == [True, True]  # the episodes stay matched
     assert own.states[:3, 0].tolist() == [1.0, 2.0, 0.0]
 
 
-def test_what_is_kept_is_a_fair_sample_of_all_that_was_offered():
+def test_kept_states_are_a_uniform_sample():
     own = matched_states.empty(50, 1, 1)._replace(reach=jnp.float32(1.0))
 
     def run(seed: Any) -> Any:

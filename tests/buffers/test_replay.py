@@ -1,6 +1,7 @@
-"""The ring against a Python list, and the packing of every kind of field."""
+"""The ring against a Python list, the packing of every kind of field, and the indices of batches."""
 
 from collections import deque
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +71,7 @@ def test_real_vector_actions_and_images_keep_their_shapes():
     same(ring.unpack(ring.add(ring.empty(4, like), whole).rows, like), whole)
 
 
-def test_bytes_stay_bytes():
+def test_pixels_are_kept_as_bytes():
     rng = np.random.default_rng(2)
     like = LIKE._replace(obs=jnp.zeros((3, 3), jnp.uint8), next_obs=jnp.zeros((3, 3), jnp.uint8))
     obs = rng.integers(256, size=(2, 12, 3, 3)).astype(np.uint8)
@@ -83,9 +84,9 @@ def test_bytes_stay_bytes():
 
 
 @pytest.mark.parametrize(("added", "size"), [(1, 1), (5, 5), (16, 16), (23, 16)])
-def test_samples_are_whole_uniform_and_never_from_beyond_the_end(added, size, getkey):
+def test_samples_are_uniform_over_the_written_rows(added, size, getkey):
     replay = ring.empty(16, LIKE)
-    replay = replay._replace(rows=jnp.full_like(replay.rows, jnp.nan))  # what was never written must never be seen
+    replay = replay._replace(rows=jnp.full_like(replay.rows, jnp.nan))  # never written, never sampled
     for i in range(added):
         replay = add(replay, block(i + 1, 1))
     draws = 4_000
@@ -100,14 +101,46 @@ def test_samples_are_whole_uniform_and_never_from_beyond_the_end(added, size, ge
     same(batch, Transition(*(leaf[numbers] for leaf in table)))
 
 
-def test_a_block_that_would_straddle_the_end_is_our_own_mistake():
-    with pytest.raises(AssertionError):
-        ring.add(ring.empty(10, LIKE), block(0, 3))
-
-
-def test_a_ring_may_begin_with_something():
+def test_a_ring_with_first_transitions():
     begun = jax.jit(ring.begin_with)(ring.empty(12, LIKE), block(0, 6))
     assert int(begun.size) == 6
     same(ring.take(begun, jnp.arange(6), LIKE), block(0, 6))
     after = add(begun, block(6, 3))
     same(ring.take(after, jnp.arange(9), LIKE), block(0, 9))
+
+
+# --- indices for batches --------------------------------------------------------------------------------------------
+
+
+def test_every_index_is_as_likely(getkey):
+    """χ² on 200 000 draws; sizes that do not divide 2³² included."""
+    for low, high in zip(uniform_indices(getkey(), (200_000, 7), (200_000, 64)), (7, 64)):
+        counts = np.bincount(np.asarray(low), minlength=high)
+        assert len(counts) == high
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_parts_of_one_draw_and_draws_of_two_keys_are_independent(getkey):
+    first, second = uniform_indices(getkey(), (50_000, 10), (50_000, 10))
+    (third,) = uniform_indices(getkey(), (50_000, 10))
+    for other in (second, third):
+        table = np.histogram2d(np.asarray(first), np.asarray(other), bins=10)[0]
+        found: Any = stats.chi2_contingency(table)
+        assert found.pvalue > 1e-3
+
+
+def test_neighbouring_steps_draw_independently(getkey):
+    """The loop folds the step's number into one key: index i of step t against index i of step t + 1."""
+    key = getkey()
+    draw = jax.jit(jax.vmap(lambda t: uniform_indices(jax.random.fold_in(key, t), (256, 5))[0]))
+    steps = np.asarray(draw(jnp.arange(400)))
+    table = np.histogram2d(steps[:-1].ravel(), steps[1:].ravel(), bins=5)[0]
+    found: Any = stats.chi2_contingency(table)
+    assert found.pvalue > 1e-3
+
+
+def test_draws_under_vmap_are_those_of_each_key(getkey):
+    keys = jax.random.split(getkey(), 3)
+    lanes = jax.jit(jax.vmap(lambda key: uniform_indices(key, (50, 1_000))[0]))(keys)
+    for lane, key in zip(lanes, keys):
+        np.testing.assert_array_equal(lane, uniform_indices(key, (50, 1_000))[0])

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probes import layers
 from reference import icrl_numpy as ref
 from scopil.losses import constraint_net as cn
 
@@ -22,14 +23,10 @@ def pad(rows, longest: int):
 
 
 def padded(trajectories):
-    """Arrays and mask; the padding repeats real rows, so a forgotten mask would show."""
+    """Arrays and mask; the padding repeats real rows, so that a missing mask shows."""
     longest = max(len(a) for _, a in trajectories) + 2
     mask = jnp.asarray(np.stack([np.arange(longest) < len(a) for _, a in trajectories]))
     return pad([o for o, _ in trajectories], longest), pad([a for _, a in trajectories], longest), mask
-
-
-def layers(net):
-    return [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def test_cost_of_a_pair(nets):
     np.testing.assert_allclose(cn.log_zeta(z), np.log(zeta + 1e-5), rtol=1e-4, atol=1e-6)
 
 
-def test_vector_actions_stand_beside_the_observation_as_they_are(nets):
+def test_continuous_actions_are_inputs_of_the_network(nets):
     rng = np.random.default_rng(4)
     obs, action = rng.normal(0, 15, (2, 7, OBS)).astype(np.float32), rng.normal(0, 2, (2, 7, ACTIONS))
     z = cn.logit(nets[0], jnp.asarray(obs), jnp.asarray(action, jnp.float32))
@@ -60,7 +57,7 @@ def test_vector_actions_stand_beside_the_observation_as_they_are(nets):
 
 
 def test_the_cost_depends_on_the_action(nets):
-    """The released code drops the action's columns where there are as many observations."""
+    """The published code drops the columns of the action if there are as many observations."""
     obs = jnp.zeros((ACTIONS, OBS))
     costs = cn.cost(cn.logit(nets[0], obs, jnp.arange(ACTIONS)))
     assert len(set(np.asarray(costs).tolist())) == ACTIONS

@@ -1,4 +1,4 @@
-"""The classifiers of SCOPIL-ρ: against NumPy, against closed forms, and the promise of their thresholds."""
+"""The classifiers of SCOPIL-ρ against NumPy and closed forms, and the calibration of their thresholds."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from compiling import OPTIMISED
+from probes import as_type
 from reference import density_ratio_numpy as ref
 from scopil.algos import scopil_rho
 from scopil.losses import density_ratio
@@ -25,12 +26,12 @@ def made(real: Any = jnp.float32) -> density_ratio.DensityRatio:
     fresh = fresh._replace(
         threshold=jnp.array([0.1, -0.2, 0.0, 0.3]),
         mean=jnp.array([0.5, -1.0, 0.0]),
-        scale=jnp.array([2.0, 0.0, 0.7]),  # the second component is left out
+        scale=jnp.array([2.0, 0.0, 0.7]),  # the second component is not used
         blur=jnp.array([0.3, 0.0, 0.1]),
-        way=jnp.array([0.0, 0.0, -1.0]),  # the third leads downwards, and demonstrations were cut off at −0.5
+        way=jnp.array([0.0, 0.0, -1.0]),  # the third drifts downwards until −0.5
         cut=jnp.array([0.0, 0.0, 0.5]),
     )
-    return jax.tree.map(lambda x: x.astype(real) if jnp.issubdtype(x.dtype, jnp.floating) else x, fresh)
+    return as_type(fresh, real)
 
 
 def nets(of: density_ratio.DensityRatio) -> list[ref.Net]:
@@ -74,16 +75,13 @@ def follow(real: Any, tolerance: float) -> None:
         assert float(ours.demo_cost) == pytest.approx(demo_cost, abs=tolerance)
 
 
-def test_three_steps_equal_the_hand_written_ones():
-    follow(jnp.float32, 1e-5)
+@pytest.mark.parametrize(("bits", "tolerance"), [(32, 1e-5), (64, 1e-10)])
+def test_three_steps_equal_the_reference(bits, tolerance):
+    with jax.enable_x64(bits == 64):
+        follow(jnp.dtype(f"float{bits}"), tolerance)
 
 
-def test_in_double_precision_they_agree_to_rounding():
-    with jax.enable_x64(True):
-        follow(jnp.float64, 1e-10)
-
-
-def test_a_component_that_is_left_out_changes_nothing():
+def test_an_unused_component_has_no_effect():
     obs = np.random.default_rng(0).normal(size=(5, OBS)).astype(np.float32)
     other = obs.copy()
     other[:, 1] += 100.0
@@ -121,7 +119,7 @@ def test_the_logit_of_two_gaussians_is_that_of_their_blurred_densities():
     np.testing.assert_allclose(state.threshold, logit(norm.ppf(0.9)), atol=0.1)
 
 
-def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
+def test_thresholds_converge_to_the_quantile():
     f = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4_000)))
     held_out = jnp.stack([jnp.arange(4_000) < 2_000, jnp.arange(4_000) >= 2_000])
 
@@ -133,12 +131,12 @@ def test_thresholds_come_to_rest_where_the_share_above_is_one_minus_q():
         assert float((rows > got[k]).mean()) == pytest.approx(0.1, abs=0.01)
 
 
-def test_a_threshold_with_nothing_held_out_stays():
+def test_a_threshold_without_held_out_states_stays():
     f, nothing = jnp.ones((1, 5)), jnp.zeros((1, 5), bool)
     assert float(density_ratio.pinball_step(jnp.array([0.3]), f, nothing, 0.9, 0.01)[0]) == pytest.approx(0.3)
 
 
-def test_familiarity_is_the_share_of_held_out_states_that_look_as_strange():
+def test_familiarity_is_the_share_of_held_out_states_at_least_as_novel():
     state, rng = made(), np.random.default_rng(5)
     demo, obs = (rng.normal(size=(rows, OBS)).astype(np.float32) for rows in (40, 9))
     fold = np.arange(40) % (FOLDS - 1)  # the last classifier has nothing to be compared with
@@ -151,8 +149,8 @@ def test_familiarity_is_the_share_of_held_out_states_that_look_as_strange():
     assert 0 < want.min() < want.max() <= 1
 
 
-def test_familiarity_is_calibrated_on_states_that_were_not_shown():
-    """Over the demonstrator's own states it is spread evenly: a share p of them is less familiar than p."""
+def test_familiarity_is_calibrated_on_further_states_of_the_demonstrator():
+    """It is uniform over the demonstrator's states: a share p of them is less familiar than p."""
     state, rng = made(), np.random.default_rng(6)
     demo, more = (rng.normal(size=(4_000, OBS)).astype(np.float32) for _ in range(2))
     fold = jnp.arange(4_000) % FOLDS

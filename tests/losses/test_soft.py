@@ -1,5 +1,4 @@
-"""Both operators of soft values, targets and the imitation constraint, one number per sample, against hand-computed
-ones."""
+"""Both operators of soft values, targets and the imitation constraint against values computed by hand."""
 
 from typing import Any
 
@@ -21,7 +20,7 @@ P = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
 Q = np.array([[1.0, 3.0], [2.0, -1.0], [0.0, 0.5]])
 Q_OTHER = np.array([[2.0, 2.0], [1.0, 4.0], [-1.0, 0.5]])
 H = -(P * np.log(P)).sum(1)
-STATES = np.eye(3, dtype=np.float32)  # three states, told apart by one number each
+STATES = np.eye(3, dtype=np.float32)  # three states, one-hot
 
 
 def linear(weight: np.ndarray, bias: np.ndarray) -> MLP:
@@ -50,14 +49,14 @@ def critics() -> tuple[MLP, MLP]:
 
 
 def test_the_soft_value_adds_the_entropy(pi, critics):
-    """Erratum 1: V = Σ π Q + αH, with a plus; of two critics the smaller value of each action counts."""
+    """Erratum 1: V = Σ π min Q + αH, with a plus."""
     s = EXACT_SUM.states(jnp.asarray(STATES))
     want = (P * np.minimum(Q, Q_OTHER)).sum(1) + 0.3 * H
     np.testing.assert_allclose(soft_value(EXACT_SUM, critics, pi, s, 0.3), want, rtol=1e-6)
     np.testing.assert_allclose(EXACT_SUM.mean_q(critics, pi, s), (P * (Q + Q_OTHER) / 2).sum(1), rtol=1e-6)
 
 
-def test_the_critic_is_asked_about_the_taken_action(critics):
+def test_the_critic_at_the_taken_action(critics):
     action, s = jnp.array([1, 0, 1]), EXACT_SUM.states(jnp.asarray(STATES))
     np.testing.assert_allclose(pick(jnp.asarray(Q.T, jnp.float32), action, axis=0), [3.0, 2.0, 0.5])
     np.testing.assert_allclose(EXACT_SUM.q(critics[0], s, action), [3.0, 2.0, 0.5])
@@ -73,14 +72,13 @@ def test_exact_sums_draw_nothing(pi):
 
 # --- continuous actions --------------------------------------------------------------------------------------------
 
-WEIGHTS = (
-    np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)
-)  # of two critics: three states, two actions
+# Of two critics, with three states and two actions as inputs.
+WEIGHTS = np.random.default_rng(0).normal(size=(2, 1, 5)).astype(np.float32)
 ACTOR = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
 XI = np.array([[0.5, -1.0], [0.0, 2.0], [-0.3, 0.7]], np.float32)
 
 
-def test_one_drawn_action_takes_the_place_of_the_sum():
+def test_expectations_use_one_sampled_action():
     critics = linear(WEIGHTS[0], np.array([0.1])), linear(WEIGHTS[1], np.array([0.1]))
     s = REPARAMETRISED.states(jnp.asarray(STATES))
     pi = REPARAMETRISED.distribution(linear(ACTOR, np.zeros(4)), s, jnp.asarray(XI))
@@ -144,15 +142,11 @@ def test_the_operator_fits_the_head():
 # --- both ----------------------------------------------------------------------------------------------------------
 
 
-def test_only_a_termination_cuts_the_future():
-    reward, v = jnp.array([1.0, 1.0, 1.0]), jnp.array([10.0, 10.0, -4.0])
-    y = soft.td_target(reward, jnp.array([False, True, False]), v, 0.5)
-    np.testing.assert_allclose(y, [6.0, 1.0, -1.0])
-
-
-def test_an_infinite_future_behind_a_termination_is_not_seen():
-    y = soft.td_target(jnp.array([1.0]), jnp.array([True]), jnp.array([jnp.inf]), 0.9)
-    np.testing.assert_array_equal(y, [1.0])
+def test_only_a_termination_ends_the_future():
+    """Also where the value after it is infinite."""
+    reward, v = jnp.ones(4), jnp.array([10.0, 10.0, -4.0, jnp.inf])
+    y = soft.td_target(reward, jnp.array([False, True, False, True]), v, 0.5)
+    np.testing.assert_allclose(y, [6.0, 1.0, -1.0, 1.0])
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.25])

@@ -76,29 +76,21 @@ def test_a_certain_policy_has_finite_numbers_and_gradients(gap):
     assert float(Categorical(z, axis=0).entropy()[0]) == pytest.approx(np.log(2) if gap == 0 else 0.0, abs=1e-6)
 
 
-def test_the_guard_is_needed():
-    """Control: log(softmax(z)) fails exactly where ours holds."""
+def test_log_of_softmax_is_not_finite():
+    """Negative control of the test above."""
     z = jnp.array([[0.0, -200.0]])
     pi = jax.nn.softmax(z)
     assert not jnp.isfinite(jnp.sum(pi * jnp.log(pi)))
 
 
-def test_uniform_policies_have_the_largest_entropy():
-    for n in (2, 3, 9):
-        assert float(Categorical(jnp.zeros((1, n))).entropy()[0]) == pytest.approx(np.log(n), rel=1e-6)
-
-
-def test_samples_come_as_often_as_they_should(getkey):
+def test_samples_have_the_probabilities(getkey):
     """χ² on 400 000 draws; a distribution off by two per cent would not pass."""
     logits, draws = jnp.array([1.0, 0.0, -1.0, -2.0]), 400_000
     pi = Categorical(jnp.broadcast_to(logits, (draws, 4)))
-    counts = np.bincount(np.asarray(pi.sample(getkey())), minlength=4)
+    drawn = pi.sample(getkey())
+    assert not np.array_equal(drawn, pi.sample(getkey()))
+    counts = np.bincount(np.asarray(drawn), minlength=4)
     expected = np.exp(reference(np.asarray(logits, np.float64))) * draws
     assert stats.chisquare(counts, expected).pvalue > 1e-3
     shifted = expected * np.array([0.98, 1.02, 1.0, 1.0])
     assert stats.chisquare(counts, shifted * draws / shifted.sum()).pvalue < 1e-3
-
-
-def test_another_key_gives_other_samples(getkey):
-    pi = Categorical(jnp.zeros((64, 4)))
-    assert not np.array_equal(pi.sample(getkey()), pi.sample(getkey()))

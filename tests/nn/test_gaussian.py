@@ -1,4 +1,4 @@
-"""The squashed Gaussian: its density, its intervals' mass, and their gradients where float32 is at its ends."""
+"""The squashed Gaussian: its density, the mass of intervals, and their gradients at the limits of float32."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ EPS = 0.05
 
 
 def gaussian(mean: list[float], log_std: list[float]) -> SquashedGaussian:
-    """One row with these moments: the network's outputs that are bent to them."""
+    """One row with these moments, by inverting the soft clip of log σ."""
     middle, reach = (LOG_STD_MAX + LOG_STD_MIN) / 2, (LOG_STD_MAX - LOG_STD_MIN) / 2
     raw = [middle + reach * np.arctanh((value - middle) / reach) for value in log_std]
     return SquashedGaussian(jnp.asarray([[*mean, *raw]], jnp.float32))
@@ -82,7 +82,7 @@ def test_log_density_of_a_given_action_near_the_bounds(mu, sigma):
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_an_action_at_its_bound_counts_as_a_millionth_inside_and_has_finite_slopes(sign):
+def test_an_action_at_its_bound_is_clipped_and_has_finite_gradients(sign):
     def log_prob(outputs):
         return SquashedGaussian(outputs).log_prob(jnp.array([[sign]]))[0]
 
@@ -135,17 +135,17 @@ def test_mass_is_the_integral_of_the_density(action, mu, sigma):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize(("mu", "sigma"), [(0.5, 0.8), (-0.2, 1.5)])
-def test_at_a_bound_all_that_lies_beyond_counts(sign, mu, sigma):
+def test_a_cell_at_a_bound_includes_the_tail(sign, mu, sigma):
     pi = gaussian([mu], [float(np.log(sigma))])
     for action in (1.0, 0.97):
         mass = float(jnp.exp(pi.log_mass(jnp.array([[sign * action]]), EPS))[0])
         low, high = sorted((sign * (action - EPS), sign * (1 - 1e-9)))
         assert mass == pytest.approx(integral(low, high, mu, sigma), rel=2e-4)
     sure = gaussian([sign * 8.0], [-2.0]).log_mass(jnp.array([[sign]]), EPS)
-    assert float(sure[0]) == pytest.approx(0.0, abs=1e-6)  # saturated like the demonstrator: nothing left to imitate
+    assert float(sure[0]) == pytest.approx(0.0, abs=1e-6)  # saturated like the demonstrated action
 
 
-def test_cells_that_tile_the_box_hold_everything():
+def test_cells_that_tile_the_box_have_mass_one():
     centres = jnp.arange(-0.95, 0.96, 0.1)[:, None]
     pi = gaussian([0.4], [-0.3])
     masses = jax.jit(jax.vmap(lambda a: jnp.exp(pi.log_mass(a[None], EPS))[0]))(centres)
@@ -176,7 +176,7 @@ def test_entropy_at_a_resolution_is_that_of_the_cells():
 # --- float32 at its ends -------------------------------------------------------------------------------------------
 
 
-def test_tails_are_right_to_single_precision():
+def test_tails_are_exact_to_single_precision():
     x = np.concatenate([np.linspace(0, 40, 2001), np.geomspace(40, 1e6, 50)])
     want = np.log(0.5 * special.erfcx(x / np.sqrt(2)))
     t, p = tail(jnp.asarray(x, jnp.float32))
@@ -191,7 +191,7 @@ def test_tails_are_right_to_single_precision():
 
 
 @pytest.mark.parametrize("width", [0.003, 0.1, 2.0])
-def test_intervals_are_right_anywhere(width):
+def test_intervals_are_exact_everywhere(width):
     low = np.concatenate([np.linspace(-30, 30, 601), [-width / 2]]).astype(np.float32)
     wide = low.astype(np.float64)
     near = np.where(wide + width / 2 < 0, -(wide + width), wide)  # mirrored: all in the upper half
@@ -226,7 +226,7 @@ def test_value_and_gradient_are_finite_everywhere():
     assert (value >= -1e-6).all()
     assert np.isfinite(slope).all()
     far = (np.abs(head[:, 0]) > 50) & (np.abs(action) < 0.9)
-    assert (slope[far, 0] * np.sign(head[far, 0]) > 0).all()  # far away it points back
+    assert (slope[far, 0] * np.sign(head[far, 0]) > 0).all()  # far away the gradient points back
 
 
 def true_nll(head: np.ndarray, action: np.ndarray) -> np.ndarray:

@@ -6,26 +6,21 @@ import numpy as np
 import optax
 import pytest
 
+from probes import layers
 from reference.ppo_numpy import forward as tanh_forward
 from reference.soft_numpy import forward
 from scopil.nn.nets import MLP, ConvNet, GaussianNet, affine, columns, network, orthogonal_mlp
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), (9,)), ((5, 6), (2, 3))])
-def test_forward_is_what_numpy_says(hidden, batch, getkey):
+def test_forward_equals_numpy(hidden, batch, getkey):
     net = jax.jit(lambda key: MLP((4, *hidden, 3), key))(getkey())
     x = np.random.default_rng(0).normal(size=(*batch, 4)).astype(np.float32)
-    layers = [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
-    want, _ = forward(layers, x.astype(np.float64).reshape(-1, 4))
+    want, _ = forward(layers(net), x.astype(np.float64).reshape(-1, 4))
     got = jax.jit(lambda net, x: net(x))(net, jnp.asarray(x))
     assert got.shape == (*batch, 3)
-    np.testing.assert_allclose(np.asarray(got).reshape(-1, 3), want, rtol=1e-5, atol=1e-6)
-
-
-def test_rows_and_columns_are_one_function(getkey):
-    net = MLP((4, 5, 3), getkey())
-    x = jax.random.normal(getkey(), (7, 4))
-    np.testing.assert_allclose(net(x), net.columns(columns(x)).T, rtol=1e-6)
+    for one in (np.asarray(got).reshape(-1, 3), net.columns(columns(jnp.asarray(x).reshape(-1, 4))).T):
+        np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-6)
 
 
 def convolved(h: np.ndarray, kernel: np.ndarray, offset: np.ndarray, stride: int) -> np.ndarray:
@@ -41,8 +36,8 @@ def convolved(h: np.ndarray, kernel: np.ndarray, offset: np.ndarray, stride: int
 
 
 @pytest.mark.parametrize("image", [(9, 11, 2), (2, 9, 11), (37, 36, 3)])
-def test_convolutions_are_what_numpy_says(image, getkey):
-    """Of small and large images, colours first or last, with two more numbers in the row: a critic sees actions."""
+def test_convolutions_equal_numpy(image, getkey):
+    """Small and large images, channels first or last, with two more inputs: a critic has actions as inputs."""
     pixels = int(np.prod(image))
     net = network((pixels + 2, 5, 3), getkey(), image)
     assert isinstance(net, ConvNet)
@@ -55,8 +50,7 @@ def test_convolutions_are_what_numpy_says(image, getkey):
         for kernel, offset, stride in zip(net.kernels, net.offsets, (4, 2, 1) if pixels > 2000 else (2, 2)):
             h = convolved(h, np.asarray(kernel, np.float64), np.asarray(offset, np.float64), stride)
         seen.append(np.concatenate([h.reshape(-1), row[pixels:]]))
-    layers = [(np.asarray(w, np.float64).T, np.asarray(b)) for w, b in zip(net.mlp.weights, net.mlp.biases)]
-    want, _ = forward(layers, np.stack(seen))
+    want, _ = forward(layers(net.mlp), np.stack(seen))
     got = jax.jit(lambda net, x: (net(x), net(x[0]), net.columns(columns(x)).T))(net, jnp.asarray(rows))
     for one, wanted in zip(got, (want, want[0], want)):
         np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
@@ -106,12 +100,12 @@ def test_targets_move_a_share_of_the_way(getkey):
 def test_orthogonal_layers_are_tanh_layers_without_biases(getkey):
     net = orthogonal_mlp((5, 7, 6, 3), getkey(), 0.01)
     x = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
-    layers = [(np.asarray(w, np.float64).T, np.asarray(b, np.float64)) for w, b in zip(net.weights, net.biases)]
-    np.testing.assert_allclose(net(jnp.asarray(x)), tanh_forward(layers, x.astype(float)), rtol=1e-4, atol=1e-7)
-    for w, gain in zip((w for w, _ in layers), (2**0.5, 2**0.5, 0.01)):
+    made = layers(net)
+    np.testing.assert_allclose(net(jnp.asarray(x)), tanh_forward(made, x.astype(float)), rtol=1e-4, atol=1e-7)
+    for w, gain in zip((w for w, _ in made), (2**0.5, 2**0.5, 0.01)):
         gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
         np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
-    assert not any(b.any() for _, b in layers)
+    assert not any(b.any() for _, b in made)
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])

@@ -29,7 +29,7 @@ def advantages(reward, value, next_value, terminated, truncated, gamma, lam) -> 
 
 
 def moments(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of all rows ever seen, together with 1e-4 imagined rows of mean 0 and variance 1."""
+    """Mean and variance of all rows ever seen, together with 1e-4 rows of mean 0 and variance 1."""
     total = len(seen) + 1e-4
     mean = seen.sum(0) / total
     return mean, (1e-4 + (seen**2).sum(0)) / total - mean**2
@@ -55,21 +55,6 @@ def forward(net: Net, x: np.ndarray) -> np.ndarray:
 def log_softmax(z: np.ndarray) -> np.ndarray:
     z = z - z.max(-1, keepdims=True)
     return z - np.log(np.exp(z).sum(-1, keepdims=True))
-
-
-def adam_step(
-    loss: Callable[[list[Net]], float], nets: list[Net], rate: float, max_norm: float, eps: float = 1e-5
-) -> list[Net]:
-    """The first Adam step on a numerical gradient shortened to `max_norm`: m̂ = g, v̂ = g²."""
-    flat, rebuild = flatten(nets)
-    grad = np.zeros_like(flat)
-    for i in range(len(flat)):
-        h = np.zeros_like(flat)
-        h[i] = 1e-5
-        grad[i] = (loss(rebuild(flat + h)) - loss(rebuild(flat - h))) / 2e-5
-    norm = np.sqrt((grad**2).sum())
-    grad *= min(1.0, max_norm / norm)
-    return rebuild(flat - rate * grad / (np.abs(grad) + eps))
 
 
 def flatten(nets: list[Net]) -> tuple[np.ndarray, Callable[[np.ndarray], list[Net]]]:
@@ -112,10 +97,10 @@ class Softmax:
 
 
 class Squashed:
-    """a = tanh u, u ~ N(μ, σ²) in each component; the outputs are μ and what is bent to log σ."""
+    """a = tanh u, u ~ N(μ, σ²) in each component; the outputs are μ and log σ before its soft clip."""
 
     def split(self, out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """μ, log σ and the slope of the bend."""
+        """μ, log σ and the slope of the soft clip."""
         half = out.shape[1] // 2
         middle, reach = (HIGH_STD + LOW_STD) / 2, (HIGH_STD - LOW_STD) / 2
         t = np.tanh((out[:, half:] - middle) / reach)
@@ -158,7 +143,7 @@ class Squashed:
 
 
 class Draw(NamedTuple):
-    """What chance decides of one minibatch."""
+    """The random numbers of one minibatch."""
 
     rows: np.ndarray
     noise: np.ndarray  # ξ of the entropy's estimate, by row of the minibatch
@@ -322,7 +307,7 @@ def prepare(learner: Learner, steps: dict[str, np.ndarray], s: Settings) -> dict
     return batch
 
 
-def watch(learner: Learner, rows: np.ndarray) -> None:
+def update_stats(learner: Learner, rows: np.ndarray) -> None:
     """First and second moments of all observations together."""
     total = learner.count + len(rows)
     mean = (learner.count * learner.mean + rows.sum(0)) / total
@@ -363,5 +348,5 @@ def update(
         grad = -excess / (1 + np.exp(-learner.x))
         learner.x = float(learner.x - s.dual_rate * grad / (np.abs(grad) + 1e-8))
         log |= {"cost/mean": steps["cost"].mean(), "dual/lambda": float(np.log1p(np.exp(learner.x)))}
-    watch(learner, steps["obs"].reshape(-1, steps["obs"].shape[-1]))
+    update_stats(learner, steps["obs"].reshape(-1, steps["obs"].shape[-1]))
     return log | {"policy/epochs": float(made)}

@@ -228,9 +228,14 @@ def step(
             learner.lam = max(learner.lam + s.dual_rate * g, 0.0)
         log |= {"dual/lambda": learner.lam, "dual/constraint": g}
 
-    learner.targets = [
-        [(s.epsilon * w + (1 - s.epsilon) * v, s.epsilon * b + (1 - s.epsilon) * c)
-         for (w, b), (v, c) in zip(online, target)]
-        for online, target in zip(learner.critics, learner.targets)
-    ]  # fmt: skip
+    learner.targets = tracked(learner.targets, learner.critics, s.epsilon)
     return log
+
+
+def tracked(targets: list[Net], critics: list[Net], epsilon: float) -> list[Net]:
+    """ψ ← ε φ + (1 − ε) ψ"""
+
+    def mix(online: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return epsilon * online + (1 - epsilon) * target
+
+    return [[(mix(w, v), mix(b, c)) for (w, b), (v, c) in zip(*nets)] for nets in zip(critics, targets)]

@@ -1,7 +1,7 @@
 """SAC and SCOPIL for continuous actions in plain float64 NumPy, every gradient by central differences.
 
 Shares no code with scopil. The noise ξ of every sampled action is an argument. Networks and Adam as in soft_numpy;
-observations are normalised by statistics recomputed from everything seen, actions are in [−1, 1].
+observations are normalised by statistics recomputed from all samples, actions are in [−1, 1].
 """
 
 import math
@@ -11,51 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from reference.soft_numpy import Adam, Net, flat, forward, unflat
+from reference import soft_numpy
+from reference.soft_numpy import Net, flat, forward, unflat
 
 LOW_STD, HIGH_STD = -5.0, 2.0
 Slopes = list[np.ndarray]
 
 
 @dataclass(frozen=True)
-class Settings:
-    gamma: float
-    eta: float
-    kappa: float
-    epsilon: float
-    target: float  # H̄, of the whole action
-    delta: float = 0.0
-    beta: float = 0.5
-    dual_rate: float = 0.0
+class Settings(soft_numpy.Settings):
     resolution: float = 0.05
-    imitates: bool = True
-    entropy_in_constraint: bool = True
-    dual_ascent: bool = True
 
 
-@dataclass
-class Learner:
-    actor: Net
-    critics: list[Net]
-    targets: list[Net]
-    log_alpha: float
-    lam: float
+@dataclass(kw_only=True)
+class Learner(soft_numpy.Learner):
     low: np.ndarray
     high: np.ndarray
     seen: list[np.ndarray] = field(default_factory=list)
-    adam: dict[str, Adam] = field(default_factory=dict)
-
-    def __post_init__(self):
-        for name, params in self.optimised().items():
-            zeros = [np.zeros_like(p, dtype=np.float64) for p in params]
-            self.adam.setdefault(name, Adam([*zeros], [*zeros]))
-
-    def optimised(self) -> dict[str, list[np.ndarray]]:
-        return {
-            "actor": flat(self.actor),
-            "critics": flat(self.critics[0]) + flat(self.critics[1]),
-            "log_alpha": [np.asarray(self.log_alpha, np.float64)],
-        }
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of all rows seen, together with 1e-4 of a row of mean 0 and variance 1."""
@@ -191,9 +163,5 @@ def step(
         nll = -log_mass(learner.actor, pairs[0], pairs[1], s.resolution).mean()
         log |= {"dual/lambda": learner.lam, "dual/constraint": g, "demo/nll": float(nll)}
 
-    learner.targets = [
-        [(s.epsilon * w + (1 - s.epsilon) * v, s.epsilon * b + (1 - s.epsilon) * c)
-         for (w, b), (v, c) in zip(online, target)]
-        for online, target in zip(learner.critics, learner.targets)
-    ]  # fmt: skip
+    learner.targets = soft_numpy.tracked(learner.targets, learner.critics, s.epsilon)
     return log

@@ -1,4 +1,4 @@
-"""Every row once a pass, and the stop once the policy has moved far enough."""
+"""PPO's passes over a rollout: every row once a pass, and the bound on the KL."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from scopil.algos.ppo import passes
 
 
 def count(kl_of_pass, *, epochs: int, max_kl: float):
-    """Sees how often each of 12 rows comes up; `kl_of_pass` maps rows seen so far to a KL."""
+    """Counts how often each of 12 rows is used; `kl_of_pass` maps the rows used so far to a KL."""
 
     def step(seen, mini, key):
         return seen.at[mini].add(1), {"policy/kl": kl_of_pass(seen.sum())}
