@@ -1,4 +1,8 @@
-"""One whole update equals an independent NumPy implementation with hand-written gradients (reference.soft_numpy)."""
+"""Whole updates of SAC, SCOPIL and its ablations equal independent NumPy ones.
+
+Discrete actions: every gradient is written out by hand (reference.soft_numpy). Continuous actions: gradients are
+central differences (reference.squashed_numpy), and observations are normalised.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -12,24 +16,33 @@ import pytest
 
 from probes import as_type, demo_steps, layers
 from reference import soft_numpy as ref
+from reference import squashed_numpy as squashed
 from reference.squashed_numpy import slopes
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
-from scopil.nn.heads import DiscreteHead
+from scopil.losses.soft import operator
+from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.registry import find
 from scopil.types import Transition
 
-OBS, ACTIONS, ROWS, PAIRS = 5, 4, 24, 16
-COMMON = {
-    "hidden": (8, 7),
-    "discount": 0.9,
-    "learning_rate": 1e-2,
-    "alpha_lr": 3e-2,
-    "polyak": 0.1,
-    "log_alpha_init": -0.7,
-    "target_entropy": 0.9,
+ACTIONS = 4
+LOW, HIGH = np.array([-1.0, 0.0]), np.array([3.0, 0.5])  # neither centred nor of one size
+OBS, ROWS, PAIRS = (
+    {"discrete": 5, "continuous": 3},
+    {"discrete": 24, "continuous": 12},
+    {"discrete": 16, "continuous": 10},
+)
+COMMON = {"discount": 0.9, "learning_rate": 1e-2, "alpha_lr": 3e-2, "polyak": 0.1, "log_alpha_init": -0.7}
+OWN = {
+    "discrete": {"hidden": (8, 7), "target_entropy": 0.9},
+    "continuous": {"hidden": (5,), "target_entropy": -1.6, "normalise_obs": True},
 }
-OURS = {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.3, "entropy_split": 0.2}
+IMITATION = {
+    "discrete": {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.3, "entropy_split": 0.2},
+    "continuous": {
+        "multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "entropy_split": 0.2, "action_resolution": 0.08
+    },
+}  # fmt: skip
 CHANGES: dict[str, dict[str, bool]] = {
     "sac": {"imitates": False},
     "scopil": {},
@@ -39,116 +52,130 @@ CHANGES: dict[str, dict[str, bool]] = {
 }
 
 
-def config(name: str, **changes: Any) -> Any:
-    values = COMMON | (OURS if find(name).needs_demos else {}) | changes
-    return build(find(name).config, values)
+def config(name: str, kind: str, **changes: Any) -> Any:
+    return build(find(name).config, COMMON | OWN[kind] | (IMITATION[kind] if name != "sac" else {}) | changes)
 
 
-def settings(name: str, cfg: Any) -> ref.Settings:
-    s = ref.Settings(cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name])
+def settings(name: str, cfg: Any) -> squashed.Settings:
+    s = squashed.Settings(
+        cfg.discount, cfg.learning_rate, cfg.alpha_lr, cfg.polyak, cfg.target_entropy, **CHANGES[name]
+    )
     if not s.imitates:
         return s
-    return replace(s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.multiplier_lr)
-
-
-def data(seed: int) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """A batch in which some rows terminate, some are truncated and most go on; and demonstrated pairs."""
-    rng = np.random.default_rng(seed)
-    batch = {
-        "obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
-        "action": rng.integers(ACTIONS, size=ROWS).astype(np.int32),
-        "reward": rng.normal(size=ROWS).astype(np.float32),
-        "next_obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
-        "terminated": np.arange(ROWS) % 4 == 0,
-        "truncated": np.arange(ROWS) % 4 == 1,
-    }
-    demo = (rng.normal(size=(PAIRS, OBS)).astype(np.float32), rng.integers(ACTIONS, size=PAIRS).astype(np.int32))
-    return batch, demo
-
-
-def twin(state: Any) -> ref.Learner:
-    """The NumPy learner with the numbers of a fresh `state`."""
-    return ref.Learner(
-        actor=layers(state.actor.params),
-        critics=[layers(n) for n in state.critics.params],
-        targets=[layers(n) for n in state.targets],
-        log_alpha=float(state.log_alpha.params),
-        lam=float(getattr(state, "multiplier", 0.0)),
+    return replace(
+        s, delta=cfg.slack, beta=cfg.entropy_split, dual_rate=cfg.multiplier_lr, resolution=cfg.action_resolution
     )
 
 
-def ours(state: Any) -> dict[str, list[Any]]:
-    """Every number of a state, in the order of the reference."""
+def data(seed: int, kind: str) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """A batch with terminated and truncated rows, and demonstrated pairs; continuous ones also at the bounds."""
+    rng = np.random.default_rng(seed)
 
-    def both(nets: Any) -> list[Any]:
+    def actions(rows: int) -> np.ndarray:
+        if kind == "discrete":
+            return rng.integers(ACTIONS, size=rows).astype(np.int32)
+        return rng.uniform(LOW, HIGH, (rows, 2)).astype(np.float32)
+
+    def states(rows: int) -> np.ndarray:
+        unit = rng.normal(size=(rows, OBS[kind]))
+        return (unit if kind == "discrete" else unit * (0.1, 1.0, 30.0) + (5.0, 0.0, -2.0)).astype(np.float32)
+
+    rows = ROWS[kind]
+    batch = {
+        "obs": states(rows),
+        "action": actions(rows),
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "next_obs": states(rows),
+        "terminated": np.arange(rows) % 4 == 0,
+        "truncated": np.arange(rows) % 4 == 1,
+    }
+    demo = states(PAIRS[kind]), actions(PAIRS[kind])
+    if kind == "continuous":
+        demo[1][:4] = [[-1.0, 0.0], [3.0, 0.5], [-1.0, 0.5], [2.95, 0.001]]
+    return batch, demo
+
+
+def head(kind: str) -> Any:
+    if kind == "discrete":
+        return DiscreteHead(ACTIONS)
+    return BoxHead(jnp.asarray(LOW, jnp.float32), jnp.asarray(HIGH, jnp.float32))
+
+
+def twin(state: Any, kind: str) -> Any:
+    """The NumPy learner with the numbers of a fresh `state`."""
+    parts = {
+        "actor": layers(state.actor.params),
+        "critics": [layers(n) for n in state.critics.params],
+        "targets": [layers(n) for n in state.targets],
+        "log_alpha": float(state.log_alpha.params),
+        "lam": float(getattr(state, "multiplier", 0.0)),
+    }
+    return ref.Learner(**parts) if kind == "discrete" else squashed.Learner(**parts, low=LOW, high=HIGH)
+
+
+def agree(state: Any, learner: Any, imitates: bool, tolerance: float) -> None:
+    """Every number of a state: networks, Adam's moments and counts, targets, α, λ and statistics."""
+
+    def flat(nets: Any) -> list[Any]:
         return [array for n in nets for array in ref.flat(layers(n))]
 
-    out = {
-        "actor": both([state.actor.params]),
-        "actor m": both([state.actor.opt.mu]),
-        "actor v": both([state.actor.opt.nu]),
-        "critics": both(state.critics.params),
-        "critics m": both(state.critics.opt.mu),
-        "critics v": both(state.critics.opt.nu),
-        "targets": both(state.targets),
-        "log α": [state.log_alpha.params],
-        "log α m": [state.log_alpha.opt.mu],
-        "log α v": [state.log_alpha.opt.nu],
-        "count": [one.opt.count for one in (state.actor, state.critics, state.log_alpha)],
-    }
-    return out | ({"λ": [state.multiplier]} if hasattr(state, "multiplier") else {})
-
-
-def theirs(learner: ref.Learner, imitates: bool) -> dict[str, list[Any]]:
     now, adam = learner.optimised(), learner.adam
-    out: dict[str, list[Any]] = {"targets": [a for n in learner.targets for a in ref.flat(n)]}
-    for name, key in (("actor", "actor"), ("critics", "critics"), ("log α", "log_alpha")):
-        out |= {name: now[key], f"{name} m": adam[key].m, f"{name} v": adam[key].v}
-    out["count"] = [adam[key].t for key in ("actor", "critics", "log_alpha")]
-    return out | ({"λ": [learner.lam]} if imitates else {})
-
-
-def agree(state: Any, learner: ref.Learner, imitates: bool, tolerance: float) -> None:
-    have, want = ours(state), theirs(learner, imitates)
-    assert have.keys() == want.keys()
-    for what, arrays in want.items():
-        assert len(have[what]) == len(arrays), what
-        for mine, array in zip(have[what], arrays):
+    pairs = {
+        "targets": (flat(state.targets), [a for n in learner.targets for a in ref.flat(n)]),
+        "λ": ([state.multiplier] if imitates else [], [learner.lam] if imitates else []),
+    }
+    for name, one, arrays in (
+        ("actor", state.actor, lambda net: flat([net])),
+        ("critics", state.critics, flat),
+        ("log_alpha", state.log_alpha, lambda number: [number]),
+    ):
+        pairs[name] = arrays(one.params), now[name]
+        pairs[f"{name} m"] = arrays(one.opt.mu), adam[name].m
+        pairs[f"{name} v"] = arrays(one.opt.nu), adam[name].v
+        pairs[f"{name} count"] = [one.opt.count], [adam[name].t]
+    if state.obs_stats is not None:
+        pairs["statistics"] = [state.obs_stats.mean, state.obs_stats.var], [*learner.statistics()]
+    for what, (have, want) in pairs.items():
+        assert len(have) == len(want), what
+        for mine, array in zip(have, want):
             np.testing.assert_allclose(np.asarray(mine), array, rtol=tolerance, atol=tolerance, err_msg=what)
 
 
-def seen(batch: dict[str, np.ndarray], demo: tuple[np.ndarray, np.ndarray] | None, real: Any) -> Data:
-    """The data of an update."""
-    steps = Transition(*map(jnp.asarray, batch.values()))
-    return as_type(Data(replay=steps, demo_batch=None if demo is None else demo_steps(*demo)), real)
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    """Each algorithm's update, compiled once."""
-    return {name: jax.jit(find(name).update) for name in CHANGES}
+@cache
+def compiled(name: str) -> Any:
+    return jax.jit(find(name).update)
 
 
 @cache
-def fresh(name: str) -> Any:
-    """Networks at their first values, in single precision."""
-    return find(name).init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), config(name))
+def fresh(name: str, kind: str) -> Any:
+    with jax.enable_x64(False):
+        return find(name).init(jax.random.key(3), Spaces(OBS[kind], head(kind)), config(name, kind))
 
 
 def follow(
-    update: Any, name: str, cfg: Any, real: Any, steps: int, tolerance: float, s: ref.Settings | None = None
+    name: str, kind: str, real: Any, steps: int, tolerance: float, s: Any = None, **changes: Any
 ) -> list[dict[str, Any]]:
-    """Make `steps` updates on both sides, comparing everything after each."""
+    """Makes `steps` updates on both sides and compares everything after each."""
+    cfg = config(name, kind, **changes)
     s = s or settings(name, cfg)
-    state = as_type(fresh(name), real)
-    learner, logs = twin(state), []
+    state = as_type(fresh(name, kind), real)
+    learner, logs = twin(state, kind), []
     for seed in range(steps):
-        batch, demo = data(seed)
-        state, metrics = update(
-            state, seen(batch, demo if s.imitates else None, real), as_type(cfg, real), jax.random.key(seed)
+        batch, demo = data(seed, kind)
+        noise = operator(head(kind)).noise(
+            jax.random.key(seed), ROWS[kind], PAIRS[kind] if s.imitates else 0, head(kind)
         )
+        given = Data(
+            replay=Transition(*map(jnp.asarray, batch.values())), demo_batch=demo_steps(*demo) if s.imitates else None
+        )
+        state, metrics = compiled(name)(state, as_type(given, real), as_type(cfg, real), jax.random.key(seed))
         wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in batch.items()}
-        log = ref.step(learner, wide, (demo[0].astype(np.float64), demo[1]), s)
+        pairs: Any = (demo[0].astype(np.float64), demo[1].astype(np.float64) if kind == "continuous" else demo[1])
+        if kind == "discrete":
+            log = ref.step(learner, wide, pairs, s)
+        else:
+            drawn: Any = tuple(np.asarray(x, np.float64) for x in noise)
+            log = squashed.step(learner, wide, pairs if s.imitates else None, drawn, s)
         agree(state, learner, s.imitates, tolerance)
         for key, value in log.items():
             np.testing.assert_allclose(float(metrics[key]), value, rtol=tolerance, atol=tolerance, err_msg=key)
@@ -158,44 +185,69 @@ def follow(
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize(("bits", "tolerance"), [(32, 1e-5), (64, 1e-11)])
-def test_updates_equal_the_reference(name, bits, tolerance, compiled):
+def test_discrete_updates_equal_the_reference(name, bits, tolerance):
     with jax.enable_x64(bits == 64):
-        follow(compiled[name], name, config(name), jnp.dtype(f"float{bits}"), steps=3, tolerance=tolerance)
+        follow(name, "discrete", jnp.dtype(f"float{bits}"), 3, tolerance)
 
 
-def test_default_target_entropy_and_slack(compiled):
-    cfg = config("scopil", target_entropy=None, slack=None)
+SLOW = {"s-dgd", "s-dgd-eic"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CHANGES])
+def test_continuous_updates_equal_the_reference(name):
     with jax.enable_x64(True):
-        stated = replace(settings("scopil", config("scopil")), target=0.4 * np.log(ACTIONS), delta=0.0)
-        follow(compiled["scopil"], "scopil", cfg, jnp.float64, 1, 1e-11, stated)
+        follow(name, "continuous", jnp.float64, 3, 1e-6)
 
 
-def test_the_multiplier_is_projected_to_zero(compiled):
+def test_continuous_updates_in_single_precision():
+    follow("scopil", "continuous", jnp.float32, 3, 3e-4)
+
+
+TOLERANCES = [("discrete", 1e-11), ("continuous", 1e-6)]
+DEFAULTS = {"discrete": {"target": 0.4 * np.log(ACTIONS), "delta": 0.0}, "continuous": {"target": -2.0, "delta": 3.0}}
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), TOLERANCES)
+def test_default_target_entropy_and_slack(kind, tolerance):
+    """A share of the largest entropy and 0 for discrete actions; per component for continuous ones."""
     with jax.enable_x64(True):
-        logs = follow(compiled["scopil"], "scopil", config("scopil", slack=50.0), jnp.float64, 2, 1e-11)
-    assert logs[0]["dual/lambda"] == 0.0  # 0.8 + 0.05 · (G ≈ −49) lies below
-    assert logs[0]["dual/constraint"] < -40
+        stated = replace(settings("scopil", config("scopil", kind)), **DEFAULTS[kind])
+        follow("scopil", kind, jnp.float64, 1, tolerance, stated, target_entropy=None, slack=None)
 
 
-@pytest.mark.parametrize("name", ["s-dgd", "s-eic", "s-dgd-eic", "sac"])
-def test_the_comparison_distinguishes_the_ablations_from_scopil(name, compiled):
+@pytest.mark.parametrize(("kind", "tolerance"), TOLERANCES)
+def test_the_multiplier_is_projected_to_zero(kind, tolerance):
     with jax.enable_x64(True):
-        cfg = config(name)
-        state = as_type(fresh(name), jnp.float64)
-        batch, demo = data(0)
-        shown = demo if name != "sac" else None
-        after, _ = compiled[name](state, seen(batch, shown, jnp.float64), as_type(cfg, jnp.float64), jax.random.key(0))
-        learner = twin(state)
-        ref.step(learner, batch, demo, settings("scopil", config("scopil")))
-        with pytest.raises(AssertionError, match=r"actor|λ"):
-            agree(after, learner, imitates=name != "sac", tolerance=1e-5)
+        logs = follow("scopil", kind, jnp.float64, 1, tolerance, slack=100.0)
+    assert logs[0]["dual/lambda"] == 0.0
+    assert logs[0]["dual/constraint"] < -50
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("s-dgd", "discrete"), ("s-eic", "discrete"), ("s-dgd-eic", "discrete"), ("s-eic", "continuous")]
+)
+def test_the_comparison_distinguishes_the_ablations_from_scopil(name, kind):
+    with jax.enable_x64(True), pytest.raises(AssertionError, match=r"actor|λ"):
+        follow(name, kind, jnp.float64, 1, 1e-5, settings("scopil", config("scopil", kind)))
+
+
+def test_the_comparison_distinguishes_sac_from_scopil():
+    with jax.enable_x64(True):
+        state, (batch, demo) = as_type(fresh("sac", "discrete"), jnp.float64), data(0, "discrete")
+        given = as_type(Data(replay=Transition(*map(jnp.asarray, batch.values()))), jnp.float64)
+        cfg = as_type(config("sac", "discrete"), jnp.float64)
+        after, _ = compiled("sac")(state, given, cfg, jax.random.key(0))
+        learner = twin(state, "discrete")
+        ref.step(learner, batch, demo, settings("scopil", config("scopil", "discrete")))
+        with pytest.raises(AssertionError, match="actor"):
+            agree(after, learner, imitates=False, tolerance=1e-5)
 
 
 # --- the hand-written gradients themselves ------------------------------------------------------------------------
 
 
 def random_net(rng: np.random.Generator) -> ref.Net:
-    sizes = (OBS, 6, 5, ACTIONS)
+    sizes = (OBS["discrete"], 6, 5, ACTIONS)
     return [(rng.normal(size=(i, o)) / np.sqrt(i), rng.normal(size=o)) for i, o in pairwise(sizes)]
 
 
@@ -207,8 +259,12 @@ def same_slopes(grads: ref.Net, differences: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_policy_gradient_is_the_slope_of_the_lagrangian(name):
     rng = np.random.default_rng(11)
-    batch, demo = data(4)
-    obs, q, s = (batch["obs"].astype(np.float64), rng.normal(size=(ROWS, ACTIONS)), settings(name, config(name)))
+    batch, demo = data(4, "discrete")
+    obs, q, s = (
+        batch["obs"].astype(np.float64),
+        rng.normal(size=(ROWS["discrete"], ACTIONS)),
+        settings(name, config(name, "discrete")),
+    )
     actor = random_net(rng)
     same_slopes(
         ref.lagrangian_grad(actor, obs, q, demo, 0.7, 1.3, s),
@@ -218,11 +274,11 @@ def test_the_policy_gradient_is_the_slope_of_the_lagrangian(name):
 
 def test_the_critic_and_temperature_gradients_are_slopes():
     rng = np.random.default_rng(12)
-    batch, _ = data(5)
-    obs, action, y = batch["obs"].astype(np.float64), batch["action"], rng.normal(size=ROWS)
+    batch, _ = data(5, "discrete")
+    obs, action, y = batch["obs"].astype(np.float64), batch["action"], rng.normal(size=ROWS["discrete"])
     critic = random_net(rng)
     same_slopes(ref.critic_grad(critic, obs, action, y), slopes(lambda n: ref.critic_loss(n, obs, action, y), critic))
-    s = settings("sac", config("sac"))
+    s = settings("sac", config("sac", "discrete"))
     at, h, met = -0.7, 1e-6, 1.1
     high, low = (ref.temperature_loss(at + sign * h, met, s) for sign in (1, -1))
     gap = met - s.target
