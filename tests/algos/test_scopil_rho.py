@@ -304,9 +304,9 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem():
 
     def world(action: Any) -> Transition:
         """The step of an action; it terminates."""
-        strange = (action == 0).astype(jnp.float32)
+        novel = (action == 0).astype(jnp.float32)
         here, over = jnp.zeros((len(action), 2)), jnp.ones(len(action), bool)
-        return Transition(here, action, strange, here.at[:, 0].set(strange), over, ~over)
+        return Transition(here, action, novel, here.at[:, 0].set(novel), over, ~over)
 
     rows = jnp.arange(20)
     demos = demo_steps(jnp.zeros((20, 2)), jnp.zeros(20, jnp.int32))._replace(

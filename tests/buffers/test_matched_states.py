@@ -29,8 +29,8 @@ def play(own: Any, place: list[float], began: list[bool], value: float, known: A
     """One step of every environment, from these places, to states that hold `value`."""
     reached, first = jnp.full((len(place), 1), value), jnp.asarray(began)
     starts = jnp.array([[0.0], [1.0]])
-    told = jnp.broadcast_to(jnp.asarray(known), first.shape)
-    return matched_states.offer(own, reached, first, jnp.asarray(place)[:, None], told, starts, jax.random.key(0))
+    informed = jnp.broadcast_to(jnp.asarray(known), first.shape)
+    return matched_states.offer(own, reached, first, jnp.asarray(place)[:, None], informed, starts, jax.random.key(0))
 
 
 def test_the_start_of_an_episode_decides_for_all_its_steps():

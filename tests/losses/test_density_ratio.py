@@ -143,8 +143,8 @@ def test_familiarity_is_the_share_of_held_out_states_at_least_as_novel():
     theirs = twin(state)
     shown, asked = theirs.logits(demo), theirs.logits(obs)
     want = np.mean([[(shown[k, fold == k] >= f).mean() for f in asked[k]] for k in range(FOLDS - 1)], axis=0)
-    told = density_ratio.monitor(state, jnp.asarray(demo), jnp.asarray(fold))
-    got = density_ratio.familiarity(told, jnp.asarray(obs))
+    monitor = density_ratio.monitor(state, jnp.asarray(demo), jnp.asarray(fold))
+    got = density_ratio.familiarity(monitor, jnp.asarray(obs))
     np.testing.assert_allclose(got, want, atol=1e-6)
     assert 0 < want.min() < want.max() <= 1
 
@@ -154,8 +154,8 @@ def test_familiarity_is_calibrated_on_further_states_of_the_demonstrator():
     state, rng = made(), np.random.default_rng(6)
     demo, more = (rng.normal(size=(4_000, OBS)).astype(np.float32) for _ in range(2))
     fold = jnp.arange(4_000) % FOLDS
-    told = density_ratio.monitor(state, jnp.asarray(demo), fold)
-    got = np.asarray(density_ratio.familiarity(told, jnp.asarray(more)))
+    monitor = density_ratio.monitor(state, jnp.asarray(demo), fold)
+    got = np.asarray(density_ratio.familiarity(monitor, jnp.asarray(more)))
     for p in (0.25, 0.5, 0.75):
         single = [np.asarray((shares < p).mean()) for shares in single_shares(state, demo, np.asarray(fold), more)]
         np.testing.assert_allclose(single, p, atol=0.05)

@@ -78,7 +78,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 ALGORITHM = Algorithm(
     name="bc",
     title="BC",
-    summary="behaviour cloning: demonstrations alone, no reward",
+    summary="behaviour cloning: demonstrations only, no reward",
     config=Config,
     init=init,
     update=update,

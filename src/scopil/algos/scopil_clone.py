@@ -47,7 +47,7 @@ class Config(cloning.Config, scopil.Config):
     )
     average_over: int = setting(
         default=20_000,
-        about="N: the policy is an exponential moving average of the actors over so many gradient steps.",
+        about="N: the policy is an exponential moving average of the actors over N gradient steps.",
         low=1,
     )
 

@@ -5,8 +5,9 @@
     r'    = r − μ (c(s') + e · terminated)                  the critics' reward; e > 0 if no demonstration terminates
     μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
 
-f_k and τ_k are learned beside the policy (losses/density_ratio.py). Actor, temperature and λ are those of SCOPIL from a
-clone (scopil_clone.py). The learner sees no cost of the environment. Derivation: docs/algorithms/scopil_rho.md.
+f_k and τ_k are learned together with the policy (losses/density_ratio.py). Actor, temperature and λ are those of SCOPIL
+from a clone (scopil_clone.py). The learner receives no cost from the environment. Derivation:
+docs/algorithms/scopil_rho.md.
 """
 
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class Config(scopil_clone.Config):
         default=None, about="Components of the observation in c, by number. None: the slowest ones.", low=0
     )
     slow: float = setting(
-        default=1.5, about="A component is slow if it changes at most so many times as fast as the slowest one.", low=1
+        default=1.5, about="A component is used if it changes at most this factor faster than the slowest one.", low=1
     )
     one_way: float = setting(
         default=0.9,
