@@ -126,7 +126,8 @@ def exception(path: Path) -> str | None:
 
 def test_no_module_behind_the_wall_mentions_costs():
     found = {p: mentioned(p) for p in SRC.rglob("*.py") if exception(p) is None}
-    assert len(found) > 50  # the search finds the modules
+    searched = {path.relative_to(SRC).as_posix() for path in found}
+    assert searched >= {"types.py", "algos/sac.py", "algos/scopil.py", "losses/soft.py", "train/trainer.py"}
     leaks = [f"{path.relative_to(SRC)} mentions {said}" for path, said in found.items() if said]
     assert not leaks, "\n".join(leaks)
 
