@@ -44,10 +44,10 @@ def test_a_lock_has_one_holder_and_can_be_taken_again(path):
             lock(path)
     assert not is_locked(path)
     held = lock(path)
-    thread = threading.Thread(target=held.release)  # by another thread
+    thread = threading.Thread(target=held.close)  # by another thread
     thread.start()
     thread.join()
-    held.release()
+    held.close()
     assert not is_locked(path)
     with pytest.raises(ZeroDivisionError), lock(path):
         raise ZeroDivisionError
@@ -62,7 +62,7 @@ def test_the_lock_of_another_process_is_seen_and_ends_with_it(path, holder, end)
     holder.stdin.close() if end == "exit" else holder.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
     holder.wait()
     assert not is_locked(path)
-    lock(path).release()
+    lock(path).close()
 
 
 def test_is_locked_creates_no_file_and_a_lock_keeps_the_content(path):

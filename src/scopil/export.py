@@ -57,7 +57,11 @@ def export_onnx(policy: Policy, path: str | Path, note: Note = None, monitor: Mo
     """Write a policy as an ONNX graph and return the path. Needs `pip install "scopil[onnx]"`; any ONNX runtime reads
     the file. See docs/deploy.md."""
     path = _checked(path, ".onnx")
-    onnx = _onnx()
+    try:
+        import_module("onnx.numpy_helper")
+        onnx: Any = import_module("onnx")
+    except ImportError as error:
+        raise ScopilError(f'ONNX files need another package ({error}): pip install "scopil[onnx]".') from error
     graph = _Graph(onnx)
     network_output = _network(graph, policy)
     if isinstance(policy.head, DiscreteHead):
@@ -240,11 +244,3 @@ def _familiarity(graph: _Graph, monitor: Monitor) -> None:
         shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
     total = graph.node("Sum", *shares)
     graph.node("Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity")
-
-
-def _onnx() -> Any:
-    try:
-        import_module("onnx.numpy_helper")
-        return import_module("onnx")
-    except ImportError as error:
-        raise ScopilError(f'ONNX files need another package ({error}): pip install "scopil[onnx]".') from error

@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -106,32 +107,13 @@ def odd_entry(folder: Path) -> str | None:
 
 
 class Locked(OSError):
-    """The lock is held by another process, or by another `Lock` of this one."""
+    """The lock is held by another process, or by another call of `lock`."""
 
 
-class Lock:
-    """A held lock. `release()` or the end of a `with` block releases it. Made by `lock`."""
-
-    def __init__(self, held: filelock.BaseFileLock):
-        self._held = held
-
-    def release(self) -> None:
-        """Release the lock. A second call has no effect."""
-        self._held.release(force=True)
-
-    def __enter__(self) -> "Lock":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def lock(path: Path, wait: float = 0.0) -> Lock:
-    """Take the lock of a file. Raises `Locked` if it stays taken for `wait` seconds, OSError for a symbolic link, which
-    could create a file anywhere. The operating system releases the lock of a process that dies.
-
-    The file is created if it is missing and stays afterwards on Unix; its content is never changed.
-    """
+def lock(path: Path, wait: float = 0.0) -> ExitStack:
+    """Take the lock of a file; `close()`, the end of a `with` block, or the end of the process releases it. The file is
+    created if it is missing; its content is never changed. Raises `Locked` if the lock stays taken for `wait` seconds,
+    OSError for a symbolic link, which could create a file anywhere."""
     if path.is_symlink():
         raise OSError(f"{path} is a symbolic link; want a plain file. Remove the link.")
     # Raises on a file system without locks: filelock's fallback, a marker file, would outlive a killed process.
@@ -140,14 +122,16 @@ def lock(path: Path, wait: float = 0.0) -> Lock:
         held.acquire()
     except filelock.Timeout as error:
         raise Locked(f"{path} is locked by another process.") from error
-    return Lock(held)
+    stack = ExitStack()
+    stack.callback(held.release, force=True)
+    return stack
 
 
 def is_locked(path: Path) -> bool:
     """Whether the lock of a file is held now. Takes a free lock briefly; creates no file."""
     try:
         if os.path.lexists(path):
-            lock(path).release()
+            lock(path).close()
     except Locked:
         return True
     return False

@@ -100,9 +100,7 @@ def policy_from(arrays: dict[str, np.ndarray], note: dict[str, Any], path: Path)
     try:
         like = jax.eval_shape(partial(_blank, note["form"]), jax.random.key(0))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(
-            f"{path} holds no policy; want a run's policy.safetensors, or a file of agent.save or policy.save."
-        ) from error
+        raise CheckpointError(f"{path} holds no policy; want a policy.safetensors, or a file of agent.save.") from error
     return as_tree(branch(arrays, "policy"), like, path)
 
 
@@ -112,7 +110,13 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
         raise ValueError(f"a network of sizes {sizes}")
     if form["activation"] not in get_args(Activation):
         raise ValueError(f"activation {form['activation']!r}")
-    mean = network(sizes, key, _image(form, sizes), partial(MLP, activation=form["activation"]))
+    image: Image | None = None
+    if "image" in form:
+        a, b, c = (int(n) for n in form["image"])
+        image = a, b, c
+        if min(a, b, c) < 1 or a * b * c != sizes[0] or not convolves(image):
+            raise ValueError(f"an image of {image} in rows of {sizes[0]}")
+    mean = network(sizes, key, image, partial(MLP, activation=form["activation"]))
     head: Head
     if "start" in form and not form["fixed_std"]:
         head = DiscreteHead(sizes[-1], int(form["start"]))
@@ -121,12 +125,3 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
         head = BoxHead(*jax.numpy.zeros((2, width), jax.numpy.float32))
     net = GaussianNet(mean, jax.numpy.zeros(sizes[-1])) if form["fixed_std"] else mean
     return Policy(new_stats((sizes[0],)) if form["normalises"] else None, net, head)
-
-
-def _image(form: dict[str, Any], sizes: tuple[int, ...]) -> Image | None:
-    if "image" not in form:
-        return None
-    a, b, c = (int(n) for n in form["image"])
-    if min(a, b, c) < 1 or a * b * c != sizes[0] or not convolves((a, b, c)):
-        raise ValueError(f"an image of {form['image']} in rows of {sizes[0]}")
-    return a, b, c

@@ -32,9 +32,7 @@ def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
     try:
         write_atomically(path, *pieces, seal(*pieces))
     except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror}. Earlier files are complete: free some disk space and resume."
-        ) from error
+        raise CheckpointError(f"cannot write {path}: {error.strerror}. Free some disk space and resume.") from error
 
 
 def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | memoryview]:
@@ -70,8 +68,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         header = parse_json(body[8 : 8 + int.from_bytes(body[:8], "little")])
         about = parse_json(header["__metadata__"]["scopil"])
         if about["format"] != FORMAT:
-            found = f"format {about['format']}, of another version of scopil"
-            raise CheckpointError(f"{path}: {found}; this one reads {FORMAT}. Train again.")
+            raise CheckpointError(f"{path}: format {about['format']}; this version reads {FORMAT}. Train again.")
         if not isinstance(about["note"], dict):
             raise ValueError(f"a note of type {type(about['note']).__name__}")
         return load_safetensors(body), about["note"]

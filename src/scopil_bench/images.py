@@ -37,7 +37,6 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
     """An endless animation; its last frame stays for a second."""
-    _refuse_empty(path, frames)
     try:
         from PIL import Image as Pillow
     except ImportError as error:
@@ -55,7 +54,6 @@ def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
     """An H.264 video, which every browser plays. Odd sides grow by a pixel, since the format needs even ones."""
-    _refuse_empty(path, frames)
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError as error:
@@ -72,8 +70,3 @@ def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
         if done.returncode != 0:
             raise ScopilError(f"{path}: ffmpeg failed: {done.stderr.decode(errors='replace').strip()[-300:]}")
         write_atomically(Path(path), file.read_bytes())
-
-
-def _refuse_empty(path: str | Path, frames: Sequence[Image]) -> None:
-    if not frames:
-        raise ScopilError(f"{path}: no frames; want at least one.")

@@ -92,7 +92,7 @@ class Task:
         if message:
             with (self._folder / LOG).open("a") as log:
                 print(message, file=log)
-        self._lock.release()
+        self._lock.close()
         return code
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Task:
         _ray().cancel(self._stream, force=False, recursive=True)
 
     def wait(self) -> None:
-        self._lock.release()
+        self._lock.close()
 
 
 def _train(  # runs on a node

@@ -8,7 +8,7 @@ worker.py      the worker process itself: configuration, checked calls
 paths.py       names sent by the page, as paths inside the studio's folder
 recording.py   episodes played by a person   comparing.py       policies side by side
 watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed
-recorder.py    one file of recorded episodes, with undo; editing.py drops and annotates its episodes
+recorder.py    a file of recorded episodes: undo, keep, drop, annotate
 keyboard.py    keys, their actions and the window of play.py
 page/          files for the browser: plain ES modules and CSS
 """

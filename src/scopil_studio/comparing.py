@@ -1,7 +1,7 @@
 """Policies side by side: from a chosen start on a tray, as frames of one seed in other environments."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from scopil.nn.distributions import Categorical
 from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_bench.images import write_gif, write_mp4
-from scopil_studio import editing, trays
+from scopil_studio import recorder, trays
 from scopil_studio.paths import inside, refuse_outside
 from scopil_studio.recording import jpeg
 from scopil_studio.watching import RUN_FILES, set_path
@@ -61,11 +61,13 @@ def roll(config: StudioConfig, env: str, policies: list[str], start: list[float]
     agents = _agents(config, env, policies)
     params, first = _params(env), np.array(start, np.float32)
     _opened(env).starts_at(first[None])  # raises if the start is off the tray or in the hole
-    shown = _demonstrations(config, env, demos, agents)
-    return {
-        "policies": [_rolled(config, name, agent, first) for name, agent in zip(policies, agents)],
-        "near": [] if shown is None else _near(config, shown, params, first),
-    }
+    near, shown = [], _demonstrations(config, env, demos, agents)
+    if shown is not None:
+        firsts = np.stack([trays.positions(e.observations[0]) for e in shown])
+        for i in np.argsort(np.hypot(*(firsts - first).T), kind="stable")[:NEAR]:
+            title = {"title": f"episode {i + 1} of {shown.name}"}
+            near.append(replayed(config, shown.episodes[i], params) | title)
+    return {"policies": [_rolled(config, name, agent, first) for name, agent in zip(policies, agents)], "near": near}
 
 
 def _rolled(config: StudioConfig, name: str, agent: Agent, start: np.ndarray) -> dict[str, Any]:
@@ -95,12 +97,6 @@ def _by_state(agent: Agent, played: Episode) -> dict[str, Any]:
     except CheckpointError:  # the policy can still be played
         why = "no familiarity: the learner's state is of another version"
     return {"chances": chances, "familiarity": familiar, "unfamiliar": why}
-
-
-def _near(config: StudioConfig, demos: Demonstrations, params: MarbleParams, start: np.ndarray) -> list[dict[str, Any]]:
-    firsts = np.stack([trays.positions(e.observations[0]) for e in demos])
-    order = np.argsort(np.hypot(*(firsts - start).T), kind="stable")[:NEAR]
-    return [replayed(config, demos.episodes[i], params) | {"title": f"episode {i + 1} of {demos.name}"} for i in order]
 
 
 def replayed(config: StudioConfig, episode: Episode, params: MarbleParams) -> dict[str, Any]:
@@ -162,18 +158,16 @@ def frames(config: StudioConfig, env: str, policies: list[str], seed: int) -> tu
 
 def replay(config: StudioConfig, name: str, mark: str) -> Any:
     """A recorded episode: its path on a tray, or frames of its actions played again from its seed."""
-    path = set_path(config, name)
-    demos = storage.read(path)
-    found = [i for i, episode in enumerate(demos) if editing.mark_of(episode) == mark]
-    if not found or demos.env_id is None:
-        raise ConfigError(f"{name} has no such episode, or no id of an environment.")
+    demos, index = recorder.find(set_path(config, name), mark)
+    if demos.env_id is None:
+        raise ConfigError(f"{name} has no id of an environment.")
     config.refuse_env(demos.env_id)
-    episode = demos.episodes[found[0]]
+    episode = demos.episodes[index]
     params = trays.tray_of(_opened(demos.env_id))
     if params is not None:
         return replayed(config, episode, params)
     recorded = demos.about.get("recorded", [])
-    at = found[0] - (len(demos) - len(recorded))
+    at = index - (len(demos) - len(recorded))
     if at < 0:
         raise ConfigError("this episode cannot be played again: its seed is not known, since it was not recorded here.")
     actions = iter(episode.actions)
@@ -198,17 +192,14 @@ def download(
         return about, file.read_bytes()
 
 
-Act = Callable[[Any], Any]  # observation → action, or None to stop
-
-
-def _greedy(agent: Agent) -> Act:
+def _greedy(agent: Agent) -> Any:
     return lambda obs: agent.predict(obs, deterministic=True)[0]
 
 
 def _drawn(
-    config: StudioConfig, env: str, act: Act, seed: int, start: list[float] | None = None, draw: bool = True
+    config: StudioConfig, env: str, act: Any, seed: int, start: list[float] | None = None, draw: bool = True
 ) -> dict[str, Any]:
-    """An episode played step by step, with its frames."""
+    """An episode played step by step, with its frames. `act`: observation → action, or None to stop."""
     made = make_env(env, render_mode="rgb_array" if draw else None)
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}

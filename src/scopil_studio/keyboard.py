@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from scopil.data.dataset import Demonstrations
 from scopil.envs.window import TEXT, Colour, Key, Window
-from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil.errors import ConfigError, ScopilError
 from scopil_studio.recorder import Recorder
 
 FREEZE_FPS = 60  # keyboard polls per second while the environment waits for a key
@@ -161,45 +161,21 @@ class Held:
 
 def play(
     env: gym.Env,
-    out: str | Path,
+    out: Path,
     *,
     keys: KeyMap,
     live: bool = False,
-    fps: int | float | None = None,
     episodes: int | None = None,
     seed: int = 0,
-    name: str = "recorded",
     env_id: str | None = None,
 ) -> Demonstrations | None:
     """Record a person at the keyboard, until the window is closed or `episodes` episodes are kept.
 
-    Args:
-        env: an environment with Discrete actions, made with `render_mode="rgb_array"`.
-        out: the `.npz` file to record into; a file of the same environment is continued.
-        keys: which key plays which action.
-        live: run in real time after the first key. Otherwise the environment waits for a key and then plays one step
-            (the paper's freeze).
-        fps: steps per second in real time; default: the environment's own rate.
-        episodes: stop after this many kept episodes.
-        seed: of the first start.
-        name: of a new set.
-        env_id: the name that `env` was made by; default: the id of its spec.
-
-    Returns:
-        The demonstrations in the file, or None if no episode was kept.
-    """
-    if not isinstance(env.action_space, gym.spaces.Discrete):
-        raise EnvError(
-            f"{env} takes {env.action_space}; keyboard play wants Discrete actions (`scopil studio` takes others)."
-        )
-    recorder = Recorder(env, out, seed=seed, name=name, env_id=env_id)
-    n_actions = int(env.action_space.n)
-    if unknown := [a for a in (*keys.actions.values(), keys.idle) if not 0 <= a < n_actions]:
-        raise ConfigError(f"the key map plays action {unknown[0]}; {recorder.env_id} has 0 … {n_actions - 1}.")
-    if fps is not None and fps <= 0:
-        raise ConfigError(f"fps is {fps}; want more than 0.")
-    rate = fps or env.metadata.get("render_fps") or 12
-    window = Window(f"scopil play: {recorder.env_id or name}", rate if live else FREEZE_FPS)
+    In real time (`live`) the environment starts with the first key and steps at its own rate; otherwise it waits for a
+    key before every step (the paper's freeze). Returns the demonstrations in the file; None if there is none."""
+    recorder = Recorder(env, out, seed=seed, name=out.stem, env_id=env_id)
+    rate = env.metadata.get("render_fps") or 12
+    window = Window(f"scopil play: {recorder.env_id or out.stem}", rate if live else FREEZE_FPS)
     session = Session(recorder, keys, live)
     try:
         while True:

@@ -42,9 +42,7 @@ def play(
     environment = make_env(env_id, render_mode="rgb_array")
     try:
         key_map = marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
-        demos = keyboard.play(
-            environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, name=out.stem, env_id=env_id
-        )
+        demos = keyboard.play(environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, env_id=env_id)
     finally:
         environment.close()
     print("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
@@ -53,9 +51,7 @@ def play(
 def _keys(text: str | None, actions: object) -> KeyMap:
     number = getattr(actions, "n", None)
     if number is None:
-        raise ConfigError(f"--env takes {actions}; keyboard play wants Discrete actions.")
+        raise ConfigError(f"--env takes {actions}; want Discrete actions (`scopil studio` takes others).")
     if text is None:
-        raise ConfigError(
-            f"--env needs --keys: a key for each of the actions 0 … {number - 1}, for example --keys a=0,d=1."
-        )
+        raise ConfigError(f"--env needs --keys for the actions 0 … {number - 1}, as in --keys a=0,d=1.")
     return parse_keys(text, int(number))

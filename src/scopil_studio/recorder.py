@@ -1,7 +1,10 @@
-"""Episodes recorded step by step, with undo: for a person who plays in a window or in the studio."""
+"""Episodes recorded step by step, with undo, and changes to recorded files: for a person who plays in a window or in
+the studio. Each change locks the file, reads it and writes it again, since other processes may be changing it too."""
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ from scopil.data.record import widened, without_bounds
 from scopil.envs.base import cost_of
 from scopil.envs.rollout import start_of
 from scopil.errors import DatasetError, EnvError
-from scopil_studio.editing import sole_writer
+from scopil.files import Locked, lock
 
 StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → above 0: a violation
+WAIT = 10.0  # seconds to wait for the lock of a file
+LONGEST_NOTE = 500  # characters
 
 
 class Recorder:
@@ -39,20 +44,10 @@ class Recorder:
         drawn: bool = True,
         cost: StepCost | None = None,
     ):
-        """
-        Args:
-            env: an environment with Box actions, or Discrete actions counted from 0.
-            out: the `.npz` file.
-            seed: of the first start.
-            name: of a new set.
-            env_id: the name that `env` was made by; default: the id of its spec, which lacks file and options.
-            drawn: whether the environment renders pictures, which `image` returns.
-            cost: the cost of a step, in place of the one in `info`; the initial state then costs 0.
-
-        Raises:
-            EnvError: the spaces or the render mode are not supported.
-            DatasetError: `out` cannot be written, or holds episodes of another environment.
-        """
+        """`name` and `seed` are of a new set and its first start; `env_id` is the name that `env` was made by (default:
+        the id of its spec, which lacks file and options). `drawn`: `image` renders the environment. `cost` replaces
+        the cost in `info`; the initial state then costs 0. Raises `EnvError` if spaces or render mode are not
+        supported, `DatasetError` if `out` cannot be written or holds episodes of another environment."""
         _check_env(env, drawn)
         self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
@@ -121,7 +116,7 @@ class Recorder:
         assert self.over, "only a finished episode can be kept"
         with sole_writer(self.out):
             self.demos = self._continued()
-            demos = self._with(self._episode())
+            demos = self._with_episode()
             storage.write(demos, self.out)
         self.demos = demos
         self.kept_now += 1
@@ -132,8 +127,9 @@ class Recorder:
         self._seed += 1
         self.restart()
 
-    def _episode(self) -> Episode:
-        return Episode(
+    def _with_episode(self) -> Demonstrations:
+        """The set with this episode as its last."""
+        episode = Episode(
             observations=np.stack(self._observations),
             actions=np.stack(self._actions),
             rewards=np.array(self._rewards, np.float32),
@@ -141,9 +137,6 @@ class Recorder:
             truncated=self.truncated,
             start=self._start,
         )
-
-    def _with(self, episode: Episode) -> Demonstrations:
-        """The set with one more episode."""
         about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
         about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
         known: Any = self.env if self.demos is None else self.demos
@@ -229,3 +222,71 @@ def _check_env(env: gym.Env, drawn: bool) -> None:
         modes = env.metadata.get("render_modes", [])
         way = "make it with gym.make(id, render_mode='rgb_array')" if "rgb_array" in modes else f"it has only {modes}"
         raise EnvError(f"{name} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
+
+
+# --- changes to a file ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Hold the file's lock, which every writer of demonstrations in this package takes. Raises `DatasetError`."""
+    try:
+        held = lock(path.with_name(f".{path.name}.lock"), WAIT)
+    except Locked as error:
+        raise DatasetError(f"{path} is being written by another process; try again.") from error
+    except OSError as error:
+        raise DatasetError(f"cannot write {path}: {error.strerror or error}.") from error
+    with held:
+        yield
+
+
+def mark_of(episode: Episode) -> str:
+    """A name for an episode that does not depend on its place: a digest of its observations and actions."""
+    digest = hashlib.sha256(episode.observations.tobytes())
+    digest.update(episode.actions.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def drop(path: Path, mark: str) -> Demonstrations | None:
+    """Remove an episode from the file. Returns the remaining set; None if it was the last one and the file is gone."""
+    with sole_writer(path):
+        demos, index = find(path, mark)
+        if len(demos) == 1:
+            path.unlink()
+            return None
+        about = dict(demos.about)
+        recorded = list(about.get("recorded", []))
+        at = index - (len(demos) - len(recorded))  # recorded episodes come last
+        if at >= 0:
+            del recorded[at]
+            about["recorded"] = recorded
+        about["notes"] = {m: note for m, note in notes_of(demos).items() if m != mark}
+        left = tuple(e for i, e in enumerate(demos.episodes) if i != index)
+        storage.write(demos := replace(demos, episodes=left, about=about), path)
+        return demos
+
+
+def annotate(path: Path, mark: str, note: str) -> Demonstrations:
+    """Set the note of an episode; an empty note removes it. Returns the set."""
+    if len(note) > LONGEST_NOTE:
+        raise DatasetError(f"a note of {len(note)} characters; want at most {LONGEST_NOTE}.")
+    with sole_writer(path):
+        demos, _ = find(path, mark)
+        notes = {m: text for m, text in (notes_of(demos) | {mark: note}).items() if text}
+        storage.write(demos := replace(demos, about=demos.about | {"notes": notes}), path)
+        return demos
+
+
+def notes_of(demos: Demonstrations) -> dict[str, Any]:
+    """Notes by the mark of their episode."""
+    notes = demos.about.get("notes")
+    return notes if isinstance(notes, dict) else {}
+
+
+def find(path: Path, mark: str) -> tuple[Demonstrations, int]:
+    """The set in a file, and the place of the episode with this mark."""
+    demos = storage.read(path)
+    for index, episode in enumerate(demos):
+        if mark_of(episode) == mark:
+            return demos, index
+    raise DatasetError(f"{path} has no episode {mark}; it may have been dropped already.")

@@ -16,7 +16,7 @@ from scopil_studio import trays
 from scopil_studio.keyboard import KeyMap, Session, marble_maze_keys, parse_keys
 from scopil_studio.paths import inside
 from scopil_studio.recorder import Recorder
-from scopil_studio.worker import Channel, StudioConfig, checked_call
+from scopil_studio.worker import Channel, StudioConfig, checked_call, fits
 
 POINTER_ACTION = 0  # stands for the action that the pointer shows
 LONGEST_KEY = 20
@@ -105,10 +105,10 @@ class Playing:
     def input(self, message: dict[str, Any]) -> None:
         """A key that goes down or up, or the axes of a pointer."""
         self._last_input = message["n"] if isinstance(message.get("n"), int) else self._last_input
-        name, axes = message.get("key"), message.get("axes")
+        name, axes = message.get("key"), message.get("axes", [])
         if isinstance(name, str) and len(name) <= LONGEST_KEY and isinstance(message.get("down"), bool):
             self.session.key(Key(name, message["down"]), time.monotonic())
-        elif isinstance(self.recorder, PointerRecorder) and _are_axes(axes):
+        elif isinstance(self.recorder, PointerRecorder) and fits(axes, list[float]) and len(axes) == 2:
             self.recorder.axes = np.clip(np.array(axes, float), -1, 1)
         else:
             raise ConfigError(f"unknown input {str(message)[:80]}; want a key or axes.")
@@ -163,7 +163,3 @@ def _keys(text: str, space: gym.Space, marble: bool) -> KeyMap:
     if not text:
         raise ConfigError(f"no keys for the actions 0 … {int(space.n) - 1}; want them as a=0,d=1.", setting="keys")
     return parse_keys(text, int(space.n))
-
-
-def _are_axes(axes: Any) -> bool:
-    return isinstance(axes, list) and len(axes) == 2 and all(isinstance(a, int | float) for a in axes)

@@ -15,7 +15,7 @@ from scopil.files import is_locked
 from scopil.registry import registered
 from scopil.serialization import read_note
 from scopil.train.run import Run
-from scopil_studio import editing, training_jobs
+from scopil_studio import recorder, training_jobs
 from scopil_studio.paths import folders_with, inside, name_of, outside_runs, refuse_outside
 from scopil_studio.training_jobs import resume, start, stop  # noqa: F401  (requests)
 from scopil_studio.worker import StudioConfig
@@ -82,12 +82,12 @@ def episodes(config: StudioConfig, name: str) -> dict[str, Any]:
 
 def note(config: StudioConfig, name: str, mark: str, text: str) -> dict[str, Any]:
     """The episodes of a set after `text` has become the note of the episode with this mark."""
-    return _listed(name, editing.annotate(inside(config.folder, name), mark, text))
+    return _listed(name, recorder.annotate(inside(config.folder, name), mark, text))
 
 
 def drop(config: StudioConfig, name: str, mark: str) -> dict[str, Any]:
     """The episodes of a set after the one with this mark has been removed."""
-    left = editing.drop(inside(config.folder, name), mark)
+    left = recorder.drop(inside(config.folder, name), mark)
     return {"name": name, "episodes": []} if left is None else _listed(name, left)
 
 
@@ -161,11 +161,11 @@ def _counts(path: Path, changed: int, size: int) -> dict[str, Any]:
 
 
 def _listed(name: str, demos: Demonstrations) -> dict[str, Any]:
-    notes, recorded = editing.notes_of(demos), demos.about.get("recorded", [])
+    notes, recorded = recorder.notes_of(demos), demos.about.get("recorded", [])
     recorded = [{}] * (len(demos) - len(recorded)) + recorded  # imported episodes come first
     rows = []
     for episode, about in zip(demos, recorded):
-        mark = editing.mark_of(episode)
+        mark = recorder.mark_of(episode)
         end = "terminated" if episode.terminated else "truncated" if episode.truncated else "cut off"
         reward = None if episode.rewards is None else episode.total_reward
         row = {"mark": mark, "steps": len(episode), "reward": reward, "end": end}

@@ -125,19 +125,20 @@ def checked_call(function: Callable[..., Any], args: Any, config: StudioConfig) 
     if not isinstance(args, dict) or not needed <= set(args) <= set(wanted):
         raise ConfigError(f"arguments {str(args)[:80]}; want {list(wanted)}.")
     for name, value in args.items():
-        if not _fits(value, wanted[name].annotation):
+        if not fits(value, wanted[name].annotation):
             raise ConfigError(f"{name} = {str(value)[:60]!r}; want {wanted[name].annotation}.")
     return function(config, **args)
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value from JSON has the annotated type."""
     if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(one, get_args(kind)[0]) for one in value)
+        return isinstance(value, list) and all(fits(one, get_args(kind)[0]) for one in value)
     if get_origin(kind) is dict:
         key, item = get_args(kind)
-        return isinstance(value, dict) and all(_fits(k, key) and _fits(v, item) for k, v in value.items())
+        return isinstance(value, dict) and all(fits(k, key) and fits(v, item) for k, v in value.items())
     if get_args(kind):  # a union
-        return any(_fits(value, one) for one in get_args(kind))
+        return any(fits(value, one) for one in get_args(kind))
     if kind in (int, float):
         return isinstance(value, int | kind) and not isinstance(value, bool)
     return isinstance(value, kind)

@@ -105,7 +105,7 @@ def test_a_run_that_another_process_trains_is_waited_for(runs, pretend):
     assert not run.finished
     assert not (run.folder / local.LOG).exists()
     run.policy_file.write_bytes(b"theirs")
-    held.release()
+    held.close()
     done.join(20)
     assert not done.is_alive()
     assert run.policy_file.read_bytes() == b"theirs"

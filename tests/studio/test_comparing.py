@@ -11,7 +11,7 @@ from scopil.data import storage
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil.loading import load
 from scopil_studio import comparing, trays
-from scopil_studio.editing import mark_of
+from scopil_studio.recorder import mark_of
 from scopil_studio.worker import StudioConfig, checked_call
 
 MAZE = "scopil/MarbleMaze-Simple-v0"

@@ -10,7 +10,7 @@ import pytest
 from scopil.data import storage
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil_studio import comparing, recording, trays
-from scopil_studio.editing import mark_of
+from scopil_studio.recorder import mark_of
 from scopil_studio.recording import Playing
 from scopil_studio.worker import Channel, StudioConfig, checked_call
 from scopil_studio.workers import pack

@@ -15,7 +15,7 @@ from scopil.registry import find
 from scopil.train.logging import JsonLines
 from scopil.user_code import python
 from scopil_studio import training_jobs, watching
-from scopil_studio.editing import mark_of
+from scopil_studio.recorder import mark_of
 from scopil_studio.worker import StudioConfig, checked_call
 
 HOSTILE = "<img src=x onerror=alert(1)>"
