@@ -159,7 +159,7 @@ def test_a_recorded_episode_is_replayed(config):
     found = comparing.replay(config, "marble-maze/simple-v1", mark_of(demos.episodes[2]))
     assert len(found["positions"]) == len(demos.episodes[2]) + 1
     assert not any(found["broken"])
-    with pytest.raises(ConfigError):
+    with pytest.raises(ScopilError):
         comparing.replay(config, "marble-maze/simple-v1", "nothing")
 
 
