@@ -33,7 +33,7 @@ coverage: $(STAMP)  ## the fast tests, with the lines of src that they do not ru
 
 attack: $(STAMP)  ## 10 000 mutations of every kind of file and 1 000 kills (half an hour; or MUTATIONS=300 KILLS=20)
 	PYTHONPATH=tests JAX_PLATFORMS=cpu $(BIN)/python -m attack.campaign --mutations $(or $(MUTATIONS),10000) \
-		--kills $(or $(KILLS),1000) $(if $(OUT),--out $(OUT))
+		--kills $(or $(KILLS),1000)
 	$(BIN)/pytest -q -m slow tests/attack
 
 attack-short: $(STAMP)  ## the same with 300 mutations and 70 kills (two minutes): what CI runs after the tests

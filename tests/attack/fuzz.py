@@ -9,13 +9,14 @@ import resource
 import signal
 import time
 import traceback
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attack.mutations import DEEP, bomb, damaged, resealed
-from attack.targets import TARGETS, Target, quiet
+from attack.targets import TARGETS, Target
 from scopil.errors import ScopilError
 from scopil.files import seal
 
@@ -42,17 +43,16 @@ class Score:
     def row(self) -> dict[str, Any]:
         keys = ("mutations", "refused", "read", "read as other content", "raw error", "hang", "silent change")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        row = {key: self.counts[key] for key in keys}
-        return row | {"slowest_seconds": round(self.slowest, 2), "peak_gigabytes": round(peak, 2)}
+        size = {"slowest, s": round(self.slowest, 2), "peak, GB": round(peak, 2)}
+        return {key: self.counts[key] for key in keys} | size | {"faults": self.faults}
 
 
-def attack(target: Target, mutations: int, seed: int = 0, first: int = 0) -> Score:
-    """A mutation depends only on the seed and its number, so a campaign can be resumed. Even numbers are random damage,
-    odd ones are forged content."""
-    quiet()
+def attack(target: Target, mutations: int, seed: int = 0) -> Score:
+    """A mutation depends only on the seed and its number. Even numbers are random damage, odd ones forged content."""
+    warnings.simplefilter("ignore")
     score, pristine = Score(), target.file.read_bytes()
     expected = target.read()
-    for number in range(first, first + mutations):
+    for number in range(mutations):
         rng = random.Random(f"{seed}/{target.file.name}/{number}")
         random_damage = number % 2 == 0
         data = damaged(pristine, rng) if random_damage else target.forged(rng)
@@ -82,9 +82,8 @@ def judged(target: Target, expected: Any, random_damage: bool, score: Score, num
     except BaseException as error:
         outcome = "raw error"
         if len(score.faults) < 40:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            ours = [f for f in traceback.extract_tb(error.__traceback__) if "/scopil/" in f.filename]
-            near = ours[-1] if ours else where
+            frames = traceback.extract_tb(error.__traceback__)
+            near = ([f for f in frames if "/scopil/" in f.filename] or frames)[-1]
             place = f"{Path(near.filename).name}:{near.lineno}"
             score.faults.append(f"{number}: {type(error).__name__} at {place}: {str(error)[:100]}")
     else:

@@ -53,7 +53,7 @@ class Kills:
     faults: list[str] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
-        lost = {"lost or damaged": len(self.faults)}
+        lost = {"lost or damaged": len(self.faults), "faults": self.faults}
         return {"kills": self.kills, "amid a write": self.amid, self.done_name: self.done} | lost
 
 
@@ -257,4 +257,4 @@ if __name__ == "__main__":  # kills of every kind of writer
             for name, make in WRITERS.items()
             for folder in [Path(place, name.replace(" ", "-"))]
         }
-    print(json.dumps({name: score.row() | {"faults": score.faults} for name, score in scores.items()}))
+    print(json.dumps({name: score.row() for name, score in scores.items()}))

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import random
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -106,15 +105,6 @@ def table(folder: Path) -> Target:
         return "\n".join(",".join(row) for row in made).encode()
 
     return Target(file, lambda: of_demos(storage.load_demos(str(file))), forged, sealed=False)
-
-
-def minari_data(folder: Path) -> Target:
-    """The HDF5 file of a Minari dataset."""
-    return _minari(folder / "hdf5", "main_data.hdf5")
-
-
-def minari_metadata(folder: Path) -> Target:
-    return _minari(folder / "metadata", "metadata.json")
 
 
 def _minari(root: Path, name: str) -> Target:
@@ -281,20 +271,19 @@ def results_json(folder: Path) -> Target:
     run |= {"means": {"greedy/unseen": {"reward": 1.0}}, "violating": {"greedy/unseen": 0}}
     body = {"format": results.FORMAT, "study": "paper", "budget": "paper", "runs": [run], "unfinished": {}}
     file.write_text(json.dumps(body))
-    return Target(
-        file,
-        lambda: results.as_csv(results.all_of(results.load(file.parent).results)),
-        lambda rng: mutations.json_text(body, rng),
-        sealed=False,
-    )
+
+    def read() -> Any:
+        return results.as_csv(results.all_of(results.load(file.parent).results))
+
+    return Target(file, read, lambda rng: mutations.json_text(body, rng), sealed=False)
 
 
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "demonstrations (.npz, sealed)": demonstrations,
     "plain arrays (.npz)": plain_arrays,
     "tables (.csv)": table,
-    "Minari data (HDF5)": minari_data,
-    "Minari metadata (JSON)": minari_metadata,
+    "Minari data (HDF5)": lambda folder: _minari(folder / "hdf5", "main_data.hdf5"),
+    "Minari metadata (JSON)": lambda folder: _minari(folder / "metadata", "metadata.json"),
     "policy (safetensors, sealed)": policy,
     "checkpoint (safetensors, sealed)": checkpoint,
     "run.json": run_json,
@@ -303,8 +292,3 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "episodes.npz": episodes,
     "results.json": results_json,
 }
-
-
-def quiet() -> None:
-    """Ignore the warnings of readers."""
-    warnings.simplefilter("ignore")

@@ -84,16 +84,13 @@ def test_the_first_part_of_the_map_covers_the_tray(config, monkeypatch):
     assert comparing.cost_map(config, "sac") == {"cost": None}
 
 
-def test_policies_of_other_environments_are_frames_of_one_seed(config):
+def test_frames_and_downloads_hold_the_episodes_of_one_seed(config):
     about, data = comparing.frames(config, "CartPole-v1", ["pole", "pole"], 3)
     one, two = about["policies"]
     assert one == two
     assert len(one["rewards"]) + 1 == len(one["costs"]) == len(one["sizes"])
     assert data.startswith(b"\xff\xd8\xff")
     assert len(data) == sum(one["sizes"]) + sum(two["sizes"])
-
-
-def test_downloads_hold_the_episodes(config):
     _, data = comparing.download(config, "npz", MAZE, ["sac"], START)
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         (played,) = load(config.folder / "sac").play(np.array([START], np.float32))
@@ -106,26 +103,16 @@ def test_downloads_hold_the_episodes(config):
 
 PARTS = """
 import gymnasium as gym, numpy as np
+from hosts import InPlace
 
-class Named(gym.Env):
-    observation_space = gym.spaces.Dict(z=gym.spaces.Box(-9, 9, (2,), np.float32), a=gym.spaces.Discrete(2))
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.now = np.zeros(2, np.float32), 0
-        return self.see(), {}
+class Named(InPlace):
+    observation_space = gym.spaces.Dict(z=InPlace.observation_space, a=gym.spaces.Discrete(2))
 
     def see(self):
-        self.place[:] = self.now  # in place
-        return {"z": self.place, "a": self.now % 2}
-
-    def step(self, action):
-        self.now += 1
-        return self.see(), 0.0, self.now == 4, False, {}
+        return {"z": super().see(), "a": self.clock % 2}
 
 class Parts(Named):
-    observation_space = gym.spaces.Tuple([gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(2)])
+    observation_space = gym.spaces.Tuple(Named.observation_space.values())
 
     def see(self):
         return tuple(super().see().values())
@@ -134,7 +121,7 @@ RULES = """
 def odd(obs, action, next_obs):
     at, side = (next_obs["z"], next_obs["a"]) if isinstance(next_obs, dict) else next_obs
     before = obs["z"] if isinstance(obs, dict) else obs[0]
-    assert at[0] == before[0] + 1 and type(obs) is type(next_obs)
+    assert at[1] == before[1] + 1 and type(obs) is type(next_obs)
     return side
 """
 
@@ -149,9 +136,10 @@ def test_downloads_flatten_dict_and_tuple_observations_and_rules_get_them_unflat
     judged = StudioConfig(tmp_path, (env,), str(tmp_path / "odd.py"))
     _, data = comparing.download(judged, "npz", env, ["run"])
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["0:observations"][:, 0], np.arange(5))
-        assert arrays["0:observations"].shape == (5, 4)
-        assert arrays["0:costs"].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0]
+        steps = len(arrays["0:actions"])
+        assert arrays["0:observations"].shape == (steps + 1, 4)
+        np.testing.assert_array_equal(arrays["0:observations"][:, 1], np.arange(steps + 1))
+        assert arrays["0:costs"].tolist() == [float(n % 2) for n in range(steps + 1)]
 
 
 def test_a_recorded_episode_is_replayed(config):

@@ -30,8 +30,11 @@ def tap(playing, *keys):
             playing.input({"key": key, "down": down, "n": 1})
 
 
-def test_keys_play_undo_keep_and_discard(tmp_path):
+def test_keys_play_undo_keep_and_discard_and_other_messages_are_refused(tmp_path):
     playing = begin(tmp_path)
+    for message in ({}, {"key": "a"}, {"key": 1, "down": True}, {"axes": [0, 0]}, {"key": "x" * 99, "down": True}):
+        with pytest.raises(ConfigError):
+            playing.input(message)
     state, picture = playing.news()
     assert (state["step"], state["kept"], picture[:3]) == (0, 0, b"\xff\xd8\xff")
     assert playing.news() is None  # nothing new
@@ -48,8 +51,7 @@ def test_keys_play_undo_keep_and_discard(tmp_path):
 
 
 def test_a_recorded_set_has_the_environment_s_name_with_its_options(tmp_path):
-    playing = begin(tmp_path, env=LIMITED)
-    tap(playing, "a", "d", "return")
+    tap(begin(tmp_path, env=LIMITED), "a", "d", "return")
     demos = storage.read(tmp_path / "demos" / "a.npz")
     assert demos.env_id == LIMITED
     config = StudioConfig(tmp_path, (LIMITED,))
@@ -100,13 +102,6 @@ def test_invalid_arguments_are_refused(tmp_path, args):
     with pytest.raises((ConfigError, EnvError, DatasetError)):
         begin(tmp_path, **args)
     assert not list(tmp_path.iterdir())
-
-
-def test_unknown_messages_are_refused(tmp_path):
-    playing = begin(tmp_path)
-    for message in ({}, {"key": "a"}, {"key": 1, "down": True}, {"axes": [0, 0]}, {"key": "x" * 99, "down": True}):
-        with pytest.raises(ConfigError):
-            playing.input(message)
 
 
 def test_a_worker_process_survives_invalid_messages_and_ends_with_its_server(tmp_path):
