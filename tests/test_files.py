@@ -37,7 +37,10 @@ def holder(path):
         process.kill()
 
 
-def test_a_lock_has_one_holder_and_can_be_taken_again(path):
+def test_a_lock_has_one_holder_can_be_taken_again_and_keeps_the_content_of_its_file(path):
+    assert not is_locked(path)
+    assert not path.exists()
+    path.write_text("a note")
     with lock(path):
         assert is_locked(path)
         with pytest.raises(Locked):
@@ -52,6 +55,7 @@ def test_a_lock_has_one_holder_and_can_be_taken_again(path):
     with pytest.raises(ZeroDivisionError), lock(path):
         raise ZeroDivisionError
     assert not is_locked(path)
+    assert not path.exists() or path.read_text() == "a note"  # Windows removes the file afterwards
 
 
 @pytest.mark.parametrize("end", ["exit", "kill"])
@@ -63,15 +67,6 @@ def test_the_lock_of_another_process_is_seen_and_ends_with_it(path, holder, end)
     holder.wait()
     assert not is_locked(path)
     lock(path).close()
-
-
-def test_is_locked_creates_no_file_and_a_lock_keeps_the_content(path):
-    assert not is_locked(path)
-    assert not path.exists()
-    path.write_text("a note")
-    with lock(path):
-        pass
-    assert not path.exists() or path.read_text() == "a note"  # Windows removes the file afterwards
 
 
 @pytest.mark.parametrize("dangling", [True, False])

@@ -57,7 +57,7 @@ def start_of(policy: Policy) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_actions_are_the_distributions_mode_in_jax_and_in_numpy(kind, policies, obs):
+def test_greedy_actions_are_the_mode_in_jax_and_in_numpy_for_any_leading_axes(kind, policies, obs):
     policy = policies[kind]
     greedy = np.asarray(policy.act(jnp.asarray(obs)))
     np.testing.assert_array_equal(greedy, policy.head.to_env(policy.distribution(jnp.asarray(obs)).mode()))
@@ -66,18 +66,12 @@ def test_greedy_actions_are_the_distributions_mode_in_jax_and_in_numpy(kind, pol
     if policy.head.continuous:
         assert (greedy >= [-1.0, 0.0]).all()
         assert (greedy <= [3.0, 0.5]).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_observation_and_any_leading_axes(kind, policies, obs):
-    policy = policies[kind]
-    batch = np.asarray(policy.act(jnp.asarray(obs)))
     shaped = policy.act(jnp.asarray(obs.reshape(4, 10, OBS)))
-    np.testing.assert_allclose(np.asarray(shaped).reshape(batch.shape), batch, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(shaped).reshape(greedy.shape), greedy, rtol=1e-5, atol=1e-6)
     one = policy.act_numpy(obs[7])
     assert isinstance(one, np.ndarray)
-    assert one.shape == batch.shape[1:]
-    np.testing.assert_allclose(one, batch[7] + start_of(policy), rtol=1e-5, atol=1e-5)
+    assert one.shape == greedy.shape[1:]
+    np.testing.assert_allclose(one, greedy[7] + start_of(policy), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,10 +117,12 @@ def test_a_saved_policy_comes_back_bit_for_bit(kind, policies, tmp_path):
     assert (tmp_path / "again").read_bytes() == path.read_bytes()  # equal policies, equal files
 
 
-def test_a_policy_is_found_beside_a_learner(policies, tmp_path):
+def test_a_policy_is_found_beside_a_learner_and_read_by_the_safetensors_library(policies, tmp_path):
     policy = policies["gaussian"]
     save_tree(tmp_path / "agent", {"policy": policy, "learner": jnp.ones(5)}, {"form": policy.form()})
     jax.tree.map(np.testing.assert_array_equal, Policy.load(tmp_path / "agent"), policy)
+    arrays = load_safetensors((tmp_path / "agent").read_bytes()[: -len(seal(b""))])
+    np.testing.assert_array_equal(arrays["['policy'].network.log_std"], np.array([-0.3, 0.4], np.float32))
 
 
 def test_damaged_and_foreign_files_are_refused_by_name(policies, tmp_path):
@@ -157,10 +153,3 @@ def test_a_form_that_is_invalid_or_does_not_fit_the_arrays_is_refused(changes, p
     save_tree(tmp_path / "odd", {"policy": policy}, {"form": policy.form() | changes})
     with pytest.raises(CheckpointError, match="odd"):
         Policy.load(tmp_path / "odd")
-
-
-def test_the_file_is_readable_by_the_safetensors_library(policies, tmp_path):
-    policies["gaussian"].save(tmp_path / "policy")
-    body = (tmp_path / "policy").read_bytes()
-    arrays = load_safetensors(body[: -len(seal(b""))])
-    np.testing.assert_array_equal(arrays["['policy'].network.log_std"], np.array([-0.3, 0.4], np.float32))

@@ -113,17 +113,9 @@ def play(given: dict[str, Any]) -> None:
         pass
 
 
-@hypothesis.given(given=odd_envs)
-@hypothesis.settings(max_examples=80)
-def test_an_invalid_environment_is_stepped_or_refused(given):
-    play(given)
-
-
-@pytest.mark.slow
-@hypothesis.given(given=odd_envs)
-@hypothesis.settings(max_examples=500)
-def test_five_hundred_invalid_environments(given):
-    play(given)
+@pytest.mark.parametrize("examples", [80, pytest.param(500, marks=pytest.mark.slow)])
+def test_invalid_environments_are_stepped_or_refused(examples):
+    hypothesis.settings(max_examples=examples)(hypothesis.given(given=odd_envs)(play))()
 
 
 @pytest.mark.parametrize("info", [None, [], {"cost": NAN}, {"cost_left": np.float32("nan")}])

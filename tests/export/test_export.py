@@ -186,21 +186,6 @@ def numbered() -> Policy:
     return shaken(*KINDS["sac"]).policy
 
 
-def test_gumbel_noise_draws_from_the_policy(numbered, tmp_path):
-    path = numbered.to_onnx(tmp_path / "policy.onnx")
-    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-    n, rng = 20_000, np.random.default_rng(0)
-    obs = np.tile(np.array([[0.1, 0.2]], np.float32), (n, 1))
-    drawn, logits = session.run(
-        ["sampled_action", "logits"], {"obs": obs, "noise": rng.gumbel(size=(n, 4)).astype(np.float32)}
-    )
-    p = np.exp(logits[0].astype(np.float64))
-    assert p.sum() == pytest.approx(1.0, abs=1e-6)
-    counts = np.bincount(drawn + 1, minlength=4)
-    assert float(((counts - n * p) ** 2 / (n * p)).sum()) < 16.3  # the 99.9 % point with 3 degrees of freedom
-    assert np.count_nonzero(counts) > 1
-
-
 def test_the_files_run_without_scopil(numbered, tmp_path):
     first, again = (numbered.to_onnx(tmp_path / name).read_bytes() for name in ("policy.onnx", "again.onnx"))
     assert first == again
