@@ -1,16 +1,14 @@
-"""Locks have one holder, end with their process and refuse links; archives that unpack to too much are refused."""
+"""Locks have one holder, end with their process and refuse links. Archives: tests/attack/test_damaged_files.py."""
 
-import io
 import os
 import signal
 import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 
-from scopil.files import Locked, is_locked, lock, read_npz
+from scopil.files import Locked, is_locked, lock
 
 HOLDER = """
 import pathlib, sys
@@ -83,12 +81,3 @@ def test_a_symbolic_link_is_refused(path, tmp_path, dangling):
             ask(path)
     assert target.exists() != dangling
     assert dangling or target.read_text() == "precious"
-
-
-def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch):
-    monkeypatch.setattr("scopil.files.SMALL", 0)
-    np.savez(archive := io.BytesIO(), zeros=np.zeros(10_000))
-    assert read_npz(archive.getvalue()).keys() == {"zeros"}
-    np.savez_compressed(archive := io.BytesIO(), zeros=np.zeros(10_000))
-    with pytest.raises(ValueError, match=r"unpack to 80,\d+"):
-        read_npz(archive.getvalue())

@@ -89,16 +89,12 @@ def test_no_command_imports_code_named_in_a_file(run, demos, imported, capsys):
 
 
 @pytest.mark.parametrize("give", [["--trust-env"], ["--env", EVIL]])
-def test_the_caller_may_name_code(give, run, imported, capsys):
+def test_the_caller_may_name_code(give, run, demos, imported, capsys):
     assert scopil.load(run, env=EVIL if EVIL in give else None, trust_env=EVIL not in give).env_id == EVIL
     assert main(["evaluate", str(run), "--episodes", "1", *give]) == 0
     assert imported()
-
-
-def test_demonstrations_are_checked_in_a_trusted_environment(demos, imported, capsys):
     assert main(["demos", "check", str(demos), "--trust-env"]) in (0, 2)
     assert "--trust-env" not in capsys.readouterr().out
-    assert imported()
 
 
 def test_a_run_created_by_the_caller_is_trusted(tmp_path, imported):

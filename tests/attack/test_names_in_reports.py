@@ -82,12 +82,9 @@ def test_a_name_that_is_not_a_line_of_text_is_refused(key, name, tmp_path):
         Run.open(tmp_path)
 
 
-def test_errors_carry_no_escape_sequences(tmp_path, capsys):
+def test_markup_and_escape_sequences_in_names_have_no_effect_in_the_terminal(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "\x1b[31mred")]) == 2
     assert "\x1b" not in capsys.readouterr().err
-
-
-def test_markup_in_names_has_no_effect_in_the_terminal():
     out = io.StringIO()
     print_measures({"[link=http://x]a[/link]": {"reward": 1.0}}, "[red]t", Console(file=out, width=200))
     assert "[link=http://x]a[/link]" in out.getvalue()
