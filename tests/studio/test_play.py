@@ -24,7 +24,7 @@ def test_play_passes_its_options_on(played, capsys):
     assert main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"]) == 0
     ((env_id, mode, out, options),) = played
     assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
-    assert (options["live"], options["episodes"], options["seed"], options["name"]) == (True, 2, 9, "my")
+    assert (options["live"], options["episodes"], options["seed"]) == (True, 2, 9)
     assert capsys.readouterr().out == "no episode kept\n"
 
 
