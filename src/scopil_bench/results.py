@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ Rows = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
 Runs = Mapping[Cell, Sequence[Run]]
 
 
-class Evaluator:
+class Evaluator(AbstractContextManager):
     """Evaluates runs and reads their folders, each file once.
 
     An evaluation is kept in the run's folder (`scopil_bench.cache`) and played again only if it is missing or damaged,
@@ -58,13 +59,7 @@ class Evaluator:
         self._rows: dict[Path, Rows] = {}
         self._demos: dict[Path, Demonstrations | None] = {}
 
-    def __enter__(self) -> "Evaluator":
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         for env in self._envs.values():
             env.close()
 
@@ -283,10 +278,9 @@ def _refuse_malformed(result: Result) -> None:
     """Names are text, counts are whole, everything else is numbers by name."""
     if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
         raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
-    if not is_line(result.made_from) and result.made_from != "":
-        raise ValueError(f"made_from = {result.made_from!r}")
-    if result.first_safe is not None and type(result.first_safe) is not int:
-        raise ValueError(f"first_safe = {result.first_safe!r}")
+    digest = result.made_from == "" or is_line(result.made_from)
+    if not digest or type(result.first_safe) not in (int, type(None)):
+        raise ValueError(f"made_from = {result.made_from!r}, first_safe = {result.first_safe!r}")
     for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating):
         if not all(isinstance(value, int | float) for value in numbers.values()):
             raise ValueError(f"{numbers}; want numbers by name")
@@ -310,15 +304,13 @@ def timing(run: Run, safe: int | None) -> Timing:
         return Timing(spent[-1][1], until[0] if until else None)
 
 
-def timings(runs: Runs, results: Results) -> dict[str, Timing]:
-    """By name, of the runs that these results are of, in the same order."""
+def save_timings(out: Path, runs: Runs, results: Results) -> dict[str, Timing]:
+    """Write and return the times by name of run. `results` has the results of `runs` in the same order."""
     pairs = [(run, result) for cell, each in runs.items() for run, result in zip(each, results[cell])]
-    return {name(run): timing(run, result.first_safe) for run, result in pairs if run.timing.path.exists()}
-
-
-def save_timings(out: Path, timings: Mapping[str, Timing]) -> None:
-    rows = {key: t._asdict() for key, t in sorted(timings.items())}
+    found = {name(run): timing(run, result.first_safe) for run, result in pairs if run.timing.path.exists()}
+    rows = {key: t._asdict() for key, t in sorted(found.items())}
     write_atomically(out / "timing.json", json.dumps(rows, indent=1).encode() + b"\n")
+    return found
 
 
 def load_timings(out: Path) -> dict[str, Timing]:

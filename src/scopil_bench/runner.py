@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -24,7 +24,6 @@ from scopil_bench.local import Local
 POLL = 0.3  # seconds
 
 
-@runtime_checkable
 class Job(Protocol):
     """One run in progress. `poll` returns the exit code, or None while it is running."""
 
@@ -33,7 +32,6 @@ class Job(Protocol):
     def wait(self) -> None: ...
 
 
-@runtime_checkable
 class Engine(Protocol):
     """Starts runs."""
 
@@ -46,7 +44,9 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
         Run.create(folder, spec).env().close()
         return Run(folder, spec)  # a created run keeps its demonstrations and its environment in memory
     found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # the caller's spec names the same code
-    before, now = _flat(found.note()), _flat(wanted.note())
+    # As in files, where tuples are lists; the settings are compared one by one.
+    notes = [json.loads(json.dumps(run.note())) for run in (found, wanted)]
+    before, now = (note | note.pop("config") for note in notes)
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
         raise ConfigError(f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one.")
     _refuse_changed_demos(found, wanted)
@@ -67,11 +67,6 @@ def _refuse_changed_demos(found: Run, wanted: Run) -> None:
             f"{found.folder} has other demonstrations than {wanted.spec.demos}, which has changed. Restore it (the "
             f"run's copy is {found.demos_file}), or name another folder."
         )
-
-
-def _flat(note: dict[str, Any]) -> dict[str, Any]:
-    note = json.loads(json.dumps(note))  # tuples become lists, as in files
-    return note | note.pop("config")
 
 
 def train_runs(

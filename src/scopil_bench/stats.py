@@ -63,11 +63,6 @@ def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95)
     return max(pooled, min(float(shares.mean() + margin), 1.0))
 
 
-def unsafe_share(avoidable: Values) -> float:
-    """Share of seeds with an avoidable violation, from each seed's mean or count of them."""
-    return float(np.mean(np.asarray(avoidable) > 0))
-
-
 def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
     """Two-sided p-value of a difference of means under exchange of labels. It is exact up to EXACT_UP_TO splits. Of
     more, so many are drawn; the observed one counts as a draw, so that p is never 0."""

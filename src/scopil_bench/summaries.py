@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from scopil.eval.measures import COUNTS, Measures, mean_and_std
 from scopil_bench import stats
 
@@ -40,7 +42,7 @@ class Result(NamedTuple):
     episodes: dict[str, int]  # played, by evaluation
     violating: dict[str, int]  # of these, with an avoidable violation
     extra: dict[str, Measures]  # the study's extra measures
-    made_from: str = ""  # a digest of the run's settings; empty in files of version 0.1
+    made_from: str = ""  # a digest of the run's settings
 
 
 class Timing(NamedTuple):
@@ -92,20 +94,15 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
         iqm=float(stats.iqm(violations)),
         interval=stats.bootstrap_interval(violations),
         p_avoidable=stats.upper_bound(violating, episodes),
-        unsafe=stats.unsafe_share([m.get("avoidable", 0.0) for m in means]),
+        unsafe=float(np.mean([m.get("avoidable", 0.0) > 0 for m in means])),
     )
 
 
 def counted(results: Results) -> dict[Cell, list[Result]]:
     """Results with 0 violations for runs that report none, in settings where other runs report some: an environment may
     report a cost only when a rule is broken."""
-    counting = {
-        (cell.setting, key)
-        for cell, runs in results.items()
-        for run in runs
-        for key, means in run.means.items()
-        if "violations" in means
-    }
+    every = [run for runs in results.values() for run in runs]
+    counting = {(run.cell.setting, key) for run in every for key, means in run.means.items() if "violations" in means}
 
     def filled(run: Result) -> Result:
         zeros = {key: dict.fromkeys(COUNTS, 0.0) for key in run.means if (run.cell.setting, key) in counting}

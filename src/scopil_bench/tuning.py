@@ -100,10 +100,8 @@ def _range(name: str, given: Any, type_: Any) -> Any:
     numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
     plain = len(numbers) == 2 and all(isinstance(n, int | float) for n in numbers) and numbers[0] < numbers[1]
     if not plain or list(given[2:]) not in ([], ["log"]) or (len(given) == 3 and numbers[0] <= 0):
-        raise ConfigError(
-            f'[tune.settings] {name} = {given!r}; want [low, high], [low, high, "log"] with low above 0, or '
-            f"{{choices = […]}}."
-        )
+        forms = '[low, high], [low, high, "log"] with low above 0, or {choices = […]}'
+        raise ConfigError(f"[tune.settings] {name} = {given!r}; want {forms}.")
     if type_ is not int:
         return [*map(float, numbers), *given[2:]]
     if any(n % 1 for n in numbers):
@@ -128,13 +126,11 @@ def tune(
     write_demos(study, out, study.tasks)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
     sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # a continued search draws other settings
-    evaluator = Evaluator(study)
-    try:
+    with Evaluator(study) as evaluator:
         while len(trials) < search.trials or not all(t.over for t in trials):
             over = [t for t in trials if t.over]
             asked = optuna.create_study(direction="maximize", sampler=sampler)
-            for trial in over:
-                _tell(optuna, asked, trial, ranges)
+            asked.add_trials([_known(optuna, trial, ranges) for trial in over])
             while len(trials) < search.trials and len(trials) - len(over) < workers:
                 drawn = asked.ask(ranges).params
                 trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
@@ -143,13 +139,8 @@ def tune(
                 _train_and_evaluate(study, search, out, trials, workers, console, engine, evaluator)
             finally:
                 _write(folder, wanted, trials)
-    finally:
-        evaluator.close()
     if not any(t.done for t in trials):
-        raise ScopilError(
-            f"all {len(trials)} trials in {folder} diverged; search other ranges in another folder (--out), or more "
-            f"trials."
-        )
+        raise ScopilError(f"all {len(trials)} trials in {folder} diverged; search other ranges with another --out.")
     return sorted(trials, key=lambda t: -t["value"] if t.done else math.inf)
 
 
@@ -202,9 +193,7 @@ def _refuse_other_search(
     # As text: 0 and 0.0 are different ranges, of whole and of real numbers.
     was, now = ({n: json.dumps(each.get(n), sort_keys=True) for n in names} for each in (found, wanted))
     if odd := [f"{n} = {was[n]}, not {now[n]}" for n in names if was[n] != now[n]]:
-        raise ConfigError(
-            f"{folder} holds a search with {', '.join(odd[:3])}: name another folder with --out, or remove this one."
-        )
+        raise ConfigError(f"{folder} holds a search with {', '.join(odd[:3])}: name another folder with --out.")
 
 
 def _train_and_evaluate(
@@ -278,13 +267,11 @@ def _plain(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
 
 
-def _tell(optuna: Any, asked: Any, trial: Trial, distributions: Mapping[str, Any]) -> None:
+def _known(optuna: Any, trial: Trial, ranges: dict[str, Any]) -> Any:
+    """A finished trial, as Optuna stores it."""
     params = {name: _hashable(value) for name, value in trial["settings"].items()}
     state = optuna.trial.TrialState.FAIL if trial.failed else optuna.trial.TrialState.COMPLETE
-    made = optuna.trial.create_trial(
-        params=params, distributions=dict(distributions), state=state, value=trial.get("value")
-    )
-    asked.add_trial(made)
+    return optuna.trial.create_trial(params=params, distributions=ranges, state=state, value=trial.get("value"))
 
 
 def _write(folder: Path, wanted: Mapping[str, Any], trials: Sequence[Trial]) -> None:

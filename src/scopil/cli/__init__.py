@@ -27,7 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
     "tune": ("scopil_bench.cli.tune", "Search settings of a study's method (Optuna)"),
     "study": ("scopil_bench.cli.study", "Train, evaluate and report a study: a built-in one or a file"),
-    "reproduce": ("scopil_bench.cli.reproduce", "Run the paper's experiments: scopil study paper"),
+    "reproduce": ("scopil_bench.cli.study:reproduce_main", "Run the paper's experiments: scopil study paper"),
     "demos": ("scopil_bench.cli.demos", "List, inspect, generate, check and convert demonstrations"),
     "play": ("scopil_studio.play", "Play episodes by keyboard and record them as demonstrations"),
     "studio": ("scopil_studio.command", "Record, watch and compare in the browser"),

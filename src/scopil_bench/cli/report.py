@@ -26,7 +26,7 @@ from scopil.train.run import Run
 from scopil_bench import results
 from scopil_bench.planning import has_runs, is_study_folder
 from scopil_bench.report.page import Block, Fold, Grid, Items, Picture, Text
-from scopil_bench.report.study_page import StudyReport, write_page
+from scopil_bench.report.study_page import StudyReport, write
 from scopil_bench.report.study_tables import Layout
 from scopil_bench.report.views import views_of
 from scopil_bench.results import Evaluator
@@ -74,7 +74,7 @@ def report(
     with Evaluator(rules=None if rules is None else load_rules(rules)) as evaluator:
         made = _report(opened, out, command, evaluator, console)
     results.save(out, "", "", results.all_of(made.results), {})
-    write_page(out, made)
+    write(out, made)
     console.print(f"written: {out / 'report.html'}, report.md, results.json and results.csv")
 
 

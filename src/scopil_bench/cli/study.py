@@ -1,4 +1,5 @@
-"""`scopil study NAME`: a built-in study, or one in a file, from training to the report."""
+"""`scopil study NAME`: a built-in study, or one in a file, from training to the report. `scopil reproduce` is the same
+as `scopil study paper`."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,10 @@ OUTSIDE = 1
 
 def main(argv: list[str]) -> int:
     return call(study, "scopil study", argv)
+
+
+def reproduce_main(argv: list[str]) -> int:
+    return call(study, "scopil reproduce", ["paper", *argv])
 
 
 def study(
@@ -63,17 +68,8 @@ def study(
     out = out or Path("out", "reproduce" if name == "paper" else found.name)
     console = Console()
     with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save
-        report = run_study(
-            found,
-            out,
-            budget=budget,
-            only=tables,
-            seeds=seeds,
-            steps=steps,
-            workers=workers,
-            engine=where,
-            console=console,
-        )
+        how = {"budget": budget, "only": tables, "seeds": seeds, "steps": steps, "workers": workers}
+        report = run_study(found, out, **how, engine=where, console=console)
     code = _exit_code(report, wanted, check, console)
     console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
     return code

@@ -14,22 +14,9 @@ import numpy as np
 
 from scopil.eval.tables import cell as figure
 from scopil.files import write_atomically
-from scopil_bench.report import summary, svg
-from scopil_bench.report.page import (
-    Beside,
-    Block,
-    Command,
-    Drawn,
-    Fold,
-    Grid,
-    Heading,
-    Items,
-    Link,
-    Text,
-    to_html,
-    to_markdown,
-)
-from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdicts_grid
+from scopil_bench.report import page, summary, svg
+from scopil_bench.report.page import Beside, Block, Command, Drawn, Fold, Grid, Heading, Items, Link, Text
+from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdict_grids
 from scopil_bench.report.views import View, Views
 from scopil_bench.summaries import SAFE, Cell, Result, Results, Timing, Verdict, evaluations_of
 
@@ -79,20 +66,16 @@ class StudyReport(NamedTuple):
 
 
 def write(out: Path, report: StudyReport) -> None:
-    """tables.md, which depends on the results alone, report.md and report.html."""
-    figures = tables(report.layout, report.results, report.ranges, report.targets)
-    write_atomically(out / "tables.md", to_markdown("Tables", figures, out).encode())
-    write_page(out, report)
-
-
-def write_page(out: Path, report: StudyReport) -> None:
-    """report.md and report.html."""
+    """report.md and report.html; for a study also tables.md, which depends on the results alone."""
+    if report.layout.tables:
+        figures = tables(report.layout, report.results, report.ranges, report.targets)
+        write_atomically(out / "tables.md", page.to_markdown("Tables", figures, out).encode())
     anchors = summary.anchors_of(report.results)
     links = {cell: f"#{name}" for cell, name in anchors.items()}
     report = report._replace(layout=report.layout._replace(links=links))
     blocks = _page(report, anchors)
-    write_atomically(out / "report.md", to_markdown(report.title, blocks, out).encode())
-    write_atomically(out / "report.html", to_html(report.title, blocks, _script_data(report)).encode())
+    write_atomically(out / "report.md", page.to_markdown(report.title, blocks, out).encode())
+    write_atomically(out / "report.html", page.to_html(report.title, blocks, _script_data(report)).encode())
 
 
 def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
@@ -116,11 +99,8 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
         blocks += [Heading(title), *_section(report, setting, anchors)]
     if report.targets or report.ranges:
         blocks.append(Heading("What was expected"))
-    if report.targets:
-        blocks.append(Fold(f"Targets: {_counted(report.targets)}", [verdicts_grid(report.targets, "met", "not met")]))
-    if report.ranges:
-        grid = verdicts_grid(report.ranges, "within", "outside")
-        blocks.append(Fold(f"Expected ranges: {_counted(report.ranges)}", [grid]))
+    for title, held, grid in verdict_grids(report.ranges, report.targets):
+        blocks.append(Fold(f"{title}: {held}", [grid]))
     blocks += report.tuning
     blocks += [Heading("How this was made"), Text("To make this page again:"), Command(report.command)]
     if report.timings:
@@ -139,10 +119,6 @@ def _sentences(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block
     return [Drawn(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>", [words])] if lines else []
 
 
-def _counted(verdicts: Sequence[Verdict]) -> str:
-    return f"{sum(v.holds for v in verdicts)} of {len(verdicts)} hold"
-
-
 def _done(report: StudyReport) -> list[Block]:
     """The number of finished runs; those that are missing are folded."""
     finished = sum(map(len, report.results.values()))
@@ -158,13 +134,9 @@ def _gaps(report: StudyReport) -> list[str]:
     layout, shown = report.layout, shown_tables(report.layout, report.results)
     lines = [f"{t.title}: not run." for t in layout.tables.values() if t not in shown]
     for table in shown:
-        cells = [
-            Cell(table.setting, m)
-            for m in table.shown
-            if m in table.trained or layout.printed_row(Cell(table.setting, m))
-        ]
-        titles = [layout.title_of(c.method) for c in cells if c not in report.results]
-        lines += [f"{table.title}: no finished run of {title}." for title in titles]
+        cells = [Cell(table.setting, m) for m in table.shown]
+        gaps = [c for c in cells if c not in report.results and (c.method in table.trained or layout.printed_row(c))]
+        lines += [f"{table.title}: no finished run of {layout.title_of(c.method)}." for c in gaps]
     for where, runs in report.results.items():
         if report.seeds is not None and len(runs) < report.seeds:
             lines.append(f"{layout.cell_title(where)}: {summary.seeds_done(runs, report.seeds)}.")
@@ -176,9 +148,9 @@ def _reading(report: StudyReport, compared: Sequence[summary.Comparison]) -> lis
     blocks: list[Block] = []
     if report.about:
         blocks.append(Fold("About this study", [Text(report.about)]))
-    details: list[Block] = [
-        b for a in report.answers if a.details for b in (Text(a.question), Text(a.verdict), Items(a.details))
-    ]
+    details: list[Block] = []
+    for a in report.answers:
+        details += [Text(a.question), Text(a.verdict), Items(a.details)] if a.details else []
     if compared:
         details += [Text(COMPARED), summary.comparisons_grid(report.layout, report.results, compared)]
     if details:
@@ -343,8 +315,7 @@ def _runs(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> Ite
         head = ["Run", "Steps", *(f"{m.capitalize()}, {k.replace('/', ', ')}" for k, m in pairs)]
         head += [f"Steps to ≤ {SAFE:g}"]
         rows: list[list[str | Link]] = []
-        folders = report.folders.get(where, [""] * len(runs))
-        for run, folder in zip(runs, folders):
+        for run, folder in zip(runs, report.folders.get(where, [""] * len(runs))):
             name = f"seed {run.seed}"
             cells = [figure(m, run.means[k].get(m)) for k, m in pairs]
             safe = NONE if run.first_safe is None else f"{run.first_safe:,}"
@@ -358,16 +329,12 @@ def _script_data(report: StudyReport) -> dict[str, Any] | None:
     views = report.views
     if not views.curves and not views.trays:
         return None
-    curves = {
-        setting: [
-            {m: {"steps": one["steps"], "mean": one["mean"]} for m, one in panel["methods"].items()} for panel in panels
-        ]
-        for setting, panels in views.curves.items()
-    }
-    trays = {
-        setting: {k: v for k, v in view.items() if k in ("runs", "demonstrations")}
-        for setting, view in views.trays.items()
-    }
+    curves: dict[str, list[View]] = {}
+    for setting, panels in views.curves.items():
+        lines = [panel["methods"].items() for panel in panels]
+        curves[setting] = [{m: {key: one[key] for key in ("steps", "mean")} for m, one in each} for each in lines]
+    shown = ("runs", "demonstrations")
+    trays = {setting: {k: v for k, v in view.items() if k in shown} for setting, view in views.trays.items()}
     return {"titles": _titles(report), "curves": curves, "trays": trays}
 
 

@@ -8,18 +8,7 @@ import numpy as np
 from scopil.eval.measures import Measures, label
 from scopil.eval.tables import cell, columns
 from scopil_bench.report.page import Block, Grid, Heading, Link, Text
-from scopil_bench.summaries import (
-    SAFE,
-    Cell,
-    Result,
-    Results,
-    Summary,
-    Table,
-    Verdict,
-    evaluations_of,
-    in_words,
-    summarise,
-)
+from scopil_bench.summaries import SAFE, Cell, Results, Summary, Table, Verdict, evaluations_of, in_words, summarise
 
 NONE = "–"
 UNCERTAINTY = (
@@ -58,8 +47,7 @@ def shown_tables(layout: Layout, results: Results) -> list[Table]:
 
 
 def size(summary: Summary) -> str:
-    seeds = f"{summary.seeds} seed{'s' * (summary.seeds != 1)}"
-    return f"{seeds} × {summary.steps:,} steps"
+    return f"{summary.seeds} seed{'s' * (summary.seeds != 1)} × {summary.steps:,} steps"
 
 
 def overview_grid(layout: Layout, results: Results) -> Grid:
@@ -83,7 +71,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
     """Greedy and sampled evaluations of every method from one kind of starts. With `beside` the table has the printed
     rows too, and their columns and headings."""
     there = _there(table, results)
-    measured = {f"{c}{k}": summarise(results[c], k).measures for c in there for k in _keys(results[c], starts)}
+    measured = {f"{c}{k}": summarise(results[c], k).measures for c in there for k in _keys(results, c, starts)}
     names, printed_of = columns(measured), layout.printed_row
     beside = beside and any(printed_of(Cell(table.setting, m)) for m in table.shown)
     if beside:
@@ -102,7 +90,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
             rows.append([f"{title}, {layout.source}", *(printed.get(n, NONE) for n in names)])
         if where not in results and (method in table.trained or (beside and printed_of(where))):
             rows.append([f"{title}: no finished run", *(NONE for _ in names)])
-        for key in _keys(results.get(where, ()), starts):
+        for key in _keys(results, where, starts):
             found = summarise(results[where], key)
             ours = ", ours" if beside else ""
             row = [f"{title}{ours}, {key.partition('/')[0]}, {size(found)}", *_cells(found, names)]
@@ -117,7 +105,8 @@ def reference_starts(name: str, there: Collection[str]) -> str:
     return own if own in there or not there else min(there)
 
 
-def _keys(runs: Sequence[Result], starts: str) -> list[str]:
+def _keys(results: Results, where: Cell, starts: str) -> list[str]:
+    runs = results.get(where, ())
     return [key for key in evaluations_of(runs) if key.partition("/")[2] == starts] if runs else []
 
 
@@ -149,7 +138,7 @@ def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | No
                 f"{found.unsafe:.0%}",
                 f"{unavoidable(found):.3f}",
                 f"{found.measures['reached'][0]:.1%}" if "reached" in found.measures else NONE,
-                _first_safe(results[where]) if i == 0 else "",
+                _first_safe([r.first_safe for r in results[where]]) if i == 0 else "",
             ]
             rows.append(layout.linked(where, row))
     return Grid([*head, "Reached", f"Steps to ≤ {SAFE:g}"], rows) if rows else None
@@ -160,12 +149,11 @@ def unavoidable(found: Summary) -> float:
     return max(0.0, found.measures["violations"][0] - found.measures["avoidable"][0])
 
 
-def _first_safe(runs: Sequence[Result]) -> str:
+def _first_safe(seeds: Sequence[int | None]) -> str:
     """Median over seeds; a seed that was never safe counts as later than all others."""
-    steps = np.sort([np.inf if r.first_safe is None else r.first_safe for r in runs])
+    steps = np.sort([np.inf if first is None else first for first in seeds])
     middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1].mean()
-    safe = sum(r.first_safe is not None for r in runs)
-    counted = f"{safe} of {len(runs)} seeds"
+    counted = f"{np.isfinite(steps).sum()} of {len(steps)} seeds"
     return f"{middle:,.0f} ({counted})" if np.isfinite(middle) else counted
 
 
@@ -185,12 +173,19 @@ def extra_grid(
     return Grid(["", *headings.values()], rows) if rows else None
 
 
-def verdicts_grid(verdicts: Sequence[Verdict], yes: str, no: str) -> Grid:
-    rows = []
-    for v in verdicts:
-        value = NONE if v.value is None else f"{v.value:.4g}"
-        rows.append([v.text, value, yes if v.holds else no if v.value is not None else "no finished run", v.source])
-    return Grid(["Expected", "Found", "", "Source"], rows)
+def verdict_grids(ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[tuple[str, str, Grid]]:
+    """Of targets and of expected ranges, if there are any: the title, how many hold, and the table."""
+    made = []
+    both = (("Targets", targets, "met", "not met"), ("Expected ranges", ranges, "within", "outside"))
+    for title, each, yes, no in both:
+        rows = []
+        for v in each:
+            value = NONE if v.value is None else f"{v.value:.4g}"
+            rows.append([v.text, value, yes if v.holds else no if v.value is not None else "no finished run", v.source])
+        if rows:
+            held = f"{sum(v.holds for v in each)} of {len(each)} hold"
+            made.append((title, held, Grid(["Expected", "Found", "", "Source"], rows)))
+    return made
 
 
 def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
@@ -208,10 +203,8 @@ def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets:
         last = all(later.setting != table.setting for later in shown[i + 1 :])
         if last and layout.extra is not None:
             blocks += layout.extra(table.setting, results)
-    if targets:
-        blocks += [Heading("Targets"), verdicts_grid(targets, "met", "not met")]
-    if ranges:
-        blocks += [Heading("Expected ranges"), verdicts_grid(ranges, "within", "outside")]
+    for title, _, grid in verdict_grids(ranges, targets):
+        blocks += [Heading(title), grid]
     return blocks
 
 

@@ -91,9 +91,8 @@ def columns_of(results: Results) -> list[Column]:
     keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
     shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
     starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
-    counted = [
-        k for k in shown if any("violations" in run.means.get(k, {}) for runs in results.values() for run in runs)
-    ]
+    every = [run for runs in results.values() for run in runs]
+    counted = [k for k in shown if any("violations" in run.means.get(k, {}) for run in every)]
     found = [Column(f"Violations per episode, {starts[k]}", k, "violations") for k in counted]
     rewarded = shown[:1] if counted else shown
     return found + [Column(f"Reward, {starts[k]}", k, "reward") for k in rewarded]
@@ -127,7 +126,11 @@ def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> li
             amount = first.ours.words(first.measure)
             has = f"{amount} violations per episode" if _counts(first) else f"a reward of {amount}"
             starts, name = first.key.partition("/")[2], layout.title_of(first.method)
-            compared = _compared(layout, mine) if enough else _untested(layout, mine)
+            if enough:
+                compared = _compared(layout, mine)
+            else:
+                each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
+                compared = f"{listed(each)}: too few seeds for a test"
             parts = [f"{title}: from {starts} starts {name} has {has}, {compared}"]
             parts += [reward] if (reward := _reward(layout, results, mine)) else []
             lines.append(f"{'; '.join(parts)}.")
@@ -151,11 +154,6 @@ def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
         groups.setdefault(how if c.corrected < SIGNIFICANT else UNSURE, []).append(c)
     order = sorted(groups, key=("fewer than", "less than", "more than", UNSURE).index)
     return ", ".join(f"{how} {_named(layout, groups[how], how == UNSURE)}" for how in order)
-
-
-def _untested(layout: Layout, mine: Sequence[Comparison]) -> str:
-    each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
-    return f"{listed(each)}: too few seeds for a test"
 
 
 def _smallest(made: Sequence[Comparison]) -> float:
@@ -265,7 +263,9 @@ def table(
             runs, cells, words = results[where], [], []
             for c in columns:
                 found = figure_of(runs, c.key, c.measure)
-                cells.append(_dots(c, found, where, axes[c], anchors, colours, layout))
+                printed = layout.printed_row(where).get(c.measure) if c.key == DEMONSTRATED else None
+                said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
+                cells.append(_dots(c, found, axes[c], anchors[where], colour(colours[method]), said))
                 words.append(_words(found, c.measure))
             done, name = seeds_done(runs, wanted), layout.title_of(method)
             steps = "" if longest[method] == usual else f"{longest[method]:,} steps"
@@ -280,11 +280,8 @@ def table(
         "too narrow for few seeds: with three it covers the mean in 7 of 10 cases, with ten in 9. The axis of "
         "violations is logarithmic above 0.1."
     )
-    html = (
-        f'<table class="overview"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
-        f'<p class="note">{note}</p>'
-    )
-    return Drawn(html, [Grid(["Setting", "Method", *head[1:]], rows)])
+    html = f'<table class="overview"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+    return Drawn(f'{html}<p class="note">{note}</p>', [Grid(["Setting", "Method", *head[1:]], rows)])
 
 
 def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[str], there: Collection[str]) -> Axis:
@@ -301,25 +298,16 @@ def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[s
     return axis_for(values, column.measure == "violations")
 
 
-def _dots(
-    column: Column,
-    found: Figure | None,
-    where: Cell,
-    axis: Axis,
-    anchors: Mapping[Cell, str],
-    colours: Mapping[str, int],
-    layout: Layout,
-) -> str:
+def _dots(column: Column, found: Figure | None, axis: Axis, runs: str, kind: str, said: str) -> str:
+    """The dots of a method, linked to the list `runs`, and their mean with `said` below it."""
     if found is None:
         return _td(column, "", NONE)
     dots = [
-        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{anchors[where]}-{i}")
+        Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{runs}-{i}")
         for i, (seed, value) in enumerate(zip(found.seeds, found.values))
     ]
-    number = anchor(f"#{anchors[where]}", escape(found.words(column.measure)))
-    printed = layout.printed_row(where).get(column.measure) if column.key == DEMONSTRATED else None
-    said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
-    return _td(column, strip(dots, found.interval, axis, colour(colours[where.method])), number + said)
+    number = anchor(f"#{runs}", escape(found.words(column.measure)))
+    return _td(column, strip(dots, found.interval, axis, kind), number + said)
 
 
 def _td(column: Column, drawn: str, number: str) -> str:

@@ -103,13 +103,8 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
     each seed if `seeds`."""
     width, height, left, right, top, bottom = 420, 210, 44, 18, 10, 26
     lines = panel["methods"]
-    ends = [
-        end
-        for one in lines.values()
-        for m, s in zip(one["mean"], one["std"])
-        if m is not None
-        for end in (m - s, m + s)
-    ]
+    known = [(m, s) for one in lines.values() for m, s in zip(one["mean"], one["std"]) if m is not None]
+    ends = [end for m, s in known for end in (m - s, m + s)]
     bent = panel["metric"].startswith("eval/violations")
     y_axis = axis_for([max(e, 0.0) for e in ends] if bent else ends, bent)
     x_axis = Axis(0.0, max(max(one["steps"]) for one in lines.values()) or 1.0)

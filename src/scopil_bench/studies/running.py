@@ -126,8 +126,7 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
         bar.add_task("drawing", total=None)
         shown = views_of(finished, played, evaluator)
     results.save(out, study.name, budget, results.all_of(played), missing)
-    timings = results.timings(finished, played)
-    results.save_timings(out, timings)
+    timings = results.save_timings(out, finished, played)
     report = _report(
         study,
         budget,
