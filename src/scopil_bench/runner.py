@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -24,6 +24,7 @@ from scopil_bench.local import Local
 POLL = 0.3  # seconds
 
 
+@runtime_checkable
 class Job(Protocol):
     """One run in progress. `poll` returns the exit code, or None while it is running."""
 
@@ -32,6 +33,7 @@ class Job(Protocol):
     def wait(self) -> None: ...
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Starts runs."""
 

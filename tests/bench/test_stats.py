@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from scopil_bench import stats
 
 
-def test_mean_and_population_deviation():
+def test_mean_deviation_and_interquartile_mean():
     assert stats.mean_std([1.0, 2.0, 3.0, 6.0]) == pytest.approx((3.0, math.sqrt((4 + 1 + 0 + 9) / 4)))
-
-
-def test_iqm_leaves_out_a_quarter_at_each_end():
     assert stats.iqm([100.0, 1.0, 2.0, -50.0]) == 1.5
     assert stats.iqm([7.0]) == 7.0
     ten = np.array([0, 0, 1, 2, 3, 4, 5, 6, 1e6, 1e9])
@@ -45,13 +42,10 @@ def test_bootstrap_is_repeatable_and_moves_with_its_seed():
     assert len(few) > 1
 
 
-@pytest.mark.parametrize(("n", "level"), [(1, 0.95), (40, 0.95), (400, 0.99)])
-def test_no_hits_have_a_closed_bound(n, level):
-    assert stats.clopper_pearson_upper(0, n, level) == pytest.approx(1 - (1 - level) ** (1 / n), rel=1e-12)
-
-
-def test_all_but_one_hit_has_a_closed_bound():
-    """P(X ≤ n−1) = 1 − pⁿ."""
+def test_no_hits_and_all_but_one_have_closed_bounds():
+    """P(X ≤ 0) = (1 − p)ⁿ and P(X ≤ n−1) = 1 − pⁿ."""
+    for n, level in ((1, 0.95), (40, 0.95), (400, 0.99)):
+        assert stats.clopper_pearson_upper(0, n, level) == pytest.approx(1 - (1 - level) ** (1 / n), rel=1e-12)
     assert stats.clopper_pearson_upper(6, 7) == pytest.approx(0.95 ** (1 / 7), rel=1e-12)
     assert stats.clopper_pearson_upper(7, 7) == 1.0
     with pytest.raises(ValueError, match="4 hits in 3"):

@@ -47,9 +47,6 @@ def refused(argv: list[str], capsys) -> str:
     return err
 
 
-# --- list and show -----------------------------------------------------------------------------------------------
-
-
 def test_list_prints_what_is_shipped(capsys, here, monkeypatch):
     monkeypatch.setattr(storage, "LIBRARY", here / "library")
     storage.write(small_set((3, 1, 5), env_id="some/Env-v0"), here / "library" / "maze" / "one-v1.npz")
@@ -74,19 +71,13 @@ def test_show_prints_statistics_and_draws_episodes(capsys, marble, here):
 def test_show_counts_violations(capsys, marble):
     """On a level tray the ball rests where it is put: three states in the middle of the circle."""
     first = marble.episodes[0]
-    resting = replace(
-        first,
-        observations=first.observations[:3],
-        actions=np.array([0, 0]),
-        rewards=first.rewards[:2],
-        start=np.array([-50.0, -60.0]),
-    )
+    cut = {"observations": first.observations[:3], "actions": np.array([0, 0]), "rewards": first.rewards[:2]}
+    resting = replace(first, **cut, start=np.array([-50.0, -60.0]))
     storage.write(replace(marble, episodes=(resting,)), "mine.npz")
     assert main(["demos", "show", "mine.npz"]) == 0
     out = printed(capsys)
-    assert "circle 3" in out
-    assert "horizontal 0" in out
-    assert "1 in initial states, 2 later; 3 states visited" in out
+    for words in ("circle 3", "horizontal 0", "1 in initial states, 2 later; 3 states visited"):
+        assert words in out
 
 
 def test_show_works_for_sets_of_other_environments(capsys):
@@ -95,10 +86,6 @@ def test_show_works_for_sets_of_other_environments(capsys):
     out = printed(capsys)
     assert "[weird] name" in out
     assert "not replayed" in out
-    assert "paper" not in out
-
-
-# --- generate ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,25 +111,19 @@ def test_generate_writes_what_was_played(module, function, player, capsys, marbl
 
 
 def test_generate_refuses(capsys, here):
-    argv = ["demos", "generate", "easy", "--out", "x.npz"]
-    assert "unknown setting 'easy'; want one of simple, multiple, two-modes" in refused(argv, capsys)
+    assert "'easy'" in refused(["demos", "generate", "easy", "--out", "x.npz"], capsys)
     assert "is a folder" in refused(["demos", "generate", "simple", "--out", str(here)], capsys)
     argv = ["demos", "generate", "simple", "--episodes", "0", "--out", "x.npz"]
-    assert "--episodes 0; want at least 1" in refused(argv, capsys)
+    assert "--episodes 0" in refused(argv, capsys)
     assert list(here.iterdir()) == []
-
-
-# --- check -------------------------------------------------------------------------------------------------------
 
 
 def test_check_prints_what_it_found(capsys, marble):
     storage.write(marble, "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 0
     out = printed(capsys)
-    assert "checksum matches" in out
-    assert f"3 with {marble.pairs} pairs" in out
-    assert "3 different ones" in out
-    assert "replay       equal" in out
+    for words in ("checksum matches", f"3 with {marble.pairs} pairs", "3 different ones", "replay       equal"):
+        assert words in out
     assert "FAIL" not in out
 
 
@@ -167,20 +148,28 @@ def test_check_prints_what_was_assumed_and_what_is_odd(capsys):
     np.savez("plain.npz", observations=obs, actions=actions, notes=np.zeros(1))
     assert main(["demos", "check", "plain.npz"]) == 0
     out = printed(capsys)
-    assert "warn assumed      not used: notes" in out
-    assert "the last observation of 2 of 2 episodes is not recorded" in out
-    assert "1 of 3 never change: 2" in out
     # bounds read off the data: of each column the least and the most
     at = np.mean((actions == actions.min((0, 1))) | (actions == actions.max((0, 1))))
-    assert f"{100 * at:.3g} % of components exactly at a bound" in out
-    assert "in 2 of 2 episodes the last step" in out
-    assert "0 of 12 pairs are repeated" in out
+    for words in (
+        "warn assumed      not used: notes",
+        "the last observation of 2 of 2 episodes is not recorded",
+        "1 of 3 never change: 2",
+        f"{100 * at:.3g} % of components exactly at a bound",
+        "in 2 of 2 episodes the last step",
+        "0 of 12 pairs are repeated",
+    ):
+        assert words in out
 
 
-def test_check_asks_an_environment(capsys, here):
-    rows = "x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n"
+@pytest.fixture
+def tables(here) -> str:
+    """A folder with an episode of Pendulum-v1 as a table."""
     (here / "episodes").mkdir()
-    (here / "episodes" / "one.csv").write_text(rows)
+    (here / "episodes" / "one.csv").write_text("x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n")
+    return "episodes"
+
+
+def test_check_asks_an_environment(capsys, tables):
     assert main(["demos", "check", "episodes", "--env", "Pendulum-v1"]) == 0
     out = printed(capsys)
     assert "tables, one file per episode" in out
@@ -195,40 +184,25 @@ def test_check_asks_an_environment(capsys, here):
     assert "FAIL environment  small: action space Discrete(3)" in printed(capsys)
 
 
-def test_import_takes_tables(capsys, here):
-    (here / "episodes").mkdir()
-    (here / "episodes" / "one.csv").write_text("x,y,speed,action\n1,0,0.5,-2\n0,1,0.5,1.5\n")
+def test_import_takes_tables(capsys, tables):
     assert main(["demos", "import", "episodes", "--env", "Pendulum-v1", "--out", "mine.npz"]) == 0
     assert "assumed: observations are the columns x, y, speed" in printed(capsys)
     demos = storage.read("mine.npz")
     assert (demos.env_id, demos.action_space) == ("Pendulum-v1", gym.spaces.Box(-2.0, 2.0, (1,)))
 
 
-def damaged(path: str) -> None:
-    data = bytearray(Path(path).read_bytes())
-    data[len(data) // 2] ^= 1
-    Path(path).write_bytes(data)
-
-
-def truncated(path: str) -> None:
-    Path(path).write_bytes(Path(path).read_bytes()[:500])
-
-
-def text(path: str) -> None:
-    Path(path).write_text("hello")
-
-
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (damaged, "checksum does not match"),
-        (truncated, "truncated or damaged"),
-        (text, "it is no zip archive"),  # and no advice to unpickle it
+        (lambda data, middle: data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], "checksum"),
+        (lambda data, _: data[:500], "truncated"),
+        (lambda *_: b"hello", "it is no zip archive"),  # and no advice to unpickle it
     ],
 )
-def test_check_names_the_failed_check(harm, message, capsys):
+def test_check_names_the_failed_check(harm, message, capsys, here):
     storage.write(small_set(), "mine.npz")
-    harm("mine.npz")
+    data = (here / "mine.npz").read_bytes()
+    (here / "mine.npz").write_bytes(harm(data, len(data) // 2))
     assert message in refused(["demos", "check", "mine.npz"], capsys)
 
 
@@ -254,37 +228,27 @@ def test_a_replay_is_compared_in_rewards_and_ends_too(marble):
     assert demo_checks.compare(marble, episodes).ok
     worse = marble.episodes[1].rewards.copy()
     worse[3] -= 0.01
-    cases = [
+    ends = "the end of episode 1 differs"
+    for change, message in (
         ({"rewards": worse}, "episode 1 differs by 0.01"),
-        ({"terminated": True}, "the end of episode 1 differs"),
-        ({"truncated": True}, "the end of episode 1 differs"),
-    ]
-    for change, message in cases:
+        ({"terminated": True}, ends),
+        ({"truncated": True}, ends),
+    ):
         found = demo_checks.compare(changed(marble, **change), episodes)
         assert not found.ok
         assert message in found.text
-    short = [episodes[0], replay_cut(episodes[1])]
+    short = [episodes[0], replace(episodes[1], actions=episodes[1].actions[:-1])]
     assert "episode 1 ends after 11 steps; the set has 12" in demo_checks.compare(changed(marble), short).text
 
 
-def replay_cut(episode):
-    return replace(episode, actions=episode.actions[:-1])
-
-
-def test_check_compares_the_spaces_with_the_environment(capsys):
+def test_check_compares_the_set_with_its_own_environment_and_with_another(capsys, marble):
     storage.write(small_set(env_id="scopil/MarbleMaze-Simple-v0"), "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 2
     assert "FAIL spaces       observation_space Box" in printed(capsys)
-
-
-def test_check_tells_that_a_set_is_of_another_environment(capsys, marble):
     storage.write(marble, "mine.npz")
     main(["demos", "check", "mine.npz", "--env", "scopil/MarbleMaze-TwoModes-v0"])
     assert "warn environment" in (out := printed(capsys))
     assert "was recorded in scopil/MarbleMaze-Simple-v0, not in scopil/MarbleMaze-TwoModes-v0" in out
-
-
-# --- export and import -------------------------------------------------------------------------------------------
 
 
 def test_export_and_import_round_trip(capsys, marble, here):
@@ -373,12 +337,10 @@ def test_check_tells_that_pictures_are_too_much_for_alignment(capsys, monkeypatc
     monkeypatch.setattr(demo_checks, "_random_play", lambda env: pytest.fail("nothing is played for it"))
     rng = np.random.default_rng(0)
     space = gym.spaces.Box(0, 255, (32, 32, 3), np.uint8)
-    pictures = tuple(
-        Episode(observations=rng.integers(256, size=(41, 32, 32, 3)), actions=rng.integers(3, size=40))
-        for _ in range(2)
-    )
-    Demonstrations(episodes=pictures, observation_space=space, action_space=gym.spaces.Discrete(3)).save("a.npz")
-    Shown = type("Shown", (Walk,), {"observation_space": space, "action_space": gym.spaces.Discrete(3)})
+    one = Episode(observations=rng.integers(256, size=(41, 32, 32, 3)), actions=rng.integers(3, size=40))
+    spaces = {"observation_space": space, "action_space": gym.spaces.Discrete(3)}
+    Demonstrations(episodes=(one, one), **spaces).save("a.npz")
+    Shown = type("Shown", (Walk,), spaces)
     with registered(Shown) as env:
         for more in ([], ["--env", env]):
             assert main(["demos", "check", "a.npz", *more]) == 0
@@ -390,10 +352,10 @@ def test_export_and_import_refuse(capsys, here):
     before = (here / "mine.npz").read_bytes()
     assert "no demonstrations 'none'" in refused(["demos", "export", "none", "--minari", "a-v0"], capsys)
     assert "want (namespace/)name-v0" in refused(["demos", "export", "mine.npz", "--minari", "a"], capsys)
-    argv = ["demos", "import", "minari:none-v0", "--out", "mine.npz"]
-    assert "no Minari dataset 'none-v0'" in refused(argv, capsys)
-    argv = ["demos", "import", "mine.npz", "--env", "Nowhere-v0", "--out", "mine.npz"]
-    assert "environment 'Nowhere-v0'" in refused(argv, capsys)
-    argv = ["demos", "import", "mine.npz", "--env", "Pendulum-v1", "--out", "mine.npz"]
-    assert "shape (4, 4); want (T, 3)" in refused(argv, capsys)
+    for source, env, message in (
+        ("minari:none-v0", [], "no Minari dataset 'none-v0'"),
+        ("mine.npz", ["--env", "Nowhere-v0"], "environment 'Nowhere-v0'"),
+        ("mine.npz", ["--env", "Pendulum-v1"], "shape (4, 4); want (T, 3)"),
+    ):
+        assert message in refused(["demos", "import", source, *env, "--out", "mine.npz"], capsys)
     assert (here / "mine.npz").read_bytes() == before
