@@ -5,7 +5,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,16 +92,12 @@ def test_a_checkpoint_is_never_newer_than_its_lines(tmp_path, monkeypatch):
     assert ray_cluster._news(folder, stamps)[0] == {}
 
 
-def test_rays_options_without_ray_are_refused(tmp_path, capsys):
-    out = ["--budget", "short", "--only", "multiple", "--out", str(tmp_path)]
-    assert main(["reproduce", *out, "--address", "here:1"]) == 2
-    assert "add --engine ray" in capsys.readouterr().err
-
-
-def test_ray_is_an_extra(monkeypatch):
+def test_rays_options_without_ray_are_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"scopil\[ray\]"):
-        ray_cluster.Cluster()
+    argv = ["reproduce", "--budget", "short", "--only", "multiple", "--out", str(tmp_path)]
+    for options, message in ((["--address", "here:1"], "add --engine ray"), (["--engine", "ray"], "scopil[ray]")):
+        assert main([*argv, *options]) == 2
+        assert message in capsys.readouterr().err
 
 
 class PretendRay:
@@ -125,36 +124,32 @@ class PretendRay:
 
 
 @pytest.fixture
-def own_environment(monkeypatch):
+def pretend_ray(monkeypatch) -> PretendRay:
     for name in (ray_cluster.LOOPBACK, "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, "")  # restored afterwards
         monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "ray", ray := PretendRay("192.0.2.2"))
+    return ray
 
 
-def test_ray_on_this_machine_listens_on_loopback(monkeypatch, own_environment):
-    ray = PretendRay("127.0.0.1")
-    monkeypatch.setitem(sys.modules, "ray", ray)
+def test_ray_on_this_machine_listens_on_loopback(pretend_ray):
+    pretend_ray.listens = "127.0.0.1"
     ray_cluster.Cluster()
-    assert ray.running
-    assert ray.seen[ray_cluster.LOOPBACK] == "0"
-    assert ray.seen["RAY_AUTH_MODE"] == "token"
+    assert pretend_ray.running
+    assert (pretend_ray.seen[ray_cluster.LOOPBACK], pretend_ray.seen["RAY_AUTH_MODE"]) == ("0", "token")
 
 
-def test_ray_on_an_external_address_is_stopped(monkeypatch, own_environment):
+def test_ray_on_an_external_address_is_stopped(pretend_ray):
     """An earlier import of Ray, or another version, may ignore the settings."""
-    ray = PretendRay("192.0.2.2")
-    monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(ConfigError, match="192"):
         ray_cluster.Cluster()
-    assert not ray.running
+    assert not pretend_ray.running
 
 
-def test_a_shared_cluster_is_reached_as_its_owner_set_it_up(monkeypatch, own_environment):
-    ray = PretendRay("192.0.2.2")
-    monkeypatch.setitem(sys.modules, "ray", ray)
+def test_a_shared_cluster_keeps_the_settings_of_its_owner(pretend_ray):
     ray_cluster.Cluster("192.0.2.2:6379")
-    assert ray.running
-    assert "RAY_AUTH_MODE" not in ray.seen
+    assert pretend_ray.running
+    assert "RAY_AUTH_MODE" not in pretend_ray.seen
 
 
 @pytest.mark.slow
@@ -194,25 +189,32 @@ def _loopback(address: str) -> bool:
 @pytest.mark.slow
 def test_a_node_dies_and_the_tables_are_the_same(tmp_path):
     """Two nodes of one core each; the one that trains seed 0 is killed once a checkpoint has been returned."""
-    pytest.importorskip("ray")
     argv = ["reproduce", "--budget", "short", "--only", "two-modes", "--seeds", "2"]
+    run = tmp_path / "ray" / "runs" / "two-modes" / "scopil-0"
+    tables_after_a_death(tmp_path, argv, run, lambda: list(run.glob("checkpoints/*.ckpt")))
+    steps = [json.loads(line)["env_steps"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps))
+
+
+def tables_after_a_death(folder: Path, argv: list[str], run: Path, returned: Callable[[], Any]) -> str:
+    """Run a command in `folder` on this machine and on Ray, where the node of `run` is killed once something has been
+    `returned`. Returns the tables, which must be the same."""
+    pytest.importorskip("ray")
     start = lambda name, *more: subprocess.Popen(  # noqa: E731
-        [sys.executable, "-m", "scopil", *argv, "--out", str(tmp_path / name), *more]
+        [sys.executable, "-m", "scopil", *argv, "--out", name, *more], cwd=folder
     )
     assert start("local").wait(900) == 0
     with ray_nodes() as (address, kill_node_of):
         remote = start("ray", "--engine", "ray", "--address", address)
-        run = tmp_path / "ray" / "runs" / "two-modes" / "scopil-0"
-        while not list(run.glob("checkpoints/*.ckpt")):
+        while not returned():
             assert remote.poll() is None
             time.sleep(0.1)
         assert not (run / "policy.safetensors").exists()
-        kill_node_of("scopil-0")
+        kill_node_of(run.name)
         assert remote.wait(900) == 0
     for name in ("results.json", "results.csv", "tables.md"):
-        assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
-    steps = [json.loads(line)["env_steps"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == sorted(set(steps))
+        assert (folder / "local" / name).read_bytes() == (folder / "ray" / name).read_bytes()
+    return (folder / "ray" / "tables.md").read_text()
 
 
 MY_ENV = """
@@ -249,55 +251,37 @@ batch_size = 32
 def test_a_node_dies_in_a_study_from_a_file(tmp_path):
     """An environment and rules in files. The run of the dead node has no checkpoint yet: it starts again on the other
     node, with the same result."""
-    pytest.importorskip("ray")
     (tmp_path / "my_env.py").write_text(MY_ENV)
     (tmp_path / "my_rules.py").write_text('def right(obs, action, next_obs): return next_obs["x"][0] > 2\n')
     (tmp_path / "mine.toml").write_text(MY_STUDY)
-    start = lambda name, *more: subprocess.Popen(  # noqa: E731
-        [sys.executable, "-m", "scopil", "study", "mine.toml", "--out", name, *more], cwd=tmp_path
-    )
-    assert start("local").wait(900) == 0
-    with ray_nodes() as (address, kill_node_of):
-        remote = start("ray", "--engine", "ray", "--address", address)
-        run = tmp_path / "ray" / "runs" / "mine" / "sac-0"
-        while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").read_text():
-            assert remote.poll() is None
-            time.sleep(0.1)
-        assert not (run / "policy.safetensors").exists()
-        kill_node_of("sac-0")
-        assert remote.wait(900) == 0
-    for name in ("results.json", "results.csv", "tables.md"):
-        assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
-    assert "Violations (right)" in (tmp_path / "ray" / "tables.md").read_text()
+    run = tmp_path / "ray" / "runs" / "mine" / "sac-0"
+    log = run / "metrics.jsonl"
+    tables = tables_after_a_death(tmp_path, ["study", "mine.toml"], run, lambda: log.exists() and log.read_text())
+    assert "Violations (right)" in tables
 
 
+@contextmanager
 def ray_nodes():
     """A head without cores and two nodes with one each, as real processes."""
-    from contextlib import contextmanager
-
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports] (an extra)
 
-    @contextmanager
-    def nodes():
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        both = [made.add_node(num_cpus=1) for _ in range(2)]
-        made.wait_for_nodes()
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    both = [made.add_node(num_cpus=1) for _ in range(2)]
+    made.wait_for_nodes()
 
-        def kill_node_of(run: str) -> None:
-            """The node above the process whose command line ends with the run's folder."""
-            for node in both:
-                raylet = node.all_processes["raylet"][0].process.pid
-                if any(run in command for command in _below(raylet)):
-                    made.remove_node(node, allow_graceful=False)
-                    return
-            raise AssertionError(f"no node trains {run}")
+    def kill_node_of(run: str) -> None:
+        """The node above the process whose command line ends with the run's folder."""
+        for node in both:
+            raylet = node.all_processes["raylet"][0].process.pid
+            if any(run in command for command in _below(raylet)):
+                made.remove_node(node, allow_graceful=False)
+                return
+        raise AssertionError(f"no node trains {run}")
 
-        try:
-            yield made.address, kill_node_of
-        finally:
-            made.shutdown()
-
-    return nodes()
+    try:
+        yield made.address, kill_node_of
+    finally:
+        made.shutdown()
 
 
 def _below(pid: int) -> list[str]:

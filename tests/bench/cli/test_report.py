@@ -4,7 +4,6 @@ import base64
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +28,7 @@ def rows(level: float, until: int = 40, **more: float) -> list[dict]:
     made = []
     for step in range(10, until + 1, 10):
         row = {"env_steps": step, "episode/return": -level * step, "alpha/value": level, **more}
-        if step % 20 == 0:
-            row |= {"eval/reward": level * step, "eval/violations/circle": level, "eval/frequency/circle": level / step}
-        made.append(row)
+        made.append(row | ({"eval/reward": level * step, "eval/violations/circle": level} if step % 20 == 0 else {}))
     return made
 
 
@@ -42,8 +39,7 @@ def runs(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
     storage.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
     made = [untrained_run(folder / f"sac-{s}", seed=s, rows=rows(1.0 + s, 40 if s < 2 else 20)) for s in (2, 0, 1)]
-    inner: dict[str, Any] = {"dual/lambda": 2.0, "dual/constraint": 0.3}
-    logged = rows(5.0, **inner)
+    logged = rows(5.0, **{"dual/lambda": 2.0, "dual/constraint": 0.3})
     made.append(untrained_run(folder / "scopil", "scopil", demos=str(folder / "demos.npz"), rows=logged))
     return [run.folder for run in made]
 
@@ -61,7 +57,8 @@ def test_runs_are_grouped_by_everything_but_their_seed(tmp_path):
 def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
-    assert main(["report", *map(str, runs)]) == 0
+    other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))  # which draws no episodes
+    assert main(["report", *map(str, runs), str(other.folder)]) == 0
     out = tmp_path / "report"
     assert {p.name for p in out.iterdir()} == {"report.html", "report.md", "results.json", "results.csv"}
     text = (out / "report.md").read_text()
@@ -69,7 +66,8 @@ def test_a_report_of_several_runs(runs, tmp_path, monkeypatch, capsys):
         for starts in ("demonstrated", "unseen"):
             assert f"| SAC, {policy}, {starts} starts |" in text
             assert f"| SCOPIL, {policy}, {starts} starts |" in text
-    assert f"| {runs[0]} | sac | 2 | 20 | finished |" in text
+    for line in (f"| {runs[0]} | sac | 2 | 20 | finished |", "## phys2d/CartPole-v1", "## scopil/MarbleMaze-Simple-v0"):
+        assert line in text
     printed = capsys.readouterr().out
     assert "SCOPIL, sampled, unseen starts" in printed
     assert "Violations (circle)" in printed
@@ -113,17 +111,12 @@ def test_one_run_is_reported_in_its_own_folder_from_files_that_are_read_once(run
     assert main(["report", str(folder)]) == 0
     assert {reads["demos.npz"], reads["metrics.jsonl"]} == {1}
     page = (folder / "report.html").read_text()
-    assert "<h4" in page
     assert 'class="play"' in page  # its episodes on the tray
     assert "Multiplier λ" in page  # a curve that SCOPIL declares
-    assert (folder / "report.md").exists()
     (run,) = results.load(folder).results[Cell("scopil/MarbleMaze-Simple-v0", "SCOPIL")]
     assert run.means["greedy/unseen"] == average(measures_of(folder, "greedy/unseen"))
 
-    def refuse(*_, **__):
-        raise AssertionError("played again")
-
-    monkeypatch.setattr(results, "play_distinct", refuse)
+    monkeypatch.setattr(results, "play_distinct", lambda *_: pytest.fail("played again"))
     reads.clear()
     assert main(["report", str(folder)]) == 0  # from the evaluation in the folder
     assert {reads["demos.npz"], reads["metrics.jsonl"], reads["evaluation.json"], reads["episodes.npz"]} == {1}
@@ -138,15 +131,6 @@ def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path):
     assert picture.startswith(b"\x89PNG")
     assert base64.b64encode(picture).decode() in (run.folder / "report.html").read_text()
     assert "](constraint-icrl.png)" in (run.folder / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_environments_have_sections_and_only_some_draw_episodes(runs, tmp_path):
-    other = untrained_run(tmp_path / "cart", env="phys2d/CartPole-v1", rows=rows(1.0))
-    assert main(["report", str(runs[1]), str(other.folder), "--out", str(tmp_path / "out")]) == 0
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert "## phys2d/CartPole-v1" in text
-    assert "## scopil/MarbleMaze-Simple-v0" in text
 
 
 def test_committed_results_are_reported_without_their_runs(tmp_path):

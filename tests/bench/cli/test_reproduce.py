@@ -49,6 +49,10 @@ def reproduce(out: Path, *options: str) -> int:
     return main(["reproduce", "--budget", "short", "--only", "multiple", "--out", str(out), *options])
 
 
+def stable(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in STABLE]
+
+
 @pytest.mark.slow
 def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     untrained.add("scopil-1")
@@ -58,8 +62,6 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     assert "failed: multiple/scopil-1: error: out of luck" in printed
     page = (tmp_path / "a" / "report.md").read_text()
     assert "multiple/scopil-1: failed (error: out of luck)" in page
-    assert "Simple: not run." in page
-    assert "SCOPIL on multiple: 1 of 2 seeds done." in page
     assert "| Demonstrator (40 episodes) |" in page
     assert json.loads((tmp_path / "a" / "timing.json").read_text()) == {
         "multiple/scopil-0": {"seconds": 1.5, "to_first_safe": None}
@@ -69,15 +71,13 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
     untrained.clear()
     assert reproduce(tmp_path / "a") == 0
     assert reproduce(tmp_path / "b") == 0
-    for name in STABLE:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert stable(tmp_path / "a") == stable(tmp_path / "b")
     page = (tmp_path / "b" / "report.html").read_bytes()
     for name in ("report.html", *STABLE):
         (tmp_path / "b" / name).unlink()
     assert main(["report", str(tmp_path / "b")]) == 0
     assert (tmp_path / "b" / "report.html").read_bytes()[:2000] == page[:2000]
-    for name in STABLE:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert stable(tmp_path / "a") == stable(tmp_path / "b")
 
     assert {p.name for p in (tmp_path / "b").iterdir()} == {
         "runs", "study.json", "references.json", "timing.json", "report.html", "report.md", *STABLE
@@ -85,8 +85,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
 
     shutil.rmtree(tmp_path / "b" / "runs")  # the report is then made from results.json, which stays
     assert main(["report", str(tmp_path / "b")]) == 0
-    for name in STABLE:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert stable(tmp_path / "a") == stable(tmp_path / "b")
 
     wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):
@@ -94,10 +93,7 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(expected, "load", lambda budget, file, ranges=ranges: (ranges, []))
         capsys.readouterr()
         assert reproduce(tmp_path / "a", "--check") == code
-        printed = " ".join(capsys.readouterr().out.split())
-        assert (
-            "outside its range: multiple, SCOPIL: mean of steps (greedy, demonstrated starts) ≤ 1:" in printed
-        ) == bool(code)
+        assert ("outside its range: multiple, SCOPIL" in " ".join(capsys.readouterr().out.split())) == bool(code)
     assert reproduce(tmp_path / "a") == 0  # without --check
 
 
@@ -105,8 +101,8 @@ def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys)
     (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
     assert main(["reproduce", "--only", "multiple", "--out", str(tmp_path)]) == 2
     assert "holds study paper" in capsys.readouterr().err
-    assert main(["reproduce", "--study", "lap-grid-world", "--out", str(tmp_path)]) == 2
-    assert "lap-grid-world" in capsys.readouterr().err
+    assert main(["study", "unseen", "--out", str(tmp_path)]) == 2
+    assert "not study unseen" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -115,7 +111,6 @@ def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys)
         (["--only", "simpel"], "simpel"),
         (["--seeds", "0"], "--seeds 0"),
         (["--workers", "-1"], "--workers -1"),
-        (["--study", "papre"], "papre"),
         (["--budget", "long"], "long"),
         (["--steps", "0"], "--steps 0"),
         (["--budget", "short", "--check"], "--check"),
@@ -131,8 +126,8 @@ def test_wrong_options_are_refused_before_anything_is_written(options, message, 
 def test_another_study_through_the_same_machinery(tmp_path):
     """Real training in other processes, with the study's own environment and demonstrations."""
     out = tmp_path / "laps"
-    argv = ["--study", "lap-grid-world", "--budget", "short", "--steps", "10240", "--out", str(out)]
-    assert main(["reproduce", *argv]) == 0
+    argv = ["lap-grid-world", "--budget", "short", "--steps", "10240", "--out", str(out)]
+    assert main(["study", *argv]) == 0
     tables = (out / "tables.md").read_text()
     assert "## LapGridWorld" in tables
     assert "| ICRL, greedy, 1 seed × " in tables
@@ -164,5 +159,4 @@ def test_killed_five_times_the_tables_are_the_same(tmp_path):
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     assert start("killed").wait(3600) == 0
-    for name in STABLE:
-        assert (tmp_path / "calm" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    assert stable(tmp_path / "calm") == stable(tmp_path / "killed")

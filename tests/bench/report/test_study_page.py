@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from made_results import cell_of, report_of
 from scopil_bench import stats
 from scopil_bench.report.page import Grid, Items, to_html, to_markdown
@@ -78,7 +76,7 @@ def simple(results, starts="demonstrated", beside=True, layout=None):
     return starts_grid(layout or layout_of(STUDY), STUDY.tables["simple"], results, starts, beside)
 
 
-def test_tables_hold_the_papers_digits_and_our_own():
+def test_tables_have_the_published_figures_and_those_of_the_runs():
     grid = simple(cell_of("scopil", [0.025, 0.075]))
     assert grid.head == ["", "Rwd", "H", "F(H)", "C", "F(C)", "H+C", "F(H+C)", "Length", "Steps"]
     rows = {row[0]: row for row in grid.rows}
@@ -88,36 +86,20 @@ def test_tables_hold_the_papers_digits_and_our_own():
     alone = simple(cell_of("scopil", [0.025]))
     assert alone.rows[1][6] == "0.025"  # one seed has no deviation
 
-
-def test_cloning_appears_where_it_was_run_and_only_there():
-    ours = cell_of("scopil", [0.025])
-    assert not any("BC" in row[0] for row in simple(ours).rows)
-    both = ours | cell_of("bc", [0.5, 0.7])
+    assert not any("BC" in row[0] for row in alone.rows)  # cloning was not run
+    both = cell_of("scopil", [0.025]) | cell_of("bc", [0.5, 0.7])
     assert sum(str(row[0]).startswith("BC, ours, ") for row in simple(both).rows) == 2
     assert any(row[0] == "BC on simple" for row in overview_grid(layout_of(STUDY), both).rows)
-
-
-def test_references_stand_above_the_methods():
-    layout = layout_of(STUDY, {"simple": {"Demonstrations": {"violations": 0.025, "reward": -14.3}}})
-    grid = simple(cell_of("scopil", [0.025]), layout=layout)
-    assert grid.rows[0][:2] == ["Demonstrations", "-14.30"]
-    assert grid.rows[1][0] == "SCOPIL, paper"
-    assert grid.quiet == {1, 4, 6}
 
 
 def test_the_median_of_first_safe_steps_counts_seeds_that_never_were():
     results = cell_of("scopil", [0.025] * 3)
     (runs,) = results.values()
-
-    def last_cell() -> str:
+    for second, shown in ((90_000, "90,000 (2 of 3 seeds)"), (None, "1 of 3 seeds")):
+        runs[:2] = [run._replace(first_safe=first) for run, first in zip(runs, (None, second))]
         grid = statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results)
         assert grid is not None
-        return str(grid.rows[0][-1])
-
-    runs[0], runs[1] = runs[0]._replace(first_safe=None), runs[1]._replace(first_safe=90_000)
-    assert last_cell() == "90,000 (2 of 3 seeds)"
-    runs[1] = runs[1]._replace(first_safe=None)
-    assert last_cell() == "1 of 3 seeds"
+        assert grid.rows[0][-1] == shown
 
 
 def test_an_environment_without_costs_has_rewards_alone():
@@ -128,8 +110,7 @@ def test_an_environment_without_costs_has_rewards_alone():
     assert overview_grid(layout_of(STUDY), results).rows[0][3] == "–"
 
 
-@pytest.fixture
-def written(tmp_path):
+def test_the_page_is_self_contained_and_lists_what_is_missing(tmp_path):
     results = cell_of("scopil", [0.025, 0.05]) | cell_of("sac", [2.0, 2.1])
     report = report_of(
         results,
@@ -138,27 +119,14 @@ def written(tmp_path):
         folders={Cell("simple", "scopil"): ["runs/simple/scopil-0", "runs/simple/scopil-1"]},
     )
     write(tmp_path, report)
-    return tmp_path
-
-
-def test_the_page_is_self_contained(written):
-    html = (written / "report.html").read_text()
+    html, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     assert not re.findall(r"(?:src|href)=\"(?!data:|#|runs/simple/scopil-[01]\")", html)
     assert "error: &lt;b&gt; &amp; NaN" in html
-
-
-def test_the_page_lists_what_is_missing(written):
-    for name in ("report.html", "report.md"):
-        page = (written / name).read_text()
-        for line in (
-            "Two-modes: not run.",
-            "SAC on simple: 2 of 10 seeds done.",
-            "no finished run of ICRL",
-            "simple/icrl-0: 5 of 9 steps",
-        ):
-            assert line in page
-        assert "jax: 0.9, 0.10" in page
-    assert "short runs" not in (written / "report.md").read_text()
+    lines = ["Two-modes: not run.", "SAC on simple: 2 of 10 seeds done.", "no finished run of ICRL"]
+    for line in [*lines, "simple/icrl-0: 5 of 9 steps", "jax: 0.9, 0.10"]:
+        assert line in html
+        assert line in markdown
+    assert "short runs" not in markdown
 
 
 def test_a_table_in_both_forms(tmp_path):

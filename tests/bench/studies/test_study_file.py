@@ -108,10 +108,9 @@ def test_what_is_not_a_study_is_refused_in_one_line(here, capsys):
 
 def test_reproduce_is_the_papers_study(monkeypatch):
     asked = []
-    monkeypatch.setattr("scopil_bench.cli.reproduce.call", lambda verb, prog, argv: asked.append(argv) or 0)
-    for argv in ([], ["--seeds", "2"], ["--study", "unseen", "--seeds", "2"], ["--study=unseen"]):
-        main(["reproduce", *argv])
-    assert asked == [["paper"], ["paper", "--seeds", "2"], ["unseen", "--seeds", "2"], ["unseen"]]
+    monkeypatch.setattr("scopil_bench.cli.study.call", lambda verb, prog, argv: asked.append(argv) or 0)
+    main(["reproduce", "--seeds", "2"])
+    assert asked == [["paper", "--seeds", "2"]]
 
 
 def test_a_folder_does_not_choose_the_file_that_is_read(here, capsys):
