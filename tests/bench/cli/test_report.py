@@ -39,7 +39,7 @@ def runs(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
     storage.write(marble_episodes(steps=6, episodes=3), folder / "demos.npz")
     made = [untrained_run(folder / f"sac-{s}", seed=s, rows=rows(1.0 + s, 40 if s < 2 else 20)) for s in (2, 0, 1)]
-    logged = rows(5.0, **{"dual/lambda": 2.0, "dual/constraint": 0.3})
+    logged = rows(5.0, 40, **{"dual/lambda": 2.0, "dual/constraint": 0.3})
     made.append(untrained_run(folder / "scopil", "scopil", demos=str(folder / "demos.npz"), rows=logged))
     return [run.folder for run in made]
 
