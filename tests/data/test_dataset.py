@@ -14,7 +14,6 @@ from samples import ACTIONS, episode, small_set, with_episode
 from scopil import load_demos
 from scopil.data.dataset import NO_FLAGS, Demonstrations, guess_space
 from scopil.errors import DatasetError
-from scopil_bench.studies.external.lap_grid import forward_laps
 
 
 def observations(steps=4, **at):
@@ -70,7 +69,6 @@ def test_other_spaces_are_refused():
 import gymnasium as gym
 from samples import OBSERVATIONS, small_set
 from scopil.errors import DatasetError
-from scopil_bench.studies.external.lap_grid import forward_laps
 for what in ("observation", "action"):
     try:
         small_set(**{f"{what}_space": gym.spaces.Dict(x=OBSERVATIONS)})
@@ -230,11 +228,6 @@ def test_from_arrays_takes_flags_or_notes_what_it_assumed():
     assert ends(terminated=[0, 1], truncated=[1, 0]) == ([(False, True), (True, False)], None)
     with pytest.raises(DatasetError, match="truncated of shape"):
         ends(truncated=[True] * 3)
-
-
-def test_laps_are_stopped_by_their_time_limit():
-    for lap in forward_laps(2):
-        assert (lap.terminated, lap.truncated) == (False, True)
 
 
 def test_discrete_values_are_int64_whatever_the_space_counts_in():

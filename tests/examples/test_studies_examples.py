@@ -113,3 +113,14 @@ def test_the_table_of_half_cheetah(cheetah_data, tmp_path):
     benchmark.main(data=cheetah_data, steps=400, seeds=1, workers=1, out=tmp_path / "out", results=results)
     methods = {run["method"] for run in json.loads(results.read_text())["runs"]}
     assert methods == {"scopil-rho", "scopil", "sac", "bc"}
+
+
+@pytest.mark.slow
+def test_the_table_of_lap_grid_world(tmp_path, capsys):
+    """Real training in other processes, with the study's own environment and demonstrations."""
+    results = tmp_path / "results.json"
+    script("benchmarks/lap_grid.py").main(seeds=1, out=tmp_path / "out", results=results, steps=10_240)
+    assert {run["method"] for run in json.loads(results.read_text())["runs"]} == {"icrl", "ppo"}
+    tables = capsys.readouterr().out
+    assert "| ICRL, greedy, 1 seed × " in tables
+    assert "The learned cost of a step" in tables

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lap_grid import ACTIONS, BACKWARD, FORWARD, LapGridWorld, LapParams, forward_laps
 
 from probes import Probe
 from scopil.algos import icrl, ppo
@@ -19,7 +20,6 @@ from scopil.nn.normalise import RunningStats, normalise
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Trainer
-from scopil_bench.studies.external.lap_grid import ACTIONS, BACKWARD, FORWARD, LapGridWorld, LapParams, forward_laps
 
 PPO, ICRL = ppo.ALGORITHM, icrl.ALGORITHM
 TINY = {"hidden": (8,), "num_envs": 3, "rollout_steps": 8, "batch_size": 12, "epochs": 2}

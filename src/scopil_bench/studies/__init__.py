@@ -17,7 +17,6 @@ _OURS = {
     "external": "scopil_bench.studies.external.study:STUDY",
     "half-cheetah-wall": "scopil_bench.studies.external.half_cheetah:STUDY",
     "lunar-lander": "scopil_bench.studies.external.lunar_lander:STUDY",
-    "lap-grid-world": "scopil_bench.studies.external.lap_grid:STUDY",
 }
 
 

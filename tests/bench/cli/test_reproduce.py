@@ -123,20 +123,6 @@ def test_wrong_options_are_refused_before_anything_is_written(options, message, 
 
 
 @pytest.mark.slow
-def test_another_study_through_the_same_machinery(tmp_path):
-    """Real training in other processes, with the study's own environment and demonstrations."""
-    out = tmp_path / "laps"
-    argv = ["lap-grid-world", "--budget", "short", "--steps", "10240", "--out", str(out)]
-    assert main(["study", *argv]) == 0
-    tables = (out / "tables.md").read_text()
-    assert "## LapGridWorld" in tables
-    assert "| ICRL, greedy, 1 seed × " in tables
-    assert "The learned cost of a step" in tables
-    assert {cell.method for cell in results.load(out).results} == {"icrl", "ppo"}
-    assert main(["report", str(out)]) == 0
-
-
-@pytest.mark.slow
 def test_killed_five_times_the_tables_are_the_same(tmp_path):
     """The whole process group, workers included, at random moments of all methods' short runs."""
     rng = random.Random(0)

@@ -12,6 +12,7 @@ from scopil.envs.marble_maze import Circle, HorizontalLine, MarbleMaze, MarblePa
 from scopil.envs.marble_maze.plots import GREEN, RED, draw_episodes
 from scopil.errors import ScopilError
 from scopil.eval.pictures import save_episodes
+from toys import toy
 
 colors = pytest.importorskip("matplotlib.colors")
 PARAMS = MarbleParams((Circle(50.0, 60.0, 30.0),))
@@ -102,10 +103,8 @@ def test_the_ending_chooses_the_format(env, tmp_path):
 
 
 def test_an_environment_that_cannot_draw_is_refused(tmp_path):
-    from scopil_bench.studies.external.lap_grid import LapGridWorld
-
     with pytest.raises(ScopilError, match="has no method draw_episodes"):
-        save_episodes(tmp_path / "a.png", CompiledEnv(LapGridWorld()), {})
+        save_episodes(tmp_path / "a.png", toy(continuous=False), {})
 
 
 def test_without_matplotlib_the_extra_is_named(env, tmp_path, monkeypatch):
