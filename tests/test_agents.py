@@ -1,4 +1,4 @@
-"""Agents in the habits of Stable-Baselines3: predict, learn, save, load, and a clear sentence for every slip.
+"""Agents with the interface of Stable-Baselines3: predict, learn, save, load, and refusals.
 
 Most tests run on a tiny environment with discrete actions and on one with continuous actions; agents share loops, so
 that each program is traced and compiled once.
@@ -93,7 +93,7 @@ def leaves(agent: Agent) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(agent.state)]
 
 
-# --- the face ----------------------------------------------------------------------------------------------------
+# --- classes ----------------------------------------------------------------------------------------------------
 
 
 def test_every_algorithm_has_its_agent():
@@ -109,10 +109,6 @@ def test_signatures_show_every_setting_with_its_default(cls):
     assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed")} == wanted
     assert shown["learning_rate"].default == (1e-3 if cls is scopil.SCOPILRho else 3e-4)
     assert shown["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
-
-
-def test_an_agent_says_what_it_is(trained, kind, ids):
-    assert repr(trained) == f"SCOPIL on {ids[kind]}, 1,000 steps"
 
 
 # --- predict -----------------------------------------------------------------------------------------------------
@@ -175,26 +171,23 @@ def test_stable_baselines3_can_evaluate_an_agent(trained, kind, ids):
     assert len(rewards) == 4
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3, 2), (2, 2, 1)])
-def test_other_shapes_are_refused(shape, trained):
-    with pytest.raises(ConfigError, match=r"observation of shape .*; want \(2,\) or a batch of these"):
-        trained.predict(np.zeros(shape))
+SHAPES = [(), (1,), (3,), (2, 1), (2, 3, 2), (2, 2, 1)]
 
 
-@pytest.mark.parametrize("junk", ["abc", [[1, 2], [3]], None, {"obs": 1}])
-def test_what_is_no_array_is_refused(junk, trained):
-    with pytest.raises(ConfigError, match="observation"):
-        trained.predict(junk)
+@pytest.mark.parametrize("odd", [*map(np.zeros, SHAPES), "abc", [[1, 2], [3]], None, {"obs": 1}], ids=repr)
+def test_other_observations_are_refused(odd, trained):
+    with pytest.raises(ConfigError, match="want one of Box"):
+        trained.predict(odd)
 
 
 # --- learn -------------------------------------------------------------------------------------------------------
 
 
-def test_learning_twice_is_learning_on(trained, ids, kind):
+def test_learning_twice_equals_learning_once(trained, ids, kind):
     parts = new_scopil(ids, kind)
     assert parts.num_timesteps == 0
     parts.predict(np.zeros(2))
-    assert parts.num_timesteps == 0  # looking is not training
+    assert parts.num_timesteps == 0
     assert parts.learn(300) is parts
     assert parts.num_timesteps == 300
     parts.learn(700)
@@ -202,35 +195,34 @@ def test_learning_twice_is_learning_on(trained, ids, kind):
     assert leaves(parts) == leaves(trained)
 
 
-@pytest.mark.parametrize("steps", [-5, 0])
-def test_a_number_of_steps_below_one_is_refused(steps, trained):
-    with pytest.raises(ConfigError, match=f"^total_timesteps = {steps}; want at least 1"):
+@pytest.mark.parametrize("steps", [-5, 0, 1.5, float("nan"), True])
+def test_a_wrong_number_of_steps_is_refused(steps, trained):
+    with pytest.raises(ConfigError, match="total_timesteps"):
         trained.learn(steps)
     assert trained.num_timesteps == 1000
 
 
-@pytest.mark.parametrize("steps", [1.5, float("nan"), True])
-def test_a_number_of_steps_is_a_whole_number(steps, trained):
-    with pytest.raises(ConfigError, match="want a whole number of steps"):
-        trained.learn(steps)
-
-
 def test_evaluations_while_learning_keep_the_best_and_stop_early(ids, tmp_path, monkeypatch):
-    scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
+    found = iter([(1.0, 0.0), (3.0, 0.0), (9.0, 2.0), (2.5, 0.0), (9.0, 0.0)])
     asked = []
-    monkeypatch.setattr(scopil.Agent, "evaluate", lambda self, **how: asked.append(how) or {"reward": next(scores)})
+
+    def evaluate(self, **how):
+        asked.append(how)
+        return dict(zip(("reward", "avoidable"), next(found)))
+
+    monkeypatch.setattr(scopil.Agent, "evaluate", evaluate)
     agent = scopil.SAC(ids["numbered"], **TINY)
     evaluation = scopil.EvalCallback(
         every=200, episodes=3, rules="my_rules.py", best=tmp_path / "best.safetensors", patience=2
     )
     seen = []
     agent.learn(2000, callback=[lambda status: seen.append(status.env_steps), evaluation])
-    assert [steps for steps, _ in evaluation.history] == [200, 400, 600, 800]  # 2.0 and 2.5 are no better than 3.0
+    assert [steps for steps, _ in evaluation.history] == [200, 400, 600, 800]  # violations count before reward
     assert agent.num_timesteps == 800
     assert evaluation.best_score == (0.0, 3.0)
     assert scopil.load(tmp_path / "best.safetensors").num_timesteps == 400
     assert {200, 400, 600, 800} <= set(seen)
-    assert asked[0] == {**{"starts": "unseen", "episodes": 3, "deterministic": True, "seed": 1, "rules": "my_rules.py"}}
+    assert asked[0] == {"starts": "unseen", "episodes": 3, "deterministic": True, "seed": 1, "rules": "my_rules.py"}
     good = scopil.EvalCallback(every=100, until=lambda measures: measures["reward"] > 5)
     agent.learn(1000, callback=good)
     assert [steps for steps, _ in good.history] == [900]
@@ -311,16 +303,12 @@ def test_actions_that_cannot_be_learned_are_refused_at_once(space, words):
 # --- refusals ----------------------------------------------------------------------------------------------------
 
 
-def test_scopil_has_the_papers_settings(ids):
-    cfg = scopil.SCOPIL(ids["numbered"]).config
+def test_defaults_are_those_of_the_paper_and_depend_on_the_actions(ids):
+    numbered, continuous = (scopil.SCOPIL(ids[kind]).config for kind in KINDS)
     paper = {"batch_size": 256, "demo_batch_size": 256, "learning_rate": 3e-4, "alpha_lr": 2e-3, "discount": 0.99}
     paper |= {"polyak": 0.005, "replay_size": 1_000_000, "multiplier_init": 1.05, "hidden": (32, 32)}
-    assert {name: getattr(cfg, name) for name in paper} == paper
-
-
-def test_defaults_and_ranges_follow_the_kind_of_actions(ids):
-    numbered, continuous = (scopil.SCOPIL(ids[kind]).config for kind in KINDS)
-    assert (numbered.hidden, continuous.hidden) == ((32, 32), (64, 64))
+    assert {name: getattr(numbered, name) for name in paper} == paper
+    assert continuous.hidden == (64, 64)
     assert (numbered.alpha_lr, continuous.alpha_lr) == (2e-3, 3e-4)
     assert numbered.target_entropy is continuous.target_entropy is None
     with pytest.raises(ConfigError, match="action_resolution = 0"):
@@ -334,13 +322,6 @@ def test_demonstrations_that_do_not_fit_are_refused_at_once(ids):
         scopil.SCOPIL(ids["numbered"], toy_demos(continuous=True))
     with pytest.raises(DatasetError, match=r"no demonstrations 'none\.npz'"):
         scopil.SCOPIL(ids["numbered"], "none.npz")
-
-
-def test_without_demonstrations_one_plays_but_does_not_learn(ids):
-    agent = scopil.SCOPIL(ids["numbered"], **TINY)
-    assert agent.predict(np.zeros(2))[0] in range(3)
-    with pytest.raises(DatasetError, match="learns from demonstrations"):
-        agent.learn(100)
 
 
 def shown(actions: np.ndarray, space: gym.Space) -> scopil.Demonstrations:
@@ -409,7 +390,7 @@ def test_a_loaded_agent_learns_on(saved, trained, kind):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(again.state))
 
 
-def test_an_object_without_an_id_is_asked_for(tmp_path):
+def test_loading_asks_for_an_environment_without_an_id(tmp_path):
     agent = scopil.SCOPIL(toy(continuous=False), **TINY)
     agent.save(tmp_path / "p.safetensors")
     with pytest.raises(CheckpointError, match=r"does not name its environment; give one"):
@@ -417,23 +398,9 @@ def test_an_object_without_an_id_is_asked_for(tmp_path):
     assert leaves(scopil.load(tmp_path / "p.safetensors", env=toy(continuous=False))) == leaves(agent)
 
 
-def test_damaged_and_other_files_are_refused(saved, tmp_path):
-    data = saved.read_bytes()
-    for name, spoiled in (("cut", data[:-10]), ("flipped", data[:300] + b"~" + data[301:]), ("empty", b"")):
-        (tmp_path / name).write_bytes(spoiled)
-        with pytest.raises(CheckpointError, match=name):
-            scopil.load(tmp_path / name)
-    with pytest.raises(CheckpointError, match="No such file"):
-        scopil.load(tmp_path / "none.safetensors")
-    with pytest.raises(CheckpointError, match="not a run folder"):
-        scopil.load(tmp_path)
-
-
-def test_a_policy_alone_is_no_agent(trained, tmp_path, observations):
+def test_a_policy_alone_is_no_agent(trained, tmp_path):
     trained.policy.save(tmp_path / "alone.safetensors")
-    again = scopil.Policy.load(tmp_path / "alone.safetensors")
-    np.testing.assert_array_equal(again.act_numpy(observations), trained.predict(observations)[0])
-    with pytest.raises(CheckpointError, match=r"holds a policy alone; scopil\.Policy\.load\(path\) reads it"):
+    with pytest.raises(CheckpointError, match="holds a policy alone"):
         scopil.load(tmp_path / "alone.safetensors", env=trained.env)
 
 
@@ -475,11 +442,15 @@ def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
     assert note == {"algorithm": "sac", "env_id": ids["numbered"], "seed": "2", "env_steps": "1000"}
 
 
-def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, monkeypatch):
-    toy_demos(continuous=False).save(tmp_path / "demos.npz")
-    run = untrained_run(
-        tmp_path / "run", "scopil", demos=str(tmp_path / "demos.npz"), env=ids["numbered"], demo_batch_size=4
-    )
+@pytest.fixture
+def run(ids, tmp_path) -> Run:
+    """An untrained run with demonstrations."""
+    demos = str(tmp_path / "demos.npz")
+    toy_demos(continuous=False).save(demos)
+    return untrained_run(tmp_path / "run", "scopil", demos=demos, env=ids["numbered"], demo_batch_size=4)
+
+
+def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(run, monkeypatch):
     (run.folder / "checkpoints").mkdir()
     (run.folder / "checkpoints" / "000000001000.ckpt").write_bytes(b"would be passed over with a warning")
 
@@ -499,7 +470,7 @@ def test_playing_a_run_builds_no_trainer_and_reads_no_checkpoint(ids, tmp_path, 
     assert agent.evaluate(episodes=3)["steps"] == 2  # nothing more is read
 
 
-def test_an_agents_rules_take_the_place_of_reported_costs(trained, kind):
+def test_given_rules_replace_the_reported_costs(trained):
     never = trained.evaluate(episodes=3, rules=lambda obs, action, next_obs: 0)
     always = trained.evaluate(episodes=3, rules=lambda obs, action, next_obs: {"a": 1, "b": obs[1]})
     assert never["violations"] == 0
@@ -512,7 +483,7 @@ def test_networks_that_no_machine_holds():
         scopil.SAC(toy(continuous=False), hidden=(2**64,))
 
 
-def test_a_saved_agent_knows_whose_starts_it_was_shown(tmp_path):
+def test_a_saved_agent_finds_its_demonstrated_starts(tmp_path):
     shown = "marble-maze/simple-simulated-v1"
     agent = scopil.BC("scopil/MarbleMaze-Simple-v0", shown, hidden=(4,))
     agent.save(tmp_path / "bc.safetensors")
@@ -528,11 +499,7 @@ def test_a_saved_agent_knows_whose_starts_it_was_shown(tmp_path):
         scopil.load(tmp_path / "mine.safetensors").play("demonstrated")
 
 
-def test_the_best_policy_of_a_run_has_the_runs_demonstrations(ids, tmp_path):
-    toy_demos(continuous=False).save(tmp_path / "demos.npz")
-    run = untrained_run(
-        tmp_path / "run", "scopil", demos=str(tmp_path / "demos.npz"), env=ids["numbered"], demo_batch_size=4
-    )
+def test_a_policy_file_in_its_run_folder_has_the_runs_demonstrations(run, tmp_path):
     agent = scopil.load(run.policy_file)
     assert agent.demos is not None
     assert agent.demos.digest == scopil.load_demos(tmp_path / "demos.npz").digest
@@ -541,26 +508,3 @@ def test_the_best_policy_of_a_run_has_the_runs_demonstrations(ids, tmp_path):
     assert again.demos is None
     shutil.copy(run.policy_file, tmp_path / "moved.safetensors")
     assert scopil.load(tmp_path / "moved.safetensors").demos is None
-
-
-def test_the_best_is_the_most_lawful_first():
-    found = iter(
-        [{"reward": -14.0, "avoidable": 0.0}, {"reward": -10.0, "avoidable": 3.0}, {"reward": -13.0, "avoidable": 0.0}]
-    )
-    saved = []
-
-    class Played(Agent):
-        def __init__(self):
-            self._loaded = None
-
-        def evaluate(self, *args, **how):
-            return next(found)
-
-        def save(self, path):
-            saved.append(len(evaluation.history))
-
-    evaluation = scopil.EvalCallback(every=1, best="best.safetensors")
-    evaluation.begin(Played())
-    for step in (1, 2, 3):
-        evaluation(trainer.TrainStatus(step, {}, None))
-    assert saved == [1, 3]

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
 from numbers import Real
@@ -89,10 +90,10 @@ class Agent:
 
     @cached_property
     def _untrained(self) -> Any:
-        """The learner before training, made without a replay and without environment steps."""
         return self._new_learner()
 
     def _new_learner(self) -> Any:
+        """The learner before training, made without a replay and without environment steps."""
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
@@ -152,13 +153,22 @@ class Agent:
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
         self._loaded = None
 
+        if progress_bar:
+            from scopil.train.progress import ProgressLines
+
+            lines = ProgressLines(self.algorithm, until)
+            callbacks.insert(0, lines)
+        else:
+            lines = nullcontext()
+
         def observe(status: TrainStatus) -> bool | None:
             self._numpy = self._monitor = None  # made from an older policy
             stops = [one(status) for one in callbacks]  # all are called, even if the first stops training
             return any(stops)
 
         try:
-            self._advance(until, progress_bar, observe, every)
+            with lines:
+                trainer.advance(until, observe, every=every)
         except BaseException:
             if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost, its learner is kept
                 kept, steps = trainer.last_good
@@ -167,14 +177,6 @@ class Agent:
         finally:
             self._numpy = self._monitor = None
         return self
-
-    def _advance(self, until: int, progress_bar: bool, observe: Callback, every: Sequence[int]) -> None:
-        if not progress_bar:
-            return self._trainer.advance(until, observe, every=every)
-        from scopil.train.progress import ProgressLines
-
-        with ProgressLines(self.algorithm, until) as lines:
-            self._trainer.advance(until, lambda status: lines(status) or observe(status), every=every)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -197,15 +199,13 @@ class Agent:
     def _rows(self, observation: Any) -> np.ndarray:
         """One observation, or a batch of observations, as rows for the networks."""
         wanted = f"want one of {self.env.spaces.env_observation}, or a batch of these"
-        unfit = f"observation {_brief(observation)} is not one of the environment's; {wanted}."
+        unfit = ConfigError(f"observation {_brief(observation)}; {wanted}.")
         try:
             obs = self.env.spaces.flatten(observation)
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise ConfigError(unfit) from error
-        shape = self.env.observation_space.shape
-        if obs.shape != shape and obs.shape[1:] != shape:
-            plain = f"observation of shape {obs.shape}; want {shape} or a batch of these."
-            raise ConfigError(plain if isinstance(observation, np.ndarray) else unfit)
+            raise unfit from error
+        if self.env.observation_space.shape not in (obs.shape, obs.shape[1:]):
+            raise unfit
         return obs
 
     def familiarity(self, observation: Any) -> np.ndarray:
@@ -293,8 +293,9 @@ class Agent:
             "env": self.env_id,
             "demos": self._demos_name if self.demos is None else self.demos.name,
             "seed": self.seed,
+            "config": asdict(self.config),
+            "env_steps": self.num_timesteps,
         }
-        note |= {"config": asdict(self.config), "env_steps": self.num_timesteps}
         save_learner(Path(path), self.algorithm, self.state, note)
 
     def __repr__(self) -> str:
@@ -313,7 +314,7 @@ def _brief(observation: Any) -> str:
     """A short description of an observation."""
     if isinstance(observation, Mapping):
         return f"{{{', '.join(f'{key}: {_brief(value)}' for key, value in observation.items())}}}"
-    return f"array{observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
+    return f"of shape {observation.shape}" if isinstance(observation, np.ndarray) else repr(observation)[:80]
 
 
 class LoadedLearner(NamedTuple):

@@ -121,24 +121,16 @@ def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:
         raise CheckpointError(f"{path} takes observations of {found} numbers; the environment's have {wanted}.")
-    have, want = policy.head, spaces.head
-    if str(_plain(have)) != str(_plain(want)):
-        raise CheckpointError(
-            f"{path} chooses {_actions(have)}; the environment takes {_actions(want)}: {env.action_space}."
-        )
-
-
-def _plain(head: Head) -> Any:
-    """The properties of a head that must agree with the environment."""
-    if isinstance(head, DiscreteHead):
-        return head.num_actions, head.start
-    return np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
+    have, want = _actions(policy.head), _actions(spaces.head)
+    if have != want:
+        raise CheckpointError(f"{path} chooses {have}; the environment takes {want}: {env.action_space}.")
 
 
 def _actions(head: Head) -> str:
+    """The properties of a head that must agree with the environment."""
     if isinstance(head, DiscreteHead):
         return f"one of {head.num_actions} actions counted from {head.start}"
-    low, high = _plain(head)
+    low, high = np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
     return f"actions of {head.num_actions} components between {low} and {high}"
 
 

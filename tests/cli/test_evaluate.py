@@ -97,7 +97,7 @@ def test_the_json_goes_beside_the_run_and_each_episode_is_printed(run, capsys):
     assert "written: " in out
 
 
-def test_violations_by_rules_of_ones_own(run, tmp_path, monkeypatch):
+def test_violations_by_given_rules(run, tmp_path, monkeypatch):
     (tmp_path / "evaluated_rules.py").write_text("def low(obs, action, next_obs): return {'low': next_obs[1] < 0}\n")
     monkeypatch.chdir(tmp_path)
     argv = ["--rules", "evaluated_rules:low", "--starts", "demonstrated", "--out", "e.json"]

@@ -29,29 +29,12 @@ def test_a_run_is_evaluated_by_what_the_environment_reports(run, capsys):
     assert {"length", "reached"}.isdisjoint(found["mean"])
 
 
-def test_a_run_is_evaluated_by_rules_in_this_folder(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "early_rules.py").write_text("def early(obs, action, next_obs):\n    return next_obs[1] <= 2\n")
-    argv = ["evaluate", str(run.folder), "--episodes", "3", "--out", "found.json", "--rules"]
-    assert main([*argv, "early_rules:early"]) == 0
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["mean"]["violations"] == 2  # the clock shows 1 and 2 in every episode
-    assert found["rules"] == "early_rules:early"
-    capsys.readouterr()
-    for wrong, message in (
-        ("early_rules:late", "early_rules has no 'late'; it has early"),
-        ("nowhere:x", "cannot import 'nowhere:x'"),
-    ):
-        assert main([*argv, wrong]) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_given_starts_cannot_be_had(run, capsys):
+def test_given_starts_are_refused(run, capsys):
     assert main(["evaluate", str(run.folder), "--starts", "starts.npy"]) == 2
     assert "cannot start at states of a file" in capsys.readouterr().err
 
 
-def test_a_report_counts_by_rules_of_ones_own_and_has_the_demonstrator_beside(tmp_path, monkeypatch, capsys):
+def test_a_report_with_custom_rules_includes_the_demonstrator(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")

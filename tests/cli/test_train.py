@@ -66,34 +66,6 @@ def refused(argv: list[str], capsys) -> str:
     return err
 
 
-def test_folders_that_will_not_do(here, capsys):
-    run = untrained_run(here / "run")
-    assert "already holds a run: continue it (Run.open, or scopil resume)" in refused(["sac", "--out", "run"], capsys)
-    assert "is not a run folder" in refused(["--resume", "none"], capsys)
-    assert "Missing from scopil resume: RUN" in refused(["--resume"], capsys)
-    assert "--steps = 5; run has 1,000 already: want more" in refused(["--resume", "run", "--steps", "5"], capsys)
-    assert main(["train", "--resume", "run"]) == 0
-    assert "run is finished: 1,000 steps. Next: scopil evaluate run" in capsys.readouterr().out
-    assert run.finished
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "Expected one of {scopil, scopil-rho,"),
-        (["sac"], "Missing from scopil train sac: --out RUN the run folder"),
-        (["sac", "--out", "r", "--steps", "many"], "--steps: 'many' is not a whole number"),
-        (["sac", "--out", "r", "--steps", "1e-2"], "--steps: '1e-2' is not a whole number"),
-        (["sac", "--out", "r", "--lr", "1"], "there is no option --lr. Did you mean --learning-rate?"),
-        (["sac", "--out", "r", "--num-env", "1"], "there is no option --num-env. Did you mean --num-envs?"),
-        (["sac", "--out", "r", "--zzz", "1"], "there is no option --zzz"),
-        (["sac", "extra", "--out", "r"], "'extra'"),
-    ],
-)
-def test_what_the_parser_refuses_is_one_line(argv, message, capsys):
-    assert message in refused(argv, capsys)
-
-
 @pytest.mark.parametrize("text", ["100000", "100_000", "1e5", "1E+5", "100000.0"])
 def test_whole_numbers_may_be_written_short(text):
     assert whole_number(text) == 100_000

@@ -1,10 +1,8 @@
-"""A run folder, interrupted in every way short of a kill (test_kill.py does those), ends as if it had not been."""
+"""Run folders: contents, refusals, and equal bytes after interruptions (test_kill.py has the kills)."""
 
 import itertools
 import json
-import os
 import shutil
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import scopil
-from samples import marble_episodes, small_set
+from samples import marble_episodes
 from scopil.algos.base import Algorithm
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
@@ -84,7 +82,7 @@ def assert_same_end(run: Run, undisturbed: Run, names=(*ENDS, "best.safetensors"
         assert (run.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes(), name
 
 
-def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos, tmp_path, monkeypatch):
+def test_rules_are_logged_and_do_not_change_the_learner(undisturbed, demos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("lies.py").write_text("def lie(obs, action, next_obs): return 1\ndef low(obs, action, next_obs): return 0\n")
     storage.write(demos, tmp_path / "demos.npz")
@@ -104,7 +102,7 @@ def test_rules_are_logged_and_change_nothing_that_is_learned(undisturbed, demos,
     assert Run.open(run.folder).spec.rules == "lies.py"
 
 
-def test_a_run_leaves_what_it_promises(undisturbed):
+def test_files_and_rows_of_a_run(undisturbed):
     names = {p.name for p in undisturbed.folder.iterdir()} - {"tensorboard", ".lock"}
     wanted = "run.json versions.json demos.npz metrics.jsonl timing.jsonl checkpoints"
     assert names == {*wanted.split(), "policy.safetensors", "best.safetensors"}
@@ -124,15 +122,6 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert undisturbed.finished
 
 
-def test_the_same_spec_gives_the_same_bytes(undisturbed, tmp_path):
-    again = Run.create(tmp_path / "again", undisturbed.spec)
-    again.train()
-    assert_same_end(again, undisturbed)
-    other = Run.create(tmp_path / "other", spec(undisturbed.spec.demos, seed=4))
-    other.train()
-    assert other.metrics.rows()[-1] != undisturbed.metrics.rows()[-1]  # the seed is not ignored
-
-
 def test_stopping_after_each_chunk_changes_nothing(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", undisturbed.spec)
     called = []
@@ -142,41 +131,34 @@ def test_stopping_after_each_chunk_changes_nothing(undisturbed, tmp_path):
     assert_same_end(run, undisturbed)
 
 
-def test_death_before_the_policy_is_written(interrupted, undisturbed):
-    assert interrupted.train() is True
-    assert_same_end(interrupted, undisturbed)
+def half_written(run: Run) -> None:
+    run.checkpoints.files()[-1].unlink()
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        with (run.folder / name).open("a") as file:
+            file.write('{"env_steps": 2400, "actor/obj')
+    (run.folder / "checkpoints" / ".000000002300.ckpt.x1.tmp").write_bytes(b"half")
+    (run.folder / ".policy.safetensors.x2.tmp").write_bytes(b"half")
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda d: d[: len(d) // 2], lambda d: d[:5000] + bytes([d[5000] ^ 64]) + d[5001:], lambda d: b""]
+    "change", [lambda run: None, lambda run: shutil.rmtree(run.folder / "checkpoints"), half_written]
 )
-def test_a_damaged_newest_checkpoint_costs_time_not_exactness(spoil, interrupted, undisturbed):
-    newest = interrupted.checkpoints.files()[-1]
-    newest.write_bytes(spoil(newest.read_bytes()))
-    called = []
-    with pytest.warns(UserWarning, match=r"000000002300\.ckpt.*Falling back to the checkpoint before it"):
-        interrupted.train(lambda status: called.append(status.env_steps))
-    assert called == [2300]  # from 2000
-    assert_same_end(interrupted, undisturbed)
-
-
-def test_without_its_checkpoints_a_run_begins_again(interrupted, undisturbed):
-    shutil.rmtree(interrupted.folder / "checkpoints")
-    interrupted.train()
-    assert_same_end(interrupted, undisturbed)
-
-
-def test_half_a_line_and_half_a_checkpoint_are_swept_away(interrupted, undisturbed):
-    interrupted.checkpoints.files()[-1].unlink()
-    for name in ("metrics.jsonl", "timing.jsonl"):
-        with (interrupted.folder / name).open("a") as file:
-            file.write('{"env_steps": 2400, "actor/obj')
-    (interrupted.folder / "checkpoints" / ".000000002300.ckpt.x1.tmp").write_bytes(b"half")
-    (interrupted.folder / ".policy.safetensors.x2.tmp").write_bytes(b"half")
-    interrupted.train()
+def test_an_interrupted_run_ends_in_the_same_bytes(change, interrupted, undisturbed):
+    change(interrupted)
+    assert interrupted.train() is True
     assert_same_end(interrupted, undisturbed)
     assert [r["env_steps"] for r in interrupted.timing.rows()] == [500, 1000, 1500, 2000, 2300]
     assert not list(interrupted.folder.rglob("*.tmp"))
+
+
+def test_a_damaged_newest_checkpoint_is_skipped(interrupted, undisturbed):
+    newest = interrupted.checkpoints.files()[-1]
+    newest.write_bytes(newest.read_bytes()[:5000])
+    called = []
+    with pytest.warns(UserWarning, match=r"000000002300\.ckpt.*Falling back"):
+        interrupted.train(lambda status: called.append(status.env_steps))
+    assert called == [2300]  # from 2000
+    assert_same_end(interrupted, undisturbed)
 
 
 def test_a_run_keeps_its_own_demonstrations(demos, tmp_path):
@@ -193,20 +175,14 @@ def test_a_run_keeps_its_own_demonstrations(demos, tmp_path):
     assert run.spec.demos == str(tmp_path / "mine.npz")  # where they came from
 
 
-def test_two_processes_are_one_too_many(interrupted):
-    with interrupted._locked(), pytest.raises(ConfigError, match="is being trained by another process"):
-        Run.open(interrupted.folder).train()
-
-
-def test_other_versions_are_named(interrupted):
+def test_resuming_with_other_versions_warns(interrupted):
     file = interrupted.folder / "versions.json"
     file.write_text(file.read_text().replace('"numpy": "', '"numpy": "0.'))
     with pytest.warns(UserWarning, match=r"numpy 0\.\d.*, now"):
         interrupted.train()
 
 
-def test_evaluations_and_rows_come_at_any_number(undisturbed, tmp_path):
-    """And change nothing that is learned."""
+def test_evaluations_and_rows_at_any_interval_do_not_change_the_learner(undisturbed, tmp_path):
     odd = replace(undisturbed.spec, eval_every=330, checkpoint_every=700, log_every=450)
     run = Run.create(tmp_path / "run", odd)
     assert run.train()
@@ -247,7 +223,7 @@ def test_the_best_policy_is_that_of_the_best_evaluation(undisturbed):
     assert scopil.load(undisturbed.best_file).num_timesteps == best["env_steps"]
 
 
-def test_a_run_that_failed_at_its_first_step_is_not_in_the_way(undisturbed, tmp_path, monkeypatch):
+def test_a_run_that_failed_at_its_first_step_may_be_replaced(undisturbed, tmp_path, monkeypatch):
     run = Run.create(tmp_path / "run", undisturbed.spec)
     with monkeypatch.context() as patch:
         patch.setattr(trainer.Trainer, "advance", lambda *_, **__: 1 / 0)
@@ -272,33 +248,20 @@ def test_a_run_that_failed_at_its_first_step_is_not_in_the_way(undisturbed, tmp_
         ({"config": {"discount": 1.5}}, ConfigError, "discount = 1.5"),
     ],
 )
-def test_what_cannot_be_trained_leaves_no_folder(changes, error, message, undisturbed, tmp_path):
+def test_a_spec_that_cannot_be_trained_leaves_no_folder(changes, error, message, undisturbed, tmp_path):
     with pytest.raises(error, match=message):
         Run.create(tmp_path / "run", spec(**{"demos": undisturbed.spec.demos, **changes}))
     assert not (tmp_path / "run").exists()
 
 
-def test_demonstrations_of_something_else_are_refused(tmp_path):
-    storage.write(small_set(), tmp_path / "other.npz")
-    with pytest.raises(DatasetError, match="the environment wants Box"):
-        Run.create(tmp_path / "run", spec(tmp_path / "other.npz"))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("many", [0, 501])
-def test_rows_are_means_of_one_chunk_at_most(many):
-    with pytest.raises(ConfigError, match=f"log_every = {many}; want 1 to 500"):
-        spec("x", log_every=many)
-
-
-@pytest.mark.parametrize("field", ["steps", "eval_every", "checkpoint_every"])
-def test_counts_below_one_are_refused(field):
-    with pytest.raises(ConfigError, match=f"{field} = -1; want at least 1"):
-        spec("x", **{field: -1})
-
-
-def test_a_run_without_a_number_of_steps_has_the_algorithms_budget():
-    assert spec("x", steps=0).steps == spec("x").algorithm.budget
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("steps", -1), ("eval_every", -1), ("checkpoint_every", -1), ("log_every", 0), ("log_every", 501)],
+)
+def test_counts_out_of_range_are_refused(field, value):
+    with pytest.raises(ConfigError, match=f"{field} = {value}; want"):
+        spec("x", **{field: value})
+    assert spec("x", steps=0).steps == SCOPIL.budget
 
 
 @pytest.mark.parametrize(
@@ -311,30 +274,24 @@ def test_a_damaged_run_file_is_named(text, tmp_path):
         Run.open(tmp_path)
 
 
-def test_no_run_here(tmp_path):
-    with pytest.raises(CheckpointError, match="is not a run folder"):
-        Run.open(tmp_path)
-
-
 OLD = {"algorithm": "sac", "env": ENV, "demos": None, "seed": 0, "steps": 100, "config": {"lambda_init": 1.0}}
 
 
 @pytest.mark.parametrize("note", [OLD, OLD | {"format": 2}, OLD | {"format": 99}])
-def test_a_run_folder_of_another_format_is_refused_in_one_sentence(note, tmp_path):
+def test_a_run_folder_of_another_format_is_refused(note, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(note))
     (tmp_path / "policy.ckpt").write_bytes(b"of the former layout")
     with pytest.raises(CheckpointError, match=r"other versions cannot be read; train again\.$"):
         Run.open(tmp_path)
 
 
-def test_a_policy_file_of_another_format_is_refused_in_one_sentence(undisturbed, tmp_path):
-    """As files were before this format: the same container, sealed and whole, with another format's name."""
+def test_a_policy_file_of_another_format_is_refused(undisturbed, tmp_path):
     body = undisturbed.policy_file.read_bytes()[:-SEAL_BYTES]
     old = body.replace(b"scopil-tree-2", b"scopil-tree-1")
     assert old != body
     (tmp_path / "policy.ckpt").write_bytes(old + seal(old))
     for read in (scopil.load, scopil.Policy.load, read_arrays):
-        with pytest.raises(CheckpointError, match="scopil-tree-1.*Train again"):
+        with pytest.raises(CheckpointError, match="scopil-tree-1"):
             read(tmp_path / "policy.ckpt")
 
 
@@ -346,7 +303,7 @@ def test_a_run_of_an_algorithm_that_is_not_installed(undisturbed, tmp_path):
     run = Run.open(tmp_path / "run")  # to be read …
     assert (run.spec.algorithm.name, run.spec.algorithm.title) == ("far-away", "Far Away")
     assert run.note() == json.loads(file.read_text())
-    with pytest.raises(ConfigError, match=r"far-away is not a registered algorithm.*Run\.open\(folder, algorithm\)"):
+    with pytest.raises(ConfigError, match="far-away"):
         run.train()  # … and not to be trained
     with pytest.raises(CheckpointError, match="is a run of far-away, not of sac"):
         Run.open(tmp_path / "run", SAC)
@@ -354,7 +311,7 @@ def test_a_run_of_an_algorithm_that_is_not_installed(undisturbed, tmp_path):
     assert Run.open(tmp_path / "run", theirs).spec.algorithm is theirs
 
 
-def test_a_policy_is_looked_for_where_it_should_be(undisturbed, interrupted, tmp_path):
+def test_the_newest_policy_is_the_final_one_or_a_checkpoint(undisturbed, interrupted, tmp_path):
     assert undisturbed.newest_policy().name == "policy.safetensors"
     newest = interrupted.newest_policy()
     assert newest.name == "000000002300.ckpt"
@@ -364,9 +321,6 @@ def test_a_policy_is_looked_for_where_it_should_be(undisturbed, interrupted, tmp
     shutil.rmtree(interrupted.folder / "checkpoints")
     with pytest.raises(CheckpointError, match="no policy and no checkpoint yet"):
         interrupted.newest_policy()
-
-
-# --- bad times --------------------------------------------------------------------------------------------------------
 
 
 def test_a_clock_that_goes_back_or_stands_still_changes_nothing(undisturbed, tmp_path, monkeypatch):
@@ -380,20 +334,7 @@ def test_a_clock_that_goes_back_or_stands_still_changes_nothing(undisturbed, tmp
     assert [row["seconds"] for row in run.timing.rows()] == [0.0] * 5
 
 
-def test_a_run_that_moved_to_another_file_system_ends_as_it_would_have(undisturbed, tmp_path):
-    if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
-        pytest.skip("needs a second file system")
-    run = Run.create(tmp_path / "run", undisturbed.spec)
-    run.train(lambda status: status.env_steps >= 1000)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
-        moved = Run.open(shutil.move(run.folder, place))
-        assert moved.folder != run.folder
-        assert moved.train()
-        assert_same_end(moved, undisturbed)
-        assert not list(moved.folder.rglob("*.tmp"))
-
-
-def test_a_folder_copied_while_it_trains_goes_on_to_the_same_policy(undisturbed, tmp_path):
+def test_a_copy_of_a_folder_in_training_continues_to_the_same_policy(undisturbed, tmp_path):
     """The rows between the copy of the log and that of the checkpoint are in neither."""
     run, stop, copies = Run.create(tmp_path / "run", undisturbed.spec), threading.Event(), []
 

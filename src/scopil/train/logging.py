@@ -64,25 +64,15 @@ class JsonLines:
         whole = data[: data.rfind(b"\n") + 1]
         rows = []
         for line in whole.splitlines():
-            try:
+            with suppress(ValueError):
                 rows.append(parse_row(line))
-            except ValueError:
-                continue
         return rows, offset + len(whole)
 
     def last(self) -> dict[str, Any]:
         """The last complete row without reading the rest of the file; empty if there is none."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_ROW))
-                lines = file.read().splitlines(keepends=True)
-        except FileNotFoundError:
-            return {}
-        whole = [line for line in lines if line.endswith(b"\n")]
-        try:
-            return parse_row(whole[-1]) if whole else {}
-        except ValueError:
-            return {}
+        size = self.path.stat().st_size if self.path.exists() else 0
+        rows, _ = self.tail(max(0, size - LAST_ROW))
+        return rows[-1] if rows else {}
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the rows that a resumed run will write again."""

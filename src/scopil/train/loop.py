@@ -6,7 +6,6 @@ works over keys and over the numbers of a config (see examples/sweep.py).
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from jaxtyping import Array, Float, Int
 from scopil.algos.base import Algorithm, Data, Metrics, PaddedEpisodes, TrueCost, spaces_of
 from scopil.buffers import replay as ring
 from scopil.buffers.replay import Replay, uniform_indices
-from scopil.data.dataset import DemoTransitions
 from scopil.envs.base import BatchEnv, EnvState
 from scopil.errors import ConfigError, EnvError
 from scopil.nn.nets import Network
@@ -42,14 +40,6 @@ class TrainState(NamedTuple):
     key: PRNGKey  # constant; each iteration folds in its step number
     env_steps: Int[Array, ""]  # gradient steps if the algorithm steps no environment
     episode_return: Float[Array, " N"]  # of the unfinished episodes, so far
-
-
-class Keys(NamedTuple):
-    """Random keys of one iteration."""
-
-    collect: PRNGKey
-    update: PRNGKey
-    restart: PRNGKey
 
 
 class Accumulator(NamedTuple):
@@ -138,7 +128,11 @@ class Loop:
         demos = self.demos.transitions
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
-        whole = np.flatnonzero(~_without_end(demos))
+        # Sets without the last observation of an episode repeat the one before it: from such a step a critic would
+        # learn an endless loop.
+        last = np.append(np.diff(np.asarray(demos.episode)) != 0, True)
+        same = (np.asarray(demos.obs) == np.asarray(demos.next_obs)).all(axis=-1)
+        whole = np.flatnonzero(~(last & same & ~np.asarray(demos.terminated)))
         whole = whole[: min(len(whole), replay.rows.shape[0]) // cfg.num_envs * cfg.num_envs]
         return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[whole], steps)))
 
@@ -148,7 +142,7 @@ class Loop:
 
     def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:
         """Steps of all environments with the untrained policy and without updates."""
-        return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s).collect)[0], state)
+        return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s)[0])[0], state)
 
     def run(self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
         """Run iterations: steps of every environment, then the updates. The number of iterations is an argument of the
@@ -186,32 +180,31 @@ class Loop:
 
     def iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One iteration: its update's metrics, and sums over the episodes that ended in it."""
-        keys = self._keys(state)
+        k_collect, k_update, k_restart = self._keys(state)
         began = None if state.env is None else state.env.steps == 0
         if not self.algorithm.steps_environment:
             state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
         elif self._wants("rollout"):
-            state, collected, episodes = self._rollout(state, cfg, keys.collect)
+            state, collected, episodes = self._rollout(state, cfg, k_collect)
         else:
-            state, collected, episodes = self._collect(state, keys.collect)
+            state, collected, episodes = self._collect(state, k_collect)
         learner, metrics = state.learner, {}
-        for k in jax.random.split(keys.update, getattr(cfg, "grad_steps", 1)):
+        for k in jax.random.split(k_update, getattr(cfg, "grad_steps", 1)):
             k_data, k_learn = jax.random.split(k)
             data = self._data(state, collected, cfg, k_data, began)
             learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
-        state = self._restart(state._replace(learner=learner), cfg, keys.restart)
+        state = self._restart(state._replace(learner=learner), cfg, k_restart)
         return state, (metrics, episodes)
 
-    @partial(jax.jit, static_argnums=0, inline=True)
-    def _iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
-        """`iteration`, traced once for both its shapes and the loop; inlining leaves the program unchanged."""
-        return self.iteration(state, cfg)
+    # `iteration`, traced once for both its shapes and the loop; inlining leaves the program unchanged.
+    _iteration = jax.jit(iteration, static_argnums=0, inline=True)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
 
-    def _keys(self, state: TrainState) -> Keys:
-        return Keys(*jax.random.split(jax.random.fold_in(state.key, state.env_steps), 3))
+    def _keys(self, state: TrainState) -> tuple[PRNGKey, ...]:
+        """Random keys of one iteration: to collect, to update, to restart."""
+        return tuple(jax.random.split(jax.random.fold_in(state.key, state.env_steps), 3))
 
     # --- collecting ---------------------------------------------------------------------------------------------------
 
@@ -365,45 +358,17 @@ class Loop:
         accumulator = self._new_accumulator(state, cfg) if accumulator is None else accumulator
         return self._run_on(state, cfg, jnp.int32(iterations), accumulator)
 
-    @partial(jax.jit, static_argnums=0)
-    def _new_accumulator(self, state: TrainState, cfg: Any) -> Accumulator:
-        return self.new_accumulator(state, cfg)
-
-    @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _run_on(
-        self, state: TrainState, cfg: Any, iterations: Any, accumulator: Accumulator
-    ) -> tuple[TrainState, Accumulator]:
-        return self.run_on(state, cfg, iterations, accumulator)
-
-    @partial(jax.jit, static_argnums=0)
-    def piece_metrics(self, accumulator: Accumulator, cfg: Any) -> Metrics:
-        return self.metrics_of(accumulator, cfg)
-
-    @partial(jax.jit, static_argnums=0)
-    def _init(self, key: PRNGKey, cfg: Any) -> TrainState:
-        return self.init(key, cfg)
-
-    @partial(jax.jit, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
-    def _warm_up(self, state: TrainState, iterations: Any) -> TrainState:
-        return self.warm_up(state, iterations)
-
-    @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _run(self, state: TrainState, cfg: Any, iterations: Any) -> tuple[TrainState, Metrics]:
-        return self.run(state, cfg, iterations)
+    _init = jax.jit(init, static_argnums=0)
+    _warm_up = jax.jit(warm_up, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
+    _run = jax.jit(run, static_argnums=0, donate_argnums=1)
+    _run_on = jax.jit(run_on, static_argnums=0, donate_argnums=1)
+    _new_accumulator = jax.jit(new_accumulator, static_argnums=0)
+    piece_metrics = jax.jit(metrics_of, static_argnums=0)
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm. Raises if the algorithm needs demonstrations and `demos` is None."""
     return Loop(algorithm, env, demo_data(demos, env, algorithm.demo_filter) if algorithm.needs_demos else None)
-
-
-def _without_end(demos: DemoTransitions) -> np.ndarray:
-    """Which steps end an episode whose last observation was not recorded: sets then repeat the one before it. A critic
-    would learn an endless loop from such a step."""
-    episode = np.asarray(demos.episode)
-    last = np.append(episode[1:] != episode[:-1], True)
-    same = (np.asarray(demos.obs) == np.asarray(demos.next_obs)).all(axis=-1)
-    return last & same & ~np.asarray(demos.terminated)
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:

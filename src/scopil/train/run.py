@@ -18,7 +18,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -75,19 +75,16 @@ class RunSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", checked_seed(self.seed))
         object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
-        if _whole(self.steps) and self.steps >= 2**31:
-            raise ConfigError(f"steps = {self.steps}; want fewer than 2³¹: the counter has 32 bits.", setting="steps")
         for name in ("steps", "eval_every", "checkpoint_every"):
             value = getattr(self, name)
             if not _whole(value) or value < 1:
                 wanted = "at least 1" if _whole(value) else "a whole number"
                 raise ConfigError(f"{name} = {value}; want {wanted}.", setting=name)
+        if self.steps >= 2**31:
+            raise ConfigError(f"steps = {self.steps}; want fewer than 2³¹: the counter has 32 bits.", setting="steps")
         if self.log_every is not None and not (_whole(self.log_every) and 1 <= self.log_every <= training.CHUNK):
-            raise ConfigError(
-                f"log_every = {self.log_every}; want 1 to {training.CHUNK:,}: a row is the mean over the steps "
-                f"since the row before.",
-                setting="log_every",
-            )
+            wanted = f"1 to {training.CHUNK:,}: a row is the mean since the row before"
+            raise ConfigError(f"log_every = {self.log_every}; want {wanted}.", setting="log_every")
 
     def build_config(self, env: BatchEnv) -> Any:
         """The config: given settings over the defaults for the environment's kind of actions."""
@@ -303,15 +300,8 @@ class Run:
     def train(
         self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
     ) -> bool:
-        """Train to the end of the budget, or until `observe` or `between` returns True. Saves a checkpoint in both
-        cases.
-
-        Args:
-            observe, between: as in `Trainer.advance`.
-
-        Returns:
-            Whether the budget is used up.
-        """
+        """Train to the end of the budget, or until `observe` or `between` (as in `Trainer.advance`) returns True, and
+        save a checkpoint. Returns whether the budget is used up."""
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
@@ -324,8 +314,7 @@ class Run:
             state = self.checkpoints.load_newest(trainer.shape())
             if state is not None:
                 trainer.state = state
-                self._warn_of_other_versions()
-                self._warn_of_new_episodes(state)
+                self._warn_of_differences(state)
             for lines in (self.metrics, self.timing):
                 lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
             try:
@@ -334,7 +323,11 @@ class Run:
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state)
             except (DivergedError, EnvError) as error:
-                raise type(error)(f"{error} {self._newest_step()}") from error
+                found = self.checkpoints.read_newest()
+                advice = f"{self.folder} has no checkpoint yet."
+                if found is not None:
+                    advice = f"The checkpoint of step {int(found[0].stem):,} is good: {self.command('resume')}."
+                raise type(error)(f"{error} {advice}") from error
             finally:
                 self.env().close()
             done = trainer.env_steps >= self.spec.steps
@@ -433,36 +426,22 @@ class Run:
 
         return evaluate
 
-    def _newest_step(self) -> str:
-        found = self.checkpoints.read_newest()
-        if found is None:
-            return f"{self.folder} has no checkpoint yet."
-        return f"The checkpoint of step {int(found[0].stem):,} is good: {self.command('resume')}."
-
     def command(self, verb: str) -> str:
         """The command line of a verb for this folder."""
         return f"scopil {verb} {self.folder}{trust_option(self.spec.env, self.spec.rules)}"
 
-    def _warn_of_new_episodes(self, state: Any) -> None:
+    def _warn_of_differences(self, state: Any) -> None:
+        """Warn if the resumed run may end otherwise than an uninterrupted one: other versions, or new episodes."""
+        ends = "the result may differ from that of an uninterrupted run."
+        with suppress(OSError, ValueError):
+            begun, now = parse_json((self.folder / "versions.json").read_bytes()), _versions()
+            odd = [name for name in now if isinstance(begun, dict) and begun.get(name) != now[name]]
+            if odd:
+                changes = "; ".join(f"{name} {begun.get(name)}, now {now[name]}" for name in odd)
+                warnings.warn(f"{self.folder} was started with {changes}: {ends}", stacklevel=3)
         if state.env is not None and self.env().stale(state.env):
             warnings.warn(
-                f"a checkpoint cannot hold the internal state of {self.spec.env}: its episodes restart here, and the "
-                f"result will differ from that of an uninterrupted run.",
-                stacklevel=3,
-            )
-
-    def _warn_of_other_versions(self) -> None:
-        try:
-            begun = parse_json((self.folder / "versions.json").read_bytes())
-        except (OSError, ValueError):
-            return
-        if not isinstance(begun, dict):
-            return
-        now = _versions()
-        if odd := [f"{name} {begun.get(name)}, now {now[name]}" for name in now if begun.get(name) != now[name]]:
-            warnings.warn(
-                f"{self.folder} was started with {'; '.join(odd)}: the result may differ from that of an "
-                f"uninterrupted run.",
+                f"a checkpoint cannot hold the internal state of {self.spec.env}: its episodes restart here; {ends}",
                 stacklevel=3,
             )
 
