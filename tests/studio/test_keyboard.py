@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -56,21 +57,27 @@ class Corridor(gym.Env):
 
 
 def test_a_kept_episode_is_on_disk_as_it_was_played(tmp_path):
-    recorder = Recorder(cartpole(), tmp_path / "a.npz", seed=7)
-    actions = []
-    while not recorder.over:
-        actions.append(len(actions) % 3 // 2)
-        recorder.step(actions[-1])
-    recorder.keep()
-    (episode,) = storage.read(tmp_path / "a.npz")
-    env = cartpole()
-    expected = [env.reset(seed=7)[0]] + [env.step(a)[0] for a in actions]
-    np.testing.assert_array_equal(episode.observations, np.stack(expected))
-    assert episode.actions.tolist() == actions
-    assert (episode.terminated, episode.truncated) == (True, False)
-    assert episode.rewards is not None
-    assert episode.rewards.tolist() == [1.0] * len(actions)
-    assert (recorder.kept, recorder.kept_steps, recorder.steps) == (1, len(actions), 0)
+    for name, actions, terminated in (("CartPole-v1", [1] * 10, True), ("Pendulum-v1", [[0.5], [-2.0], [1.0]], False)):
+        env = gym.make(name, max_episode_steps=None if terminated else 3)
+        recorder = Recorder(env, tmp_path / f"{name}.npz", seed=7, drawn=False)
+        obs, rewards = [recorder.observation], []
+        again = gym.make(name)
+        again.reset(seed=7)
+        for action in actions:
+            if recorder.over:
+                break
+            recorder.step(action)
+            seen, reward, *_ = again.step(np.asarray(action, env.action_space.dtype))
+            obs.append(seen)
+            rewards.append(np.float32(reward))
+        steps = recorder.steps
+        recorder.keep()
+        (episode,) = storage.read(tmp_path / f"{name}.npz")
+        np.testing.assert_array_equal(episode.observations, np.stack(obs))
+        assert episode.actions.tolist() == actions[:steps]
+        assert np.asarray(episode.rewards).tolist() == rewards
+        assert (episode.terminated, episode.truncated) == (terminated, not terminated)
+        assert (recorder.kept, recorder.kept_steps, recorder.steps) == (1, steps, 0)
 
 
 def test_undo_takes_one_step_back_even_after_the_end(tmp_path):
@@ -94,6 +101,12 @@ def test_undo_takes_one_step_back_even_after_the_end(tmp_path):
     (episode,) = storage.read(tmp_path / "a.npz")
     assert episode.actions.tolist() == [0, 1, 1, 1]
     assert episode.observations.tolist() == [0, 0, 1, 2, 3]
+    recorder = Recorder(Corridor(forgetful=True), tmp_path / "b.npz")
+    recorder.step(1)
+    recorder.step(1)
+    with pytest.raises(EnvError, match="repeat"):
+        recorder.undo()
+    assert recorder.steps == 0
 
 
 def test_undo_repeats_marble_maze_exactly(tmp_path):
@@ -122,25 +135,6 @@ def test_rules_without_a_total_cost_are_counted_while_recording(tmp_path):
         visited.append(recorder.observation[0])
         assert recorder.broken == (abs(visited[-1]) > 1)
     assert recorder.violations == (np.abs(visited) > 1).sum() > 2
-
-
-def test_an_environment_that_forgets_its_seed_is_found_out_by_undo(tmp_path):
-    recorder = Recorder(Corridor(forgetful=True), tmp_path / "a.npz")
-    recorder.step(1)
-    recorder.step(1)
-    with pytest.raises(EnvError, match="does not repeat itself"):
-        recorder.undo()
-    assert recorder.steps == 0
-
-
-def test_continuous_actions_are_recorded_as_they_were_played(tmp_path):
-    recorder = Recorder(gym.make("Pendulum-v1", max_episode_steps=3), tmp_path / "a.npz", drawn=False)
-    for action in ([0.5], [-2.0], [1.0]):
-        recorder.step(action)
-    recorder.keep()
-    (episode,) = storage.read(tmp_path / "a.npz")
-    assert episode.actions.tolist() == [[0.5], [-2.0], [1.0]]
-    assert (episode.terminated, episode.truncated) == (False, True)
 
 
 def finish(recorder):
@@ -217,12 +211,8 @@ def test_a_file_of_another_environment_is_refused_and_unchanged(tmp_path):
 def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
     recorder = Recorder(Corridor(), tmp_path / "a.npz")
     finish(recorder)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_atomically", full)
+        patch.setattr(storage, "write_atomically", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(DatasetError):
             recorder.keep()
     assert recorder.over
