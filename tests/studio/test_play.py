@@ -20,15 +20,13 @@ def played(monkeypatch) -> list:
     return calls
 
 
-def test_play_passes_its_options_on(played, capsys):
+def test_play_passes_its_options_on_for_any_environment(played, capsys):
     assert main(["play", "--setting", "multiple", "--live", "--episodes", "2", "--seed", "9", "--out", "my.npz"]) == 0
     ((env_id, mode, out, options),) = played
     assert (env_id, mode, out) == ("scopil/MarbleMaze-Multiple-v0", "rgb_array", Path("my.npz"))
     assert (options["live"], options["episodes"], options["seed"]) == (True, 2, 9)
     assert capsys.readouterr().out == "no episode kept\n"
-
-
-def test_play_takes_any_environment_with_a_key_map(played):
+    played.clear()
     assert main(["play", "--env", "CartPole-v1", "--keys", "a=0,d=1", "--out", "my.npz"]) == 0
     ((env_id, _, _, options),) = played
     assert env_id == "CartPole-v1"
