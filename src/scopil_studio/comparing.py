@@ -42,7 +42,6 @@ STEPS = 2000  # longest episode that is drawn
 MAP_SIDE = 24  # starts along a side of the map
 MAP_CHUNK = 64  # starts in one compiled call
 COST_SIDE = 41
-_ROWS = 256  # observations in one compiled call
 _opened = lru_cache(maxsize=8)(open_env)
 
 
@@ -86,8 +85,7 @@ def _rolled(config: StudioConfig, name: str, agent: Agent, start: np.ndarray) ->
 def _by_state(agent: Agent, played: Episode) -> dict[str, Any]:
     """Action probabilities and familiarity in every state but the last."""
     seen = played.observations[:-1]
-    rows = np.zeros((-(-len(seen) // _ROWS) * _ROWS, *seen.shape[1:]), np.float32)
-    rows[: len(seen)] = seen  # whole batches: one compiled program for any length
+    rows = trays.whole_batches(seen)
     pi = agent.policy.distribution(jnp.asarray(rows))
     chances = np.asarray(pi.probs)[: len(seen)].round(4).tolist() if isinstance(pi, Categorical) else None
     familiar, why = None, "no familiarity learned"

@@ -17,7 +17,7 @@ from scopil.envs.marble_maze.render import BALL, HALF, draw_tray
 from scopil_bench.images import png_bytes
 
 PIXELS = 720  # a side of the picture
-_ROWS = 256  # positions in one compiled call
+_ROWS = 256  # rows in one compiled call
 
 
 def tray_of(env: gym.Env | BatchEnv) -> MarbleParams | None:
@@ -44,11 +44,14 @@ def tilts(observations: np.ndarray) -> np.ndarray:
 
 def violating(params: MarbleParams, places: np.ndarray) -> np.ndarray:
     """(N,) bool: which of the positions (N, 2) violate a constraint of the tray."""
-    padded = np.zeros((-(-len(places) // _ROWS) * _ROWS, 2), np.float32)  # one compiled program for any number
-    padded[: len(places)] = places
-    violates = _compiled(params)
+    violates, padded = _compiled(params), whole_batches(places)
     found = [np.asarray(violates(padded[i : i + _ROWS])) for i in range(0, len(padded), _ROWS)]
     return np.concatenate(found)[: len(places)]
+
+
+def whole_batches(rows: np.ndarray) -> np.ndarray:
+    """The rows (N, …) as float32, padded with zeros to whole batches: one compiled program for any number."""
+    return np.pad(rows, ((0, -len(rows) % _ROWS), *[(0, 0)] * (rows.ndim - 1))).astype(np.float32)
 
 
 @lru_cache(maxsize=8)

@@ -176,20 +176,15 @@ def test_no_argument_becomes_another_option_of_the_command(tmp_path, commands, a
     assert f"--out={tmp_path / '--help'}" in commands[0]
 
 
-def test_the_jobs_notes_do_not_follow_links(tmp_path, commands):
-    victim = tmp_path / "victim.log"
+def test_notes_of_jobs_follow_no_link_and_name_only_training_processes(tmp_path, commands):
+    (tmp_path / ".studio").mkdir()
+    victim = tmp_path.with_suffix(".victim")
     victim.write_text("precious")
-    home = tmp_path / "home"
-    (home / ".studio").mkdir(parents=True)
-    (home / ".studio" / "runs__new.log").symlink_to(victim)
+    (tmp_path / ".studio" / "runs__new.log").symlink_to(victim)
     with pytest.raises(ConfigError):
-        checked_call(training_jobs.start, WANTED, StudioConfig(home))
+        checked_call(training_jobs.start, WANTED, StudioConfig(tmp_path))
     assert victim.read_text() == "precious"
     assert not commands
-
-
-def test_a_process_that_is_not_the_training_is_not_signalled(tmp_path):
-    (tmp_path / ".studio").mkdir()
     for content in ('{"pid": 1}', f'{{"pid": {os.getpid()}}}', "[]", '{"pid": "x"}', "nonsense", '{"pid": -1}'):
         (tmp_path / ".studio" / "run.json").write_text(content)
         assert training_jobs.running(tmp_path, tmp_path / "run") is None
