@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import scopil
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.files import write_atomically
 
 RESULT = Path(__file__).parent / "results" / "calibration.json"

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import scopil
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.files import write_atomically
 
 ENV_ID = "scopil/MarbleMaze-Simple-v0"

@@ -26,8 +26,8 @@ from rich.progress import track
 import scopil
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.marble_maze import MarbleMaze
-from scopil.envs.marble_maze.settings import SETTINGS
-from scopil.envs.registration import IDS
+from scopil.envs.marble_maze.constraints import SETTINGS
+from scopil.envs.naming import IDS
 from scopil.errors import DivergedError
 from scopil.files import write_atomically
 from scopil_bench.marble_maze import simulated_players

@@ -21,7 +21,7 @@ import numpy as np
 import scopil
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.marble_maze import MarbleMaze, MarbleParams
-from scopil.envs.marble_maze.settings import SIMPLE
+from scopil.envs.marble_maze.constraints import SIMPLE
 from scopil.files import write_atomically
 from scopil_bench.marble_maze.generate import RECIPES
 from scopil_bench.marble_maze.planner import make_planner, plan

@@ -16,7 +16,7 @@ import scopil  # noqa: F401 (registers the environments)
 from scopil.algos.scopil import ALGORITHM, Config
 from scopil.config import build
 from scopil.data.storage import load_demos
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.train.loop import make_loop
 
 SEEDS = (0, 1)

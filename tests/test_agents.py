@@ -23,7 +23,8 @@ from scopil import agent as agent_module
 from scopil.agent import Agent
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.config import settings
-from scopil.envs.jax_env import CompiledEnv, compile_env
+from scopil.envs.gym_env import compile_env
+from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.loading import policy_of

@@ -11,7 +11,7 @@ from protocol import BATCH, HIDDEN, REPLAY, serve
 from scopil.algos.scopil import ALGORITHM, Config
 from scopil.config import build
 from scopil.data.storage import load_demos
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.train.loop import make_loop
 
 DEMOS = "marble-maze/simple-v1"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scopil import registry
 from scopil._version import __version__ as __version__
-from scopil.envs.registration import register
+from scopil.envs.naming import register
 
 if TYPE_CHECKING:
     from scopil.agent import Agent as Agent

@@ -7,7 +7,7 @@ import tyro
 
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
-from scopil.envs.registration import setting_id
+from scopil.envs.naming import setting_id
 from scopil.errors import ConfigError
 from scopil_studio import keyboard
 from scopil_studio.keyboard import KeyMap, marble_maze_keys, parse_keys

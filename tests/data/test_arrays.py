@@ -11,7 +11,7 @@ import pytest
 from scopil import Demonstrations, load_demos
 from scopil.data.arrays import ONLY_DONES
 from scopil.data.dataset import NO_FLAGS
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.errors import DatasetError
 from scopil.train.demo_data import demo_data
 

@@ -14,8 +14,7 @@ from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.data.minari import from_minari, to_minari
-from scopil.envs.gym_env import HostEnv
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import HostEnv, compile_env
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.episodes import measure_demonstrations, replay
 from scopil.eval.rules import Rules

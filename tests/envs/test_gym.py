@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import MarbleMaze
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.errors import EnvError
 
 SIMPLE = "scopil/MarbleMaze-Simple-v0"
@@ -62,21 +62,22 @@ def test_an_episode_starts_where_it_is_asked_to(env):
     assert env.reset(options={"start": (0.0, -165.0)})[1]["cost_horizontal"] == 1.0
 
 
-@pytest.mark.parametrize("start", [(999.0, 0.0), (0.0,), (-144.0, -144.0)])
-def test_a_bad_start_is_refused(env, start):
-    with pytest.raises(EnvError, match="start"):
-        env.reset(options={"start": start})
-
-
-@pytest.mark.parametrize("action", [9, -1, 2.5, [1, 2]])
-def test_a_bad_action_is_refused(env, action):
+def test_a_bad_start_a_bad_action_and_a_step_before_reset_are_refused(env):
     env.reset(seed=0)
-    with pytest.raises(EnvError, match="action"):
-        env.step(action)
-
-
-def test_step_before_reset_is_refused():
-    for fresh in (FunctionalEnv(CompiledEnv(MarbleMaze())), FunctionalVectorEnv(CompiledEnv(MarbleMaze()), 2)):
+    for start in [(999.0, 0.0), (0.0,), (-144.0, -144.0)]:
+        with pytest.raises(EnvError, match="start"):
+            env.reset(options={"start": start})
+    for action in [9, -1, 2.5, [1, 2]]:
+        with pytest.raises(EnvError, match="action"):
+            env.step(action)
+    venv = vector(3)
+    venv.reset(seed=0)
+    with pytest.raises(EnvError, match="start"):
+        venv.reset(options={"start": (999.0, 0.0)})
+    for actions in [[0, 1, 9], [0, 1], [0.5, 1.0, 2.0]]:
+        with pytest.raises(EnvError, match="action"):
+            venv.step(np.array(actions))
+    for fresh in (FunctionalEnv(CompiledEnv(MarbleMaze())), vector(2)):
         with pytest.raises(gym.error.ResetNeeded):
             fresh.step(np.zeros(getattr(fresh, "num_envs", ()), int))
 
@@ -234,13 +235,3 @@ def test_vector_envs_take_a_start_and_a_limit():
     *_, truncated, info = venv.step(np.zeros(3, int))
     assert truncated.all()
     assert len(np.unique(info["position"][:, 0])) == 3, "the next episodes have random starts"
-    with pytest.raises(EnvError, match="start"):
-        venv.reset(options={"start": (999.0, 0.0)})
-
-
-@pytest.mark.parametrize("actions", [[0, 1, 9], [0, 1], [0.5, 1.0, 2.0]])
-def test_bad_vector_actions_are_refused(actions):
-    venv = vector(3)
-    venv.reset(seed=0)
-    with pytest.raises(EnvError, match="action"):
-        venv.step(np.array(actions))

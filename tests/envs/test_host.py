@@ -22,21 +22,21 @@ def either(obs, key):
     return jax.random.randint(key, obs.shape[:1], 0, 2)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def play(env, num_envs: int, steps: int, act, key):
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def play(env, num_envs: int, steps: int, act, step_batch, key):
     def step(state, key):
         k_act, k_step = jax.random.split(key)
-        later, transition, after = env.step_batch(state, act(state.obs, k_act), k_step)
-        return later, (later, transition, after)
+        row = getattr(env, step_batch)(state, act(state.obs, k_act), k_step)
+        return row[0], row
 
     k_reset, k_run = jax.random.split(key)
     first = env.reset_batch(k_reset, num_envs)
     return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
 
 
-def roll(env, num_envs: int, steps: int, seed: int = 0, act=either):
-    """`steps` of every environment in one compiled program: (first state, rows of (state, transition, after))."""
-    out = jax.device_get(play(env, num_envs, steps, act, jax.random.key(seed)))
+def roll(env, num_envs: int, steps: int, seed: int = 0, act=either, step_batch="step_batch"):
+    """(first state, rows of (state, transition, after)), in one compiled program."""
+    out = jax.device_get(play(env, num_envs, steps, act, step_batch, jax.random.key(seed)))
     env.refuse_faults()
     return out
 
@@ -65,20 +65,14 @@ def test_the_loop_sees_what_the_environment_did():
     walk = Walk()
     first, rows = roll(HostEnv(walk), 1, 60)
     check_ends(first, rows)
-    seen = iter([first.obs[0], *(o for _, o in sorted_rows(rows))])
-    for what, _, obs in walk.log:
-        np.testing.assert_array_equal(next(seen), obs, err_msg=what)
-    assert next(seen, None) is None
-    assert [a for what, a, _ in walk.log if what == "step"] == rows[1].action[:, 0].tolist()
-
-
-def sorted_rows(rows):
-    """The observations in the order in which one environment gave them."""
     later, t, _ = rows
+    seen = [first.obs[0]]
     for i in range(len(t.reward)):
-        yield i, t.next_obs[i, 0]
+        seen.append(t.next_obs[i, 0])
         if t.terminated[i, 0] or t.truncated[i, 0]:
-            yield i, later.obs[i, 0]
+            seen.append(later.obs[i, 0])
+    np.testing.assert_array_equal(seen, [obs for *_, obs in walk.log])
+    assert [a for what, a, _ in walk.log if what == "step"] == t.action[:, 0].tolist()
 
 
 @pytest.fixture
@@ -88,6 +82,7 @@ def walk_id():
 
 
 def test_the_same_key_plays_the_same(walk_id):
+    assert (open_env(walk_id).horizon, HostEnv(Walk()).horizon) == (LIMIT, ENDLESS)
     runs = [roll(open_env(walk_id), 3, 50, seed) for seed in (4, 4, 5)]
     for a, b in zip(jax.tree.leaves(runs[0]), jax.tree.leaves(runs[1])):
         np.testing.assert_array_equal(a, b)
@@ -117,27 +112,23 @@ def test_an_asynchronous_vector_environment(mode, shared):
         vector.close()
 
 
-def test_an_asynchronous_vector_environment_that_would_begin_episodes_twice():
-    """Gymnasium's workers clear their flag `autoreset` at a reset only where memory is shared."""
-    vector = AsyncVectorEnv([Walk], shared_memory=False, context="spawn")  # NEXT_STEP is its default
+def test_vector_environments_that_cannot_be_used():
+    # NEXT_STEP is its default. Workers clear their flag `autoreset` at a reset only where memory is shared.
+    twice = AsyncVectorEnv([Walk], shared_memory=False, context="spawn")
     try:
-        with pytest.raises(EnvError, match=r"make it with shared_memory=True, or .*AutoresetMode\.SAME_STEP"):
-            roll(open_env(vector), 1, 1)
+        with pytest.raises(EnvError, match="shared_memory=True"):
+            roll(open_env(twice), 1, 1)
     finally:
-        vector.close()
-
-
-def test_a_vector_environment_that_cannot_reset_a_part_of_itself():
-    vector = gym.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
-    with pytest.raises(EnvError, match=r"resets all its environments.*give an id"):
-        roll(open_env(vector), 3, 60)
-
-
-def test_a_vector_environment_says_how_it_begins_anew():
-    vector = SyncVectorEnv([Walk])
-    vector.metadata = {}
-    with pytest.raises(EnvError, match=r"autoreset_mode'\] is None; want"):
-        roll(open_env(vector), 1, 1)
+        twice.close()
+    whole = gym.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    with pytest.raises(EnvError, match="resets all its environments"):
+        roll(open_env(whole), 3, 60)
+    unknown = SyncVectorEnv([Walk])
+    unknown.metadata = {}
+    with pytest.raises(EnvError, match="autoreset_mode"):
+        roll(open_env(unknown), 1, 1)
+    with pytest.raises(EnvError, match=r"num_envs=2.*rollouts=2"):  # ICRL has `rollouts`
+        roll(open_env(SyncVectorEnv([Walk] * 2)), 3, 1)
 
 
 class Spy(Walk):
@@ -251,8 +242,6 @@ def test_a_fault_in_a_reset_and_in_one_of_many():
     with pytest.raises(EnvError, match="2 together: ZeroDivisionError: the motor fell off"):
         roll(open_env(SyncVectorEnv([Walk, lambda: Walk(raises(2))])), 2, 4)
 
-
-def test_an_interrupt_comes_through():
     def interrupt(walk):
         raise KeyboardInterrupt
 
@@ -278,12 +267,6 @@ def test_an_environment_that_cannot_be_copied(make, walk_id):
     check_ends(*roll(open_env(make), 3, 50))
 
 
-def test_a_vector_environment_has_its_own_number():
-    env = open_env(SyncVectorEnv([Walk] * 2))
-    with pytest.raises(EnvError, match=r"num_envs=2.*rollouts=2"):  # ICRL has `rollouts`
-        roll(env, 3, 1)
-
-
 def test_other_objects_are_refused():
     for nonsense, match in [(3, "int is not an environment"), (lambda: 3, "made a int; want a gymnasium")]:
         with pytest.raises(EnvError, match=match):
@@ -300,23 +283,19 @@ def test_jax_environments_are_compiled():
     assert isinstance(open_env(wrapped), HostEnv)
 
 
-def test_a_state_is_stale_after_a_reset_from_outside():
+def test_a_state_is_stale_after_another_reset_and_not_after_copies_played():
     env = HostEnv(Walk())
-    state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
-    assert not env.stale(state)
-    assert HostEnv(Walk()).stale(state)
-    again = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
+    state, again = (jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0)) for _ in range(2))
     assert env.stale(state)
     assert not env.stale(again)
+    assert HostEnv(Walk()).stale(again)
     env.envs_to_play(5)  # there is no other to play on
     assert env.stale(again)
-
-
-def test_episodes_are_played_apart_from_training():
     walk = Walk()
     env = HostEnv(walk, Walk)
     state = jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(0))
     env.envs_to_play(3).reset(np.arange(3))
+    assert env.reports_cost()
     assert len(walk.log) == 1
     assert not env.stale(state)
 
@@ -337,11 +316,6 @@ def test_only_copies_are_closed():
     roll(env, 3, 1)  # opens again what it needs
 
 
-def test_the_time_limit(walk_id):
-    assert open_env(walk_id).horizon == LIMIT
-    assert HostEnv(Walk()).horizon == ENDLESS
-
-
 class Endless(Walk):
     def step(self, action):
         return *super().step(action)[:2], False, False, {}
@@ -358,34 +332,20 @@ def test_an_episode_without_an_end_gives_one_warning(monkeypatch):
     roll(HostEnv(Walk(), Walk), 2, 45)  # its episodes end
 
 
-def test_a_kept_observation_does_not_change_with_the_environment():
-    for space in (Walk.observation_space, gym.spaces.Dict(a=Walk.observation_space)):
-        env = HostEnv(type("Here", (Walk,), {"observation_space": space})())
-        seen = np.zeros(2, np.float32)
-        kept = env.spaces.flatten({"a": seen} if isinstance(space, gym.spaces.Dict) else seen)
-        seen += 1
-        np.testing.assert_array_equal(kept, [0, 0])
+@pytest.mark.parametrize("wrap", [lambda obs: obs, lambda obs: {"a": obs}])
+def test_a_kept_observation_does_not_change_with_the_environment(wrap):
+    space = wrap(Walk.observation_space)
+    spaces = Spaces("env", S.Dict(space) if isinstance(space, dict) else space, Walk.action_space)
+    seen = np.zeros(2, np.float32)
+    kept = spaces.flatten(wrap(seen))
+    seen += 1
+    np.testing.assert_array_equal(kept, [0, 0])
 
 
 # --- the true cost, and hooks of an environment --------------------------------------------------------------------
 
 
-def roll_with_cost(env, num_envs: int, steps: int):
-    def step(state, key):
-        k_act, k_step = jax.random.split(key)
-        action = jax.random.randint(k_act, (num_envs,), 0, 2)
-        later, transition, after, cost = env.step_batch_with_cost(state, action, k_step)
-        return later, (later, transition, after, cost)
-
-    def run(key):
-        k_reset, k_run = jax.random.split(key)
-        first = env.reset_batch(k_reset, num_envs)
-        return first, jax.lax.scan(step, first, jax.random.split(k_run, steps))[1]
-
-    out = jax.device_get(jax.jit(run)(jax.random.key(0)))
-    env.refuse_faults()
-    return out
-
+roll_with_cost = partial(roll, step_batch="step_batch_with_cost")
 
 MADE = {
     "copies": lambda: HostEnv(Walk(), Walk),
@@ -429,13 +389,6 @@ def test_a_missing_cost_is_refused_and_an_absent_one_is_0():
         roll_with_cost(silent, 2, 3)
     _, (_, t, _, cost) = roll_with_cost(HostEnv(Sometimes(), Sometimes), 2, 30)
     np.testing.assert_array_equal(cost, t.next_obs[..., 1] < 5)
-
-
-def test_asking_for_the_cost_does_not_disturb_training():
-    env = HostEnv(Walk(), Walk)
-    state = jax.jit(lambda key: env.reset_batch(key, 2))(jax.random.key(0))
-    assert env.reports_cost()
-    assert not env.stale(state)
 
 
 class Offering(gym.Wrapper):

@@ -138,25 +138,16 @@ def test_starts_are_allowed_far_from_the_hole_and_uniform(setting, getkey):
     assert chisquare(seen[used], share[used] * count).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("start", [(0.0,), (1.0, 2.0, 3.0), (500.0, 0.0), (np.nan, 0.0), 3.0])
-def test_a_start_off_the_tray_is_refused(start):
-    with pytest.raises(EnvError, match=r"want \(x, y\) within"):
-        MarbleMaze().initial_at(start)
-
-
-def test_a_start_in_the_hole_is_refused():
-    with pytest.raises(EnvError, match="already in the hole"):
-        MarbleMaze().initial_at((-144.0, -140.0))
-
-
-def test_any_start_on_the_tray_is_taken():
+def test_starts_on_the_tray_are_taken_and_others_refused():
     for corner in ((LIMIT, LIMIT), (-LIMIT, LIMIT), (-50.0, -60.0)):
         np.testing.assert_allclose(MarbleMaze().initial_at(corner).position, corner, rtol=1e-6)
-
-
-def test_a_tray_without_an_allowed_start_is_refused():
+    for start in [(0.0,), (1.0, 2.0, 3.0), (500.0, 0.0), (np.nan, 0.0), 3.0]:
+        with pytest.raises(EnvError, match="not on the tray"):
+            MarbleMaze().initial_at(start)
+    with pytest.raises(EnvError, match="in the hole"):
+        MarbleMaze().initial_at((-144.0, -140.0))
     MarbleMaze(MarbleParams((Circle(0.0, 0.0, 150.0),)))  # the corners are left
-    with pytest.raises(EnvError, match="no allowed start at least 40 px from the hole"):
+    with pytest.raises(EnvError, match="no allowed start"):
         MarbleMaze(MarbleParams((Circle(0.0, 0.0, 260.0),)))
 
 

@@ -17,8 +17,9 @@ from scopil.data import storage
 from scopil.data.record import record
 from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
 from scopil.envs.base import EnvState
-from scopil.envs.jax_env import CompiledEnv, compile_env
-from scopil.envs.registration import IDS
+from scopil.envs.gym_env import compile_env
+from scopil.envs.jax_env import CompiledEnv
+from scopil.envs.naming import IDS
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.episodes import play, play_distinct, replay
 from scopil.eval.starts import demonstrated_starts, demos_for, starts_from, unseen_starts, watched_from, watched_starts

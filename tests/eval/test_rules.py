@@ -8,8 +8,7 @@ import pytest
 
 from hosts import Walk
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.gym_env import HostEnv, open_env
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import HostEnv, compile_env, open_env
 from scopil.errors import ConfigError
 from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import measure_all

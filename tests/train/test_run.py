@@ -19,7 +19,7 @@ from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.files import SEAL_BYTES, seal
 from scopil.serialization import read_arrays

@@ -12,7 +12,8 @@ from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
 from scopil.envs.as_gym import FunctionalEnv
-from scopil.envs.jax_env import compile_env, id_of, make_env
+from scopil.envs.gym_env import compile_env
+from scopil.envs.jax_env import id_of, make_env
 from scopil.envs.rollout import gym_episode
 from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, EnvError

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -23,26 +24,14 @@ class FunctionalEnv(gym.Env):
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 12}  # noqa: RUF012 (gymnasium's form)
 
     def __init__(self, compiled: CompiledEnv, render_mode: str | None = None):
-        self.compiled = compiled
-        self.observation_space = compiled.observation_space
-        self.action_space = _shown_actions(compiled)
-        self.render_mode = render_mode
-        self._key = None
-        self._render_state = None
-        self._window = None
-
+        self.compiled, self.render_mode = compiled, render_mode
+        self.observation_space, self.action_space = compiled.observation_space, _shown_actions(compiled)
+        self._key = self._render_state = self._window = None
         self._begin, self._reset, self._step = _compiled_calls(compiled)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed)
-        if seed is not None or self._key is None:
-            self._key = jax.random.key(int(self.np_random.integers(2**32)))
-        start = (options or {}).get("start")
-        if start is None:
-            self._key, self._state, info = self._reset(self._key)
-        else:
-            self._key, k_obs = jax.random.split(self._key)
-            self._state, info = self._begin(_initial_at(self.compiled, start), k_obs)
+        self._key, self._state, info = _begun(self, seed, options)
         if self.render_mode is not None:
             self._render_state = self.compiled.env.render_init(*self.compiled.given_params)
             self._look()
@@ -86,13 +75,18 @@ class FunctionalEnv(gym.Env):
 def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable]:
     """`begin`, `reset` and `step` of one environment, compiled once for all that share a `CompiledEnv`."""
 
-    def begin(inner, key):
-        state = compiled.begin(inner, key)
-        return state, compiled.env.state_info(inner, *compiled.given_params)
+    def at(inner, key):
+        return compiled.begin(inner, key), compiled.env.state_info(inner, *compiled.given_params)
+
+    begin = jax.jit(at)
+
+    def begin_from(inner, key):
+        key, k_obs = jax.random.split(key)
+        return key, *begin(inner, k_obs)
 
     def reset(key):
         key, k_inner, k_obs = jax.random.split(key, 3)
-        return key, *begin(compiled.env.initial(k_inner, *compiled.given_params), k_obs)
+        return key, *at(compiled.env.initial(k_inner, *compiled.given_params), k_obs)
 
     def step(state, action, key):
         key, k_step = jax.random.split(key)
@@ -100,32 +94,31 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
         info = compiled.step_info(state.inner, action, after.inner)
         return key, after, _pack((t.next_obs, t.reward, t.terminated, t.truncated, info))
 
-    return jax.jit(begin), jax.jit(reset), jax.jit(step)
+    return begin_from, jax.jit(reset), jax.jit(step)
 
 
 @lru_cache(maxsize=32)
 def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callable, Callable, Callable]:
-    """`reset`, `begin` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
-    env, params = compiled.env, compiled.given_params
+    """`begin`, `reset` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
+    infos_of = jax.vmap(lambda inner: compiled.env.state_info(inner, *compiled.given_params))
 
     def reset(key):
         key, k_reset = jax.random.split(key)
         state = compiled.reset_batch(k_reset, num_envs)
-        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
+        return key, state, infos_of(state.inner)
 
     def begin(inner, key):
         key, k_obs = jax.random.split(key)
         state = jax.vmap(lambda k: compiled.begin(inner, k))(jax.random.split(k_obs, num_envs))
-        return key, state, jax.vmap(lambda inner: env.state_info(inner, *params))(state.inner)
+        return key, state, infos_of(state.inner)
 
     def step(state, action, key):
         key, k_step = jax.random.split(key)
         new, t, after = compiled.step_batch(state, action, k_step)
         info = jax.vmap(compiled.step_info)(state.inner, action, after.inner)
-        fresh = jax.vmap(lambda inner: env.state_info(inner, *params))(new.inner)
-        return key, new, (new.obs, t, info, fresh)
+        return key, new, (new.obs, t, info, infos_of(new.inner))
 
-    return jax.jit(reset), jax.jit(begin), jax.jit(step)
+    return jax.jit(begin), jax.jit(reset), jax.jit(step)
 
 
 class FunctionalVectorEnv(VectorEnv):
@@ -135,32 +128,21 @@ class FunctionalVectorEnv(VectorEnv):
     `reset(options={"start": ...})` begins every environment there; later episodes have random starts.
     """
 
-    metadata = {  # noqa: RUF012
-        "render_modes": [],
-        "autoreset_mode": AutoresetMode.SAME_STEP,
-    }
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(self, compiled: CompiledEnv, num_envs: int = 1):
-        self.compiled = compiled
-        self.num_envs = num_envs
-        self.render_mode = None
+        self.compiled, self.num_envs, self.render_mode = compiled, num_envs, None
         self.single_observation_space = compiled.observation_space
         self.single_action_space = _shown_actions(compiled)
         self.observation_space = batch_space(compiled.observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._learners_space = batch_space(compiled.action_space, num_envs)
         self._key = None
-        self._reset, self._begin, self._step = _compiled_vector_calls(compiled, num_envs)
+        self._begin, self._reset, self._step = _compiled_vector_calls(compiled, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed, options=options)
-        if seed is not None or self._key is None:
-            self._key = jax.random.key(int(self.np_random.integers(2**32)))
-        start = (options or {}).get("start")
-        if start is None:
-            self._key, self._state, info = self._reset(self._key)
-        else:
-            self._key, self._state, info = self._begin(_initial_at(self.compiled, start), self._key)
+        self._key, self._state, info = _begun(self, seed, options)
         obs, info = _fetch((self._state.obs, info))
         return obs, _masked(info, np.ones(self.num_envs, bool))
 
@@ -182,19 +164,22 @@ class FunctionalVectorEnv(VectorEnv):
         final_obs = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(ended):
             final_obs[i] = t.next_obs[i]
-        infos |= {"final_obs": final_obs, "_final_obs": ended.copy()}
-        infos |= {"final_info": _masked(info, ended), "_final_info": ended.copy()}
+        infos |= {"final_obs": final_obs, "final_info": _masked(info, ended)}
+        infos |= {"_final_obs": ended.copy(), "_final_info": ended.copy()}
         return obs, t.reward.astype(np.float64), t.terminated, t.truncated, infos
 
 
-def _initial_at(compiled: CompiledEnv, start: Any) -> Any:
-    initial_at = compiled.hook("initial_at")
+def _begun(env: Any, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any, Any]:
+    """The next key, the state and the info after a reset of a `FunctionalEnv` or `FunctionalVectorEnv`."""
+    key = env._key
+    if seed is not None or key is None:
+        key = jax.random.key(int(env.np_random.integers(2**32)))
+    if (start := (options or {}).get("start")) is None:
+        return env._reset(key)
+    initial_at = env.compiled.hook("initial_at")
     if initial_at is None:
-        raise EnvError(
-            f"{type(compiled.env).__name__} has no `initial_at`; reset it without options={{'start': …}}, or give it "
-            f"a method initial_at(start, params)."
-        )
-    return initial_at(start, compiled.params)
+        raise EnvError(f"{env.compiled.name} has no method initial_at(start, params); reset it without a start.")
+    return env._begin(initial_at(start, env.compiled.params), key)
 
 
 def _shown_actions(compiled: CompiledEnv) -> gym.Space:
@@ -204,10 +189,8 @@ def _shown_actions(compiled: CompiledEnv) -> gym.Space:
 
 
 def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Space) -> np.ndarray:
-    """An action, or a batch of them, in `space`, the learner's. It may be given in the FuncEnv's form or as the number
-    of a joint choice, as demonstrations store it. `shown` is the space named in the error.
-
-    Compiled code does not check the bounds of an index, so discrete actions are checked here."""
+    """Actions in `space`, the learner's, from the FuncEnv's form or from numbers of joint choices. `shown` is the space
+    named in the error. Compiled code does not check the bounds of an index, so discrete actions are checked here."""
     given = numbers = np.asarray(action)
     if isinstance(space, gym.spaces.Box):
         return given
@@ -226,24 +209,16 @@ def _fetch(tree: Any) -> Any:
     return jax.tree.map(np.array, jax.device_get(tree))
 
 
-@jax.tree_util.register_pytree_node_class
-class _Packed:
+class _Packed(eqx.Module):
     """A tree of small arrays as one row of bytes: fetching it from the device costs one call instead of ten."""
 
-    def __init__(self, flat: Any, form: Any):
-        self.flat, self.form = flat, form
+    flat: Any
+    form: Any = eqx.field(static=True)
 
     def unpack(self) -> Any:
         flat = np.asarray(self.flat)
         structure, leaves = self.form
         return jax.tree.unflatten(structure, [flat[a:b].copy().view(d).reshape(s) for a, b, s, d in leaves])
-
-    def tree_flatten(self):
-        return (self.flat,), self.form
-
-    @classmethod
-    def tree_unflatten(cls, form, children):
-        return cls(children[0], form)
 
 
 def _pack(tree: Any) -> _Packed:

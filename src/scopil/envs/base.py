@@ -37,7 +37,7 @@ class EnvState(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """Starts of an environment that begins an episode from a seed."""
+    """Starts of a host environment."""
 
     seeds: np.ndarray
 
@@ -46,11 +46,8 @@ Starts = EnvState | Seeds
 
 
 class BatchEnv(ABC):
-    """An environment that training steps in batches and evaluation plays whole episodes on.
-
-    `CompiledEnv` runs JAX environments and `HostEnv` any other Gymnasium environment. A further family of environments
-    is one more subclass.
-    """
+    """An environment that training steps in batches and evaluation plays whole episodes on: a `CompiledEnv` written in
+    JAX, or a `HostEnv`."""
 
     name: str
     spaces: Spaces  # the environment's own spaces and the learner's, and the codec between them
@@ -59,15 +56,12 @@ class BatchEnv(ABC):
     time_limit: int | None  # steps of one episode
     params: Any = None  # parameters of a FuncEnv, if it has any
     num_envs: int | None = None  # number of environments that step together; None: any number
-    # Whether a step takes so long that training runs in short pieces and plays few episodes.
-    slow: ClassVar[bool] = False
+    slow: ClassVar[bool] = False  # training then runs in short pieces and plays few episodes
 
     @property
     def horizon(self) -> int:
         """The largest number of steps of a played episode."""
         return self.time_limit or ENDLESS
-
-    # --- optional hooks -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def attribute(self, name: str) -> Any:
@@ -99,7 +93,6 @@ class BatchEnv(ABC):
 
     @property
     def can_start_at(self) -> bool:
-        """Whether `starts_at` works."""
         return False
 
     def starts_at(self, starts: Any) -> EnvState:
@@ -110,15 +103,7 @@ class BatchEnv(ABC):
     def play(
         self, policy: Any, starts: Any, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
     ) -> list[Episode]:
-        """One episode from each start. Compiled once per mode for all policies of one structure.
-
-        Args:
-            policy: has `act(obs, key)`, and `act(obs)` for the likeliest action.
-            starts: from `random_starts` or `starts_at`.
-            key: of sampled actions and random transitions.
-            mode: greedy or sampled actions.
-            advance: called as episodes end.
-        """
+        """One episode from each start. The policy has `act(obs, key)`, and `act(obs)` for the likeliest action."""
 
     def replay(self, starts: EnvState, actions: np.ndarray) -> list[Episode]:
         """Given actions, (episodes, steps, …), played from given starts."""
@@ -131,10 +116,8 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        """Step a batch, and begin a new episode wherever one ended.
-
-        Returns the states to act from next, the transitions (whose `next_obs` is the true successor), and the
-        states before any reset."""
+        """Step a batch, and begin a new episode wherever one ended. Returns the states to act from next, the
+        transitions (whose `next_obs` is the true successor), and the states before any reset."""
 
     @abstractmethod
     def reports_cost(self) -> bool:
@@ -144,9 +127,8 @@ class BatchEnv(ABC):
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        """`step_batch` with the true cost of each step. Raises EnvError if `reports_cost` is false.
-
-        Only learners with access to the true cost call this; a `Transition` has no field for it."""
+        """`step_batch` with the true cost of each step, for learners with access to it. Raises EnvError if
+        `reports_cost` is false."""
 
     @abstractmethod
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:

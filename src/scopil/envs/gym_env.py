@@ -50,10 +50,7 @@ def open_env(env: Any) -> BatchEnv:
         make_another = None if env.spec is None else partial(_copy, env)
     elif not isinstance(env, VectorEnv):
         if not callable(env):
-            raise EnvError(
-                f"{type(env).__name__} is not an environment; want a Gymnasium id, an environment, or a function that "
-                f"makes one."
-            )
+            raise EnvError(f"{type(env).__name__} is not an environment; want an id, an environment, or a function.")
         make_another = env
     first = env if isinstance(env, gym.Env | VectorEnv) else make_another()
     if not isinstance(first, gym.Env | VectorEnv):
@@ -61,27 +58,25 @@ def open_env(env: Any) -> BatchEnv:
     return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env)
 
 
+def compile_env(env: Any) -> CompiledEnv:
+    """`open_env` for an environment written in JAX. Raises EnvError for any other, and for a wrapper that compiled
+    stepping would ignore."""
+    opened = open_env(env)
+    if not isinstance(opened, CompiledEnv):
+        raise EnvError(f"{env} is not written in JAX, or has a wrapper; want a FuncEnv, its Gymnasium env, or its id.")
+    return opened
+
+
 class HostEnv(BatchEnv):
-    """A Gymnasium environment and as many copies of it as are needed.
-
-    The inner state of a Python environment cannot be saved. A state that was loaded from a file is therefore `stale`:
-    its episodes have to begin again.
-
-    Args:
-        first: the environment, or a vector environment.
-        make_another: makes a copy; None if there can be none.
-        close_first: whether `close` closes `first` too.
-    """
+    """A Gymnasium environment, or vector environment, and as many copies of it as are needed. Without `make_another`
+    there are no copies. Its inner state cannot be saved, so a state that was loaded from a file is `stale`."""
 
     slow: ClassVar[bool] = True
 
     def __init__(self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False):
         self.name = name_of(first)
-        self._vector = isinstance(first, VectorEnv)
-        if isinstance(first, VectorEnv):
-            spaces = first.single_observation_space, first.single_action_space
-        else:
-            spaces = first.observation_space, first.action_space
+        self._vector, single = isinstance(first, VectorEnv), "single_" if isinstance(first, VectorEnv) else ""
+        spaces = [getattr(first, f"{single}{kind}_space") for kind in ("observation", "action")]
         for space in spaces:
             if not isinstance(space, gym.Space):
                 raise EnvError(f"{self.name}: {space!r} is not a space; want a gymnasium.spaces.Space.")
@@ -115,15 +110,19 @@ class HostEnv(BatchEnv):
         return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
 
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        """`key` seeds the new episodes."""
         later, transition, after, _ = self._step_batch(state, action, key, with_cost=False)
         return later, transition, after
 
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        """The cost is `info["cost"]`, or 0 if a step lacks it."""
-        self._refuse_without_cost()
+        # Without copies the test would reset the only environment during training.
+        tested = self._reports_cost is not None or self._make_another is not None
+        if tested and not self.reports_cost():
+            raise EnvError(
+                f"{self.name} reports no cost; want a number info['cost'] from every step (0 if no rule is "
+                f"violated), or an algorithm that needs no true cost."
+            )
         later, transition, after, cost = self._step_batch(state, action, key, with_cost=True)
         return later, transition, after, cost[0]
 
@@ -134,7 +133,9 @@ class HostEnv(BatchEnv):
         row, number, flag = _like((n, self.spaces.size)), _like((n,)), _like((n,), jnp.bool)
         shapes = (row, number, flag, flag, row, *([number] * with_cost))
         # Everything is sent as one array: sending an array takes as long as a step of a small environment.
-        sent = jnp.concatenate([state.inner[None], _seeds(key, n), _bits(action).reshape(-1)])
+        assert action.dtype in (jnp.int32, jnp.float32), action.dtype
+        bits = jax.lax.bitcast_convert_type(action, jnp.int32)
+        sent = jnp.concatenate([state.inner[None], _seeds(key, n), bits.reshape(-1)])
         call = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
         next_obs, reward, terminated, truncated, obs, *cost = io_callback(call, shapes, sent, ordered=True)
         transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
@@ -150,9 +151,10 @@ class HostEnv(BatchEnv):
 
     def _reset(self, shapes: Any, seeds: Any) -> Any:
         def begin() -> Any:
-            n = len(seeds)
-            obs, _ = self._training_envs(n).reset(np.asarray(seeds))
-            return np.int32(self._take(n)), obs
+            obs, _ = self._training_envs(len(seeds)).reset(np.asarray(seeds))
+            self._issued += 1
+            self._tickets[len(seeds)] = self._issued
+            return np.int32(self._issued), obs
 
         return self._held(begin, shapes)
 
@@ -160,9 +162,7 @@ class HostEnv(BatchEnv):
         def step() -> Any:
             ticket, seeds, action = np.split(np.asarray(sent), (1, n + 1))
             if ticket[0] != self._tickets.get(n):
-                raise EnvError(
-                    f"{self.name} was reset from outside between two steps; want a fresh reset_batch after that."
-                )
+                raise EnvError(f"{self.name} was reset between two steps; want a fresh reset_batch after that.")
             envs = self._training_envs(n)
             result = envs.step(action.view(dtype).reshape(shape), seeds)
             if len(shapes) == 5:
@@ -181,11 +181,6 @@ class HostEnv(BatchEnv):
                 self._fault = error
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def _take(self, num_envs: int) -> int:
-        self._issued += 1
-        self._tickets[num_envs] = self._issued
-        return self._issued
-
     def refuse_faults(self) -> None:
         fault, self._fault = self._fault, None
         if fault is not None:
@@ -195,7 +190,6 @@ class HostEnv(BatchEnv):
             self._twin.refuse_faults()
 
     def for_episodes(self) -> "HostEnv":
-        """Copies; if none can be made, the training environments, whose episodes then begin again."""
         if self._twin is None and self._make_another is not None:
             try:
                 self._twin = HostEnv(self._make_another(), self._make_another, close_first=True)
@@ -206,17 +200,13 @@ class HostEnv(BatchEnv):
     def stale(self, state: EnvState) -> bool:
         return int(state.inner) != self._tickets.get(state.steps.shape[0])
 
-    # --- copies for training and for playing ----------------------------------------------------------------------
-
     def _training_envs(self, num_envs: int) -> HostVector:
-        """The environments to train on. The first group contains the caller's environment."""
         if num_envs not in self._training:
             self._training[num_envs] = self._make(num_envs)
         return self._training[num_envs]
 
     def envs_to_play(self, episodes: int) -> HostVector:
-        """Environments to play `episodes` on. They are copies; if none can be made, the training environments, whose
-        episodes then begin again."""
+        """Copies to play on; if none can be made, the training environments, whose episodes then begin again."""
         n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
         if n in self._playing:
             return self._playing[n]
@@ -247,15 +237,9 @@ class HostEnv(BatchEnv):
                 return jax.vmap(lambda o, k: act(policy, o, k, mode))(obs, keys)
 
             self._choosers[mode] = eqx.filter_jit(choose)
-        chooser = self._choosers[mode]
-
-        def choose_all(obs: np.ndarray, numbers: np.ndarray, step: np.int32) -> Any:
-            return chooser(policy, obs, key, numbers, step)
-
-        envs = self.envs_to_play(len(starts.seeds))
+        envs, chooser = self.envs_to_play(len(starts.seeds)), self._choosers[mode]
+        choose_all = lambda obs, numbers, step: chooser(policy, obs, key, numbers, step)  # noqa: E731
         return host_episodes(envs, self.spaces, choose_all, starts.seeds, self.horizon, advance)
-
-    # --- hooks and costs ------------------------------------------------------------------------------------------
 
     def attribute(self, name: str) -> Any:
         first: Any = self._first
@@ -267,38 +251,28 @@ class HostEnv(BatchEnv):
         return getattr(first, name, None)
 
     def reports_cost(self) -> bool:
-        """Tested by one step of a copy. Without a copy the environment itself is stepped and its episode begins again,
-        so call this before training."""
+        """Tested by one step of a copy or, if there is none, of the environment itself: call this before training."""
         if self._reports_cost is None:
             with jax.ensure_compile_time_eval():  # the environment may compute with JAX, and this may be traced
                 envs = self.envs_to_play(1)
                 n = envs.num_envs
                 envs.reset(np.zeros(n, int))
-                result = envs.step(np.stack([self._any_action()] * n), None)
+                box = self.action_space if isinstance(self.action_space, gym.spaces.Box) else None
+                action = np.zeros(n, np.int32)
+                if box is not None:
+                    action = np.clip(np.zeros((n, *box.shape), np.float32), box.low, box.high)
+                result = envs.step(action, None)
                 self._reports_cost = all("cost" in envs.numbers(result.infos, i) for i in range(n))
         return self._reports_cost
 
-    def _refuse_without_cost(self) -> None:
-        if self._reports_cost is None and self._make_another is None:
-            return  # testing would reset the only environment during training
-        if not self.reports_cost():
-            raise EnvError(
-                f"{self.name} reports no cost; want a number info['cost'] from every step (0 if no rule is "
-                f"violated), or an algorithm that needs no true cost."
-            )
-
-    def _any_action(self) -> np.ndarray:
-        if isinstance(self.action_space, gym.spaces.Box):
-            box, nothing = self.action_space, np.zeros(self.action_space.shape, np.float32)
-            return np.asarray(np.clip(nothing, box.low, box.high))  # np.clip makes a scalar of a 0-d array
-        return np.zeros((), np.int32)
+    # --- copies ---------------------------------------------------------------------------------------------------
 
     def _make(self, num_envs: int) -> HostVector:
         if self.num_envs not in (None, num_envs):
+            n = self.num_envs
             raise EnvError(
-                f"{num_envs} environments wanted at a time, but {self.name} is {self.num_envs} together and cannot be "
-                f"copied: set num_envs={self.num_envs}, and rollouts={self.num_envs} where the algorithm has it, or "
-                f"give an id or a function that makes one environment."
+                f"{num_envs} environments wanted at a time, but {self.name} is {n} together and cannot be copied: set "
+                f"num_envs={n} (and rollouts={n} if the algorithm has it), or give an id or a function that makes one."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
         made = GivenVectorEnv(self.spaces, envs[0]) if self._vector else SerialEnvs(self.spaces, envs)
@@ -355,7 +329,6 @@ class _Unlimited:
 
 
 def _copy(env: gym.Env) -> gym.Env:
-    """Another environment like `env`, wrappers included."""
     way_out = "give a function that makes one, or use num_envs=1"
     try:
         made = gym.make(env.spec)  # pyright: ignore[reportArgumentType]
@@ -368,11 +341,6 @@ def _copy(env: gym.Env) -> gym.Env:
 
 def _like(shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def _bits(action: Array) -> Int[Array, "..."]:
-    assert action.dtype in (jnp.int32, jnp.float32), action.dtype
-    return jax.lax.bitcast_convert_type(action, jnp.int32)
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:

@@ -1,5 +1,4 @@
-"""Gymnasium environments stepped together in NumPy: flat observations, true successors, and errors that name the
-environment and the step."""
+"""Gymnasium environments stepped together in NumPy. Errors name the environment and the step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -25,22 +24,15 @@ class StepResult(NamedTuple):
 
 @runtime_checkable
 class HostVector(Protocol):
-    """Environments that step together."""
+    """Environments that step together. `reset` begins an episode from each seed and returns observations and infos.
+    `step` begins an episode from its seed wherever one ended; without seeds no episode begins, and only the results of
+    `alive` environments are valid. `numbers` are those in one environment's `info`."""
 
     num_envs: int
 
-    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Begin an episode from each seed; returns observations and infos."""
-        ...
-
-    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
-        """Step, and begin an episode from its seed wherever one ended. Without seeds no episode begins, and only the
-        results of `alive` environments are valid."""
-        ...
-
-    def numbers(self, infos: Any, index: int) -> dict[str, float]:
-        """The numbers in one environment's `info`, its costs among them."""
-        ...
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]: ...
+    def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult: ...
+    def numbers(self, infos: Any, index: int) -> dict[str, float]: ...
 
 
 class SerialEnvs:
@@ -103,10 +95,8 @@ class GivenVectorEnv:
         try:
             self._mode = AutoresetMode(env.metadata.get("autoreset_mode"))
         except ValueError as error:
-            raise EnvError(
-                f"{spaces.name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; want one of "
-                f"gymnasium.vector.AutoresetMode, which says when its episodes begin."
-            ) from error
+            found = env.metadata.get("autoreset_mode")
+            raise EnvError(f"{spaces.name}: metadata['autoreset_mode'] is {found!r}; want an AutoresetMode.") from error
         inner = env.unwrapped
         self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
         apart = isinstance(inner, AsyncVectorEnv) and not inner.shared_memory
@@ -125,25 +115,23 @@ class GivenVectorEnv:
             raise self._fault(error) from error
 
     def _begin(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
-        obs, infos = self._env.reset(seed=self._seeds(seeds))  # pyright: ignore[reportArgumentType]
+        obs, infos = self._env.reset(seed=seeds.tolist() if self._own_seeds else int(seeds[0]))
         return self._rows(obs), _checked_info(infos)
 
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
         self._steps += 1
         try:
             obs, reward, terminated, truncated, infos = self._env.step(self._spaces.from_policy(actions))
-            return self._result(self._rows(obs), reward, terminated, truncated, infos, seeds)
+            return self._result(self._rows(obs), reward, terminated, truncated, _checked_info(infos), seeds)
         except Exception as error:
             raise self._fault(error) from error
 
     def _result(
         self, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any, infos: Any, seeds: Any
     ) -> StepResult:
-        infos = _checked_info(infos)
         reward = np.array([_finite_reward(r) for r in np.asarray(reward).reshape(-1)], np.float32)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-        want = (self.num_envs,)
-        if not reward.shape == terminated.shape == truncated.shape == want:
+        if not reward.shape == terminated.shape == truncated.shape == (self.num_envs,):
             raise EnvError(f"a reward or end of episode for other than {self.num_envs} environments")
         next_obs, ended = obs, terminated | truncated
         if ended.any() and self._mode is AutoresetMode.SAME_STEP:
@@ -153,16 +141,15 @@ class GivenVectorEnv:
             for i in np.flatnonzero(ended):
                 next_obs[i] = self._spaces.row(infos["final_obs"][i])
         elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
-            seeds = np.zeros(self.num_envs, int) if seeds is None else seeds
-            obs = self._begin_some(obs, ended, seeds)
+            obs = self._begin_some(obs, ended, np.zeros(self.num_envs, int) if seeds is None else seeds)
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """New episodes wherever one ended. In NEXT_STEP mode too: its own reset costs the other environments a step."""
         if ended.all():
             return self._begin(seeds)[0]
-        each = self._seeds(seeds) if self._own_seeds else None
-        obs, _ = self._env.reset(seed=each, options={"reset_mask": ended})  # pyright: ignore[reportArgumentType]
+        each: Any = seeds.tolist() if self._own_seeds else None
+        obs, _ = self._env.reset(seed=each, options={"reset_mask": ended})
         obs = self._rows(obs)
         if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
             raise EnvError(
@@ -175,13 +162,8 @@ class GivenVectorEnv:
         everywhere = np.ones(self.num_envs, bool)
         if infos.get("_final_info", ~everywhere)[index]:
             infos = infos["final_info"]
-        mine = [
-            k for k, v in infos.items() if k[0] != "_" and np.ndim(v) == 1 and infos.get(f"_{k}", everywhere)[index]
-        ]
-        return {k: float(infos[k][index]) for k in mine if _is_number(infos[k][index])}
-
-    def _seeds(self, seeds: np.ndarray) -> list[int] | int:
-        return [int(s) for s in seeds] if self._own_seeds else int(seeds[0])
+        arrays = {k: v for k, v in infos.items() if k[0] != "_" and np.ndim(v) == 1}
+        return numbers_of({k: v[index] for k, v in arrays.items() if infos.get(f"_{k}", everywhere)[index]})
 
     def _rows(self, obs: Any) -> np.ndarray:
         return self._spaces.rows(obs, self._env.observation_space, self.num_envs)
@@ -191,7 +173,6 @@ class GivenVectorEnv:
 
 
 def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
-    """The numbers in an `info`."""
     known = ((key, value) for key, value in info.items() if isinstance(key, str) and _is_number(value))
     return {key: float(np.asarray(value).item()) for key, value in known}
 
@@ -222,7 +203,6 @@ def _checked_info(info: Any) -> Any:
 
 
 def is_nan(values: Any) -> bool:
-    """Whether a number, or any number in an array, is NaN."""
     try:
         return bool(np.isnan(values).any())
     except TypeError:  # no numbers

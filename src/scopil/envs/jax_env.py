@@ -1,6 +1,4 @@
-"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, with a time limit and an autoreset that keeps the
-last observation. Gymnasium's `FunctionalJaxVectorEnv` loses the other environments' transitions when one resets.
-"""
+"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, and environments made by name."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -58,14 +56,12 @@ class CompiledEnv(BatchEnv):
         return self.begin(self.env.initial(k_state, *self.given_params), k_obs)
 
     def begin(self, inner: Any, key: PRNGKey) -> EnvState:
-        """An episode that starts from a given inner state."""
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
 
     def _observe(self, inner: Any, key: PRNGKey) -> Array:
         return self.spaces.one_hot_in_jax(jnp.asarray(self.env.observation(inner, key, *self.given_params)))
 
     def advance(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
-        """One step of one environment, without autoreset."""
         k_move, k_obs, k_reward, k_end = jax.random.split(key, 4)
         env, played = self.env, self.spaces.to_env_in_jax(action)
         inner = env.transition(state.inner, played, k_move, *self.given_params)
@@ -85,8 +81,6 @@ class CompiledEnv(BatchEnv):
 
     def attribute(self, name: str) -> Any:
         return getattr(self.env, name, None)
-
-    # --- whole episodes -------------------------------------------------------------------------------------------
 
     def random_starts(self, seeds: Sequence[int], episodes: int) -> EnvState:
         first, *others = seeds
@@ -115,7 +109,6 @@ class CompiledEnv(BatchEnv):
     def play(
         self, policy: Any, starts: EnvState, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
     ) -> list[Episode]:
-        """All episodes in one compiled program."""
         if mode not in self._players:
 
             def episodes(policy, first, key):
@@ -135,10 +128,7 @@ class CompiledEnv(BatchEnv):
 
         return scanned_episodes(jax.jit(jax.vmap(one))(starts, jnp.asarray(actions)))
 
-    # --- batched steps --------------------------------------------------------------------------------------------
-
     def reports_cost(self) -> bool:
-        """Found from shapes alone; nothing is computed."""
         inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self.given_params))
         space = self.action_space
         action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
@@ -153,8 +143,8 @@ class CompiledEnv(BatchEnv):
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
         if not self.reports_cost():
             raise EnvError(
-                f"{type(self.env).__name__} reports no cost; want `cost` in the dict that its transition_info returns "
-                f"(0 if no rule is violated), or an algorithm that needs no true cost."
+                f"{self.name} reports no cost; want `cost` in the dict that its transition_info returns (0 if no rule "
+                f"is violated), or an algorithm that needs no true cost."
             )
         later, transition, after = self.step_batch(state, action, key)
         cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
@@ -202,27 +192,6 @@ def _shaped_like(new: Array, old: Array) -> Array:
     return new if jnp.shape(new) == jnp.shape(old) else jnp.reshape(new, jnp.shape(old))
 
 
-def compile_env(env: str | FuncEnv | gym.Env | CompiledEnv) -> CompiledEnv:
-    """The compiled form of an id, a FuncEnv or the Gymnasium env of one; anything else is refused."""
-    if isinstance(env, CompiledEnv):
-        return env
-    if isinstance(env, FuncEnv):
-        return CompiledEnv(env)
-    if isinstance(env, str):
-        env = make_env(env)
-    if (compiled := find_compiled(env)) is not None:
-        return compiled
-    if (wrapper := _other_wrapper(env)) is not None:
-        raise EnvError(
-            f"{wrapper} around {env.unwrapped} would have no effect on compiled stepping; want the bare environment. "
-            f"Put what the wrapper does into its FuncEnv."
-        )
-    raise EnvError(
-        f"{env.unwrapped} is not written in JAX: want a gymnasium FuncEnv, the Gymnasium env of one, or an id of such "
-        f"an env (for example 'scopil/MarbleMaze-Simple-v0' or 'phys2d/CartPole-v1')."
-    )
-
-
 def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
     """`gym.make` for every name of `scopil.envs.naming`. Raises EnvError if the environment cannot be made."""
     if isinstance(env, str):
@@ -241,17 +210,13 @@ def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
     try:
         with here:
             return gym.make(env, **options)
-    except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise EnvError(
-            f"environment {str(getattr(env, 'id', env))!r}: {error}. Some environments need an extra: pip install "
-            f'"scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]" or "scopil[mujoco]".'
-        ) from error
-    except gym.error.UnregisteredEnv as error:
-        raise EnvError(
-            f"environment {str(getattr(env, 'id', env))!r}: {error} A class in a file is named FILE.py:CLASS."
-        ) from error
-    except gym.error.Error as error:
-        raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}") from error
+    except (gym.error.Error, ImportError) as error:
+        advice = ""
+        if isinstance(error, gym.error.DependencyNotInstalled | ImportError):
+            advice = '. Some need an extra: pip install "scopil[phys2d]" (phys2d/…, tabular/…), "scopil[box2d]", …'
+        elif isinstance(error, gym.error.UnregisteredEnv):
+            advice = " A class in a file is named FILE.py:CLASS."
+        raise EnvError(f"environment {str(getattr(env, 'id', env))!r}: {error}{advice}") from error
 
 
 def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
@@ -274,13 +239,12 @@ def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
     try:
         if not callable(make):
             raise TypeError(f"it is a {type(make).__name__}")
-        made = gym.make(spec, **({} if mode is None else {"render_mode": mode}), **options)
+        return gym.make(spec, **({} if mode is None else {"render_mode": mode}), **options)
     except Exception as error:  # user code may raise anything
         raise EnvError(
             f"environment {name!r}: {type(error).__name__}: {error}; want a class or function that makes a "
             f"gymnasium.Env, with its arguments as in {name}(size=5)."
         ) from error
-    return made
 
 
 def _takes(make: Any, name: str) -> bool:

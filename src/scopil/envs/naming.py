@@ -1,4 +1,4 @@
-"""Names of environments with their options, and whether a file may name code to import.
+"""Ids that `import scopil` registers, names of environments with options, and whether a file may name code.
 
 CartPole-v1                                          a Gymnasium id
 CartPole-v1(max_episode_steps=300)                   with arguments of `gym.make`
@@ -12,11 +12,23 @@ since it may come from anywhere, unless the code is in scopil or scopil_bench or
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+import gymnasium as gym
 
 from scopil.errors import ConfigError, EnvError
 from scopil.user_code import split_name
 
+IDS = {
+    "simple": "scopil/MarbleMaze-Simple-v0",
+    "multiple": "scopil/MarbleMaze-Multiple-v0",
+    "two-modes": "scopil/MarbleMaze-TwoModes-v0",
+}
+OTHERS = {  # tasks of other authors with added rules: id → entry point, time limit in steps
+    "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
+    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
+}
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
 # Modules of this distribution. Not `scopil.py`, a file in the current folder, and not `scopil.__main__`, which is run.
 _OWN_MODULE = re.compile(r"(scopil|scopil_bench)(\.(?!py\b)[a-z]\w*)+")
@@ -40,7 +52,6 @@ def split_options(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """The name with further options, which replace its own options of the same name."""
     if not options:
         return name
     base, before = split_options(name)
@@ -62,8 +73,7 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def names_code(env: Any) -> bool:
-    """Whether making this environment would import a module or file outside this distribution. An option that is text
-    may name a file too."""
+    """Whether making this environment would import code outside this distribution; text options may name a file."""
     if not isinstance(env, str):
         return False
     name, options = split_options(env)
@@ -72,26 +82,24 @@ def names_code(env: Any) -> bool:
 
 
 def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
-    """The environment name `env` read from `source`, a file or folder. Raises EnvError if it names code and the caller
-    does not trust the source."""
+    """`env`, a name read from the file or folder `source`. Raises EnvError if it names code that is not trusted."""
     if names_code(env) and not trust_env:
-        raise EnvError(
-            f"{source} names the environment {env!r}, and making it would run code that a file chose. If that code "
-            f"is yours or you trust it, add --trust-env (trust_env=True), or name the environment yourself "
-            f"(env={env!r})."
-        )
+        raise EnvError(_distrusted(source, f"the environment {env!r}, and making it", f"env={env!r}"))
     return env
 
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
-    """The name of rules read from `source`, a run folder. Rules are code; only those of this distribution
-    need no trust."""
+    """`name`, of rules read from the folder `source`. Rules are code; only those of this distribution need no trust."""
     if not trust_env and not _is_ours(name):
-        raise ConfigError(
-            f"{source} names the rules {name!r}, and loading them would run code that a file chose. If that code is "
-            f"yours or you trust it, add --trust-env (trust_env=True), or name the rules yourself (--rules {name})."
-        )
+        raise ConfigError(_distrusted(source, f"the rules {name!r}, and loading them", f"--rules {name}"))
     return name
+
+
+def _distrusted(source: Any, what: str, instead: str) -> str:
+    return (
+        f"{source} names {what} would run code that a file chose. If that code is yours or you trust it, add "
+        f"--trust-env (trust_env=True), or name it yourself ({instead})."
+    )
 
 
 def trust_option(env: Any, rules: str | None) -> str:
@@ -101,3 +109,43 @@ def trust_option(env: Any, rules: str | None) -> str:
 
 def _is_ours(name: str) -> bool:
     return _OWN_MODULE.fullmatch(split_name(name)[0]) is not None
+
+
+def setting_id(setting: str) -> str:
+    if setting not in IDS:
+        raise ConfigError(f"unknown setting {setting!r}; want one of {', '.join(IDS)}.")
+    return IDS[setting]
+
+
+def make(setting: str, render_mode: str | None = None) -> gym.Env:
+    from scopil.envs.as_gym import FunctionalEnv
+
+    return FunctionalEnv(_compiled(setting), render_mode)
+
+
+def make_vec(setting: str, num_envs: int = 1, max_episode_steps: int | None = None) -> gym.vector.VectorEnv:
+    from scopil.envs.as_gym import FunctionalVectorEnv
+
+    return FunctionalVectorEnv(_compiled(setting, max_episode_steps), num_envs)
+
+
+@lru_cache  # environments of one setting share their compiled code
+def _compiled(setting: str, max_episode_steps: int | None = None):
+    from scopil.envs.jax_env import CompiledEnv
+    from scopil.envs.marble_maze import SETTINGS, MarbleMaze
+
+    return CompiledEnv(MarbleMaze(SETTINGS[setting]), max_episode_steps=max_episode_steps)
+
+
+def register() -> None:
+    for setting, env_id in IDS.items():
+        if env_id not in gym.registry:
+            gym.register(
+                env_id,
+                entry_point="scopil.envs.naming:make",
+                vector_entry_point="scopil.envs.naming:make_vec",
+                kwargs={"setting": setting},
+            )
+    for env_id, (entry_point, steps) in OTHERS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=entry_point, max_episode_steps=steps)

@@ -27,9 +27,6 @@ def act(policy: Any, obs: Array, key: PRNGKey, mode: Mode) -> Array:
     return policy.act(obs) if mode == "greedy" else policy.act(obs, key)
 
 
-# --- compiled -----------------------------------------------------------------------------------------------------
-
-
 def scan_episode(
     env: "CompiledEnv", choose: Callable[[EnvState, PRNGKey], Array], state: EnvState, key: PRNGKey
 ) -> dict[str, Any]:
@@ -51,7 +48,6 @@ def scan_episode(
 
 
 def scanned_episodes(rows: Any) -> list[Episode]:
-    """A batch of results of `scan_episode` as episodes."""
     rows = jax.device_get(rows)
     return [_scanned(jax.tree.map(lambda leaf, i=i: leaf[i], rows)) for i in range(len(rows["begin"]))]
 
@@ -70,9 +66,6 @@ def _scanned(rows: dict[str, Any]) -> Episode:
         truncated=bool(t.truncated[steps - 1]),
         info=info,
     )
-
-
-# --- on the host --------------------------------------------------------------------------------------------------
 
 
 class Record:
@@ -104,7 +97,7 @@ class Record:
 
 
 def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Numbers reported of one state after the other, as arrays; 0 where a state lacks a name that others have."""
+    """Infos of successive states as arrays; 0 where a state lacks a name that others have."""
     names = dict.fromkeys(name for info in infos for name in info)
     return {name: np.array([info.get(name, 0.0) for info in infos]) for name in names}
 
@@ -151,18 +144,12 @@ def gym_episode(
     watch: Callable[[Any, dict[str, Any]], None] = lambda obs, info: None,
     limit: int | None = None,
 ) -> Episode:
-    """An episode of one Gymnasium environment, in its own observations and actions.
-
-    Args:
-        choose: observation → action; None stops the episode.
-        seed: of the reset.
-        start: where the episode begins, in an environment that takes `reset(options={"start": …})`.
-        row: how an observation is kept; by default a copy.
-        watch: called with the observation and `info` of every visited state, the initial one included.
-        limit: steps after which the episode is stopped; by default as in evaluation, with a warning.
-    """
+    """An episode of one Gymnasium environment, in its own observations and actions. An action of None stops it. `row`
+    converts an observation to be kept; `watch` is called at every visited state, the initial one included; `limit` is
+    in steps, by default as in evaluation, with a warning."""
     obs, info = env.reset(seed=seed, options=None if start is None else {"start": start})
-    record, begin, most = Record(row(obs), numbers_of(info)), start_of(env, info), limit or most_steps(env)
+    record, begin = Record(row(obs), numbers_of(info)), start_of(env, info)
+    most = limit or max(base.ENDLESS, time_limit_of(env) or 0)
     watch(obs, info)
     over = False
     while not over and len(record.actions) < most and (action := choose(obs)) is not None:
@@ -183,9 +170,6 @@ def start_of(env: gym.Env, info: Mapping[str, Any]) -> np.ndarray | None:
     return np.array(info["position"])
 
 
-# --- time limits --------------------------------------------------------------------------------------------------
-
-
 def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
     """The shortest limit of its spec and its wrappers: an environment that is not registered has no spec."""
     limits = [getattr(env.spec, "max_episode_steps", None)]
@@ -193,11 +177,6 @@ def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
         limits.append(getattr(env, "_max_episode_steps", None) if isinstance(env, gym.wrappers.TimeLimit) else None)
         env = env.env
     return min(filter(None, limits), default=None)
-
-
-def most_steps(env: gym.Env) -> int:
-    """Steps after which an episode is stopped: ENDLESS, or the environment's time limit if that is longer."""
-    return max(base.ENDLESS, time_limit_of(env) or 0)
 
 
 _WARNED_OF: WeakValueDictionary[int, gym.Env | VectorEnv] = WeakValueDictionary()  # by id(): not all can be hashed
@@ -210,8 +189,7 @@ def warn_endless(env: gym.Env | VectorEnv, steps: int) -> None:
     _WARNED_OF[id(env)] = env
     warnings.warn(
         f"{name_of(env)} has no time limit: an episode was not over after {steps:,} steps, where evaluating and "
-        f"recording stop it; give it one: gym.make(…, max_episode_steps=N), the name Id(max_episode_steps=N), or "
-        f"--max-episode-steps N.",
+        f"recording stop it; set one: Id(max_episode_steps=N), or --max-episode-steps N.",
         stacklevel=3,
     )
 

@@ -21,40 +21,29 @@ MOST_STATES = 10_000  # an integer with more values is a quantity, not the numbe
 
 
 class Spaces:
-    """The codec of one environment.
-
-    Args:
-        name: of the environment, for errors.
-        env_observation: its observation space.
-        env_action: its action space.
-        compiled: a JAX environment. Its Box observations stay as they are, and a Box of one integer is the number of a
-            state; for other environments observations are flattened as Gymnasium does.
-    """
+    """The codec of one environment; errors state its name. Observations are flattened as Gymnasium does. Those of a JAX
+    environment (`compiled`) stay as they are, but a Box of one integer is the number of a state."""
 
     def __init__(self, name: str, env_observation: gym.Space, env_action: gym.Space, *, compiled: bool = False):
         self.name, self.env_observation, self.env_action, self.flat = name, env_observation, env_action, not compiled
         self.action = numbered(env_action, name)  # the learner's
         self.states = state_numbers(env_observation) if compiled else None  # if observations are numbers of states
-        self.image = None if compiled else _image(env_observation)  # the axes of an image of bytes
+        bytes_ = not compiled and isinstance(env_observation, gym.spaces.Box) and env_observation.dtype == np.uint8
+        shape: Any = env_observation.shape
+        self.image: tuple[int, int, int] | None = shape if bytes_ and len(shape) == 3 else None  # its axes
         if compiled and getattr(self.action, "start", 0) != 0:
             raise EnvError(f"{name}: action space {env_action}; want actions counted from 0.")
-        if not compiled:
-            self._refuse_actions()
+        floats = isinstance(self.action, gym.spaces.Box) and np.dtype(self.action.dtype).kind == "f"
+        if not compiled and not floats and not isinstance(self.action, gym.spaces.Discrete):
+            raise EnvError(
+                f"{name}: action space {self.action}; want Discrete, MultiDiscrete, MultiBinary or a Box of floats. "
+                f"Wrap the environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
+            )
         self.observation: Any = self._rows() if not compiled else env_observation  # the learner's
         if self.states is not None:
             self.observation = gym.spaces.Box(0.0, 1.0, (int(self.states.n),), np.float32)
         if 0 in (self.action.shape or ()) or 0 in (self.observation.shape or ()):
             raise EnvError(f"{name}: spaces {env_observation} and {env_action}; want at least one number in each.")
-
-    def _refuse_actions(self) -> None:
-        action = self.action
-        if not isinstance(action, gym.spaces.Discrete | gym.spaces.Box):
-            raise EnvError(
-                f"{self.name}: action space {action}; want Discrete, Box, MultiDiscrete or MultiBinary. Wrap the "
-                f"environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
-            )
-        if isinstance(action, gym.spaces.Box) and np.dtype(action.dtype).kind != "f":
-            raise EnvError(f"{self.name}: action space {action}; want a Box of floats, or Discrete.")
 
     def _rows(self) -> gym.spaces.Box:
         try:
@@ -74,11 +63,8 @@ class Spaces:
         """Numbers in a row."""
         return self.observation.shape[0]
 
-    # --- observations ---------------------------------------------------------------------------------------------
-
     def flatten(self, observation: Any) -> np.ndarray:
-        """An observation, or a batch of them, as learners get it. Rows stay as they are. The result is a copy, since an
-        environment may change the array that it returned."""
+        """Observations as rows; rows stay as they are. A copy, since an environment may change its own array."""
         raw = self.env_observation
         if not self.flat:
             return self._one_hot(np.asarray(observation))
@@ -107,14 +93,13 @@ class Spaces:
         return np.eye(int(self.states.n), dtype=np.float32)[numbers]
 
     def one_hot_in_jax(self, obs: Array) -> Array:
-        """One observation inside a compiled program."""
         if self.states is None:
             return obs.astype(jnp.float32)
         first, count = int(self.states.start), int(self.states.n)
         return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
 
     def unflatten(self, row: Any) -> Any:
-        """An observation in the form of the environment, from a row. One in that form already stays as it is."""
+        """An observation in the form of the environment, from a row or in that form already."""
         own, states = self.env_observation, self.states
         if self.flat:
             flat = isinstance(own, gym.spaces.Box) or np.shape(row) == (self.size,)
@@ -151,7 +136,7 @@ class Spaces:
 
     @property
     def stored(self) -> gym.Space:
-        """The space of observations as demonstrations store them: state numbers instead of one-hot rows."""
+        """The space of stored observations: state numbers instead of one-hot rows."""
         if self.flattened_from is not None:
             return self.observation
         return self.env_observation if self.states is None else self.states
@@ -161,8 +146,7 @@ class Spaces:
         return np.array(observation) if self.flattened_from is None else self.row(observation)
 
     def stores(self, space: gym.Space) -> bool:
-        """Whether stored observations of this space become rows by `encode`; if not, they are rows already or do not
-        fit."""
+        """Whether `encode` makes rows of stored observations of this space."""
         if self.states is not None:
             found = state_numbers(space)
             return found is not None and within_range(found, self.states)
@@ -171,14 +155,10 @@ class Spaces:
         return bool(self.flat and same and getattr(space, "n", 0) <= getattr(raw, "n", 0))
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Stored observations, one after the other, as rows."""
         return np.stack([self.row(obs) for obs in observations]) if self.flat else self.flatten(observations)
 
-    # --- actions --------------------------------------------------------------------------------------------------
-
     def to_env(self, actions: Any) -> Any:
-        """Actions in the learner's space as the environment takes them: joint choices as vectors, one integer in the
-        shape of its Box. Other actions are in that form already."""
+        """Actions in the learner's space as the environment takes them."""
         space = self.env_action
         if joint_sizes(space) is not None:
             return split(actions, space)
@@ -196,14 +176,13 @@ class Spaces:
         return _within(shifted.reshape((-1, *self.env_action.shape)), self.env_action)
 
     def to_env_in_jax(self, action: Array) -> Array:
-        """One action of a policy inside a compiled program."""
         space = self.env_action
         if (sizes := joint_sizes(space)) is not None:
             return (jnp.stack(jnp.unravel_index(action, sizes), axis=-1) + _first(space)).reshape(space.shape)
         return action if self.action is space else action.reshape(space.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def to_learner(self, actions: Any) -> np.ndarray:
-        """The environment's actions, one or a batch of them, in the learner's space."""
+        """The environment's actions in the learner's space."""
         assert self.env_action.shape is not None
         if not isinstance(self.action, gym.spaces.Discrete):
             return np.asarray(actions)
@@ -219,13 +198,6 @@ def _finite(rows: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _image(space: gym.Space) -> tuple[int, int, int] | None:
-    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
-        return None
-    height, width, channels = space.shape
-    return height, width, channels
-
-
 def within_range(found: gym.Space, want: gym.Space) -> bool:
     """Whether all numbers of one Discrete are numbers of the other; True for other spaces."""
     if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
@@ -234,19 +206,22 @@ def within_range(found: gym.Space, want: gym.Space) -> bool:
 
 
 def state_numbers(observation: gym.Space) -> gym.spaces.Discrete | None:
-    """Observations that number states, as a Discrete space. Learners get them one-hot: state 7 is not between 6 and
-    8."""
-    if not isinstance(observation, gym.spaces.Box):
-        return observation if isinstance(observation, gym.spaces.Discrete) else None
-    if np.dtype(observation.dtype).kind not in "iu" or observation.low.size != 1:
+    """Observations that number states, as a Discrete space; None for others."""
+    if isinstance(observation, gym.spaces.Discrete):
+        return observation
+    return _one_integer(observation, MOST_STATES)
+
+
+def _one_integer(space: gym.Space, most: int = 2**62) -> gym.spaces.Discrete | None:
+    """The Discrete space that is equivalent to a Box of one integer of at most `most` values; None for others."""
+    if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind not in "iu" or space.low.size != 1:
         return None
-    low, high = int(observation.low.item()), int(observation.high.item())
-    return gym.spaces.Discrete(high - low + 1, start=low) if high - low < MOST_STATES else None
+    low, high = int(space.low.item()), int(space.high.item())
+    return gym.spaces.Discrete(high - low + 1, start=low) if high - low < most else None
 
 
 def numbered(action: gym.Space, name: str = "the environment") -> gym.Space:
-    """The Discrete space that is equivalent to a Box of one integer, a MultiDiscrete or a MultiBinary space; any other
-    space unchanged."""
+    """A Box of one integer, a MultiDiscrete or a MultiBinary space as Discrete; any other space unchanged."""
     if (sizes := joint_sizes(action)) is not None:
         if (count := int(np.prod(sizes, dtype=object))) > JOINT_ACTIONS:
             raise EnvError(
@@ -254,14 +229,11 @@ def numbered(action: gym.Space, name: str = "the environment") -> gym.Space:
                 f"environment so that it takes fewer choices, or a Box (gymnasium.wrappers.TransformAction does)."
             )
         return gym.spaces.Discrete(count)
-    if not isinstance(action, gym.spaces.Box) or np.dtype(action.dtype).kind not in "iu" or action.low.size != 1:
-        return action
-    low, high = int(action.low.item()), int(action.high.item())
-    return gym.spaces.Discrete(high - low + 1, start=low)
+    return _one_integer(action) or action
 
 
 def joint_sizes(action: gym.Space) -> tuple[int, ...] | None:
-    """The number of choices of each component of an action; None unless an action is a vector of choices."""
+    """The number of choices of each component; None unless an action is a vector of choices."""
     if isinstance(action, gym.spaces.MultiBinary):
         return (2,) * int(np.prod(action.shape))
     if isinstance(action, gym.spaces.MultiDiscrete):
@@ -290,8 +262,7 @@ def split(numbers: Any, space: gym.Space) -> np.ndarray:
 
 
 def _within(actions: Any, space: gym.Space) -> Any:
-    """Actions of a Box of float64, clipped if they exceed a bound only because of single precision: the float32 0.1 is
-    above 0.1."""
+    """Actions of a Box of float64, clipped if they exceed a bound only because of single precision."""
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.float64:
         return actions
     exact, single = np.asarray(actions, np.float64), np.asarray(actions, np.float32)

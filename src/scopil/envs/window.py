@@ -1,4 +1,4 @@
-"""A picture in a window, with lines of text beneath it. pygame is imported when the first window opens."""
+"""A picture in a window, with lines of text beneath it."""
 
 import os
 from collections.abc import Sequence
@@ -22,24 +22,16 @@ class Key(NamedTuple):
     down: bool
 
 
-def import_pygame() -> Any:
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
-        import pygame
-    except ImportError as error:
-        raise ScopilError('a window needs pygame: pip install "scopil[play]"') from error
-    return pygame
-
-
 class Window:
     """A window that opens at the first `show`. After the user closes it, `closed` is true and `show` does nothing."""
 
     def __init__(self, title: str, fps: int | float):
-        self._pygame = import_pygame()
-        self._title = title
-        self._fps = fps
-        self._screen = None
-        self.closed = False
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        try:
+            import pygame
+        except ImportError as error:
+            raise ScopilError('a window needs pygame: pip install "scopil[play]"') from error
+        self._pygame, self._title, self._fps, self._screen, self.closed = pygame, title, fps, None, False
 
     def show(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
         """Draw, then wait until the next frame is due."""
@@ -49,7 +41,6 @@ class Window:
             self.wait()
 
     def draw(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
-        """Draw without waiting. `text` holds lines and their colours."""
         if self.closed:
             return
         pygame = self._pygame
@@ -78,16 +69,14 @@ class Window:
             pygame.font.init()
             screen = pygame.display.set_mode(size)
         except pygame.error as error:
-            raise ScopilError(
-                f"cannot open a window ({error}): no display here? render_mode='rgb_array' needs none."
-            ) from error
+            raise ScopilError(f"cannot open a window ({error}); render_mode='rgb_array' needs no display.") from error
         pygame.display.set_caption(self._title)
         self._font = pygame.font.Font(None, LINE)
         self._clock = pygame.time.Clock()
         return screen
 
     def events(self) -> list[Key]:
-        """Keys since the last call, in order. Must be called often, or the window system reports a hanging window."""
+        """Keys since the last call. Must be called often, or the window system reports a hanging window."""
         if self._screen is None or self.closed:
             return []
         pygame = self._pygame
@@ -105,7 +94,6 @@ class Window:
         return self._pygame.time.get_ticks() / 1000
 
     def wait(self) -> None:
-        """Sleep until the next frame is due."""
         self._clock.tick(self._fps)
 
     def close(self) -> None:

@@ -216,7 +216,7 @@ def _random_play(env_id: str) -> Demonstrations:
 def replay_env(demos: Demonstrations, trust_env: bool = False):
     """The compiled environment to replay `demos` on; None if it cannot start at a given state, or if the file names
     code that is not trusted."""
-    from scopil.envs.jax_env import compile_env
+    from scopil.envs.gym_env import compile_env
 
     if demos.env_id is None or demos.starts is None or (names_code(demos.env_id) and not trust_env):
         return None

@@ -16,7 +16,7 @@ from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call,
 from scopil.config import checked_seed
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.registration import setting_id
+from scopil.envs.naming import setting_id
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.user_code import load_object
 from scopil_bench.cli import demo_checks

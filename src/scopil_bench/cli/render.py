@@ -14,8 +14,7 @@ from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
 from scopil.data.storage import load_demos
-from scopil.envs.naming import id_in_file
-from scopil.envs.registration import setting_id
+from scopil.envs.naming import id_in_file, setting_id
 from scopil.errors import ConfigError, EnvError
 from scopil_bench.images import write_gif, write_mp4, write_png
 

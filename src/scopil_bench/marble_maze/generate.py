@@ -14,10 +14,9 @@ from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.base import EnvState
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze
-from scopil.envs.marble_maze.constraints import min_margin
+from scopil.envs.marble_maze.constraints import MarbleParams, min_margin
 from scopil.envs.marble_maze.physics import MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.errors import ConfigError
 from scopil_bench.marble_maze.planner import (
     SIDES,

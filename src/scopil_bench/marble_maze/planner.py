@@ -17,9 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.envs.marble_maze import physics
-from scopil.envs.marble_maze.constraints import Circle, Constraint
+from scopil.envs.marble_maze.constraints import Circle, Constraint, MarbleParams
 from scopil.envs.marble_maze.physics import ACTIONS, HOLE_RADIUS, MAX_TICKS, REACH, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import ScopilError
 
 ACCELERATION = 0.06  # px per update², the average of a tilt that takes time to build up

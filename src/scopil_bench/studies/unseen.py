@@ -7,7 +7,7 @@ methods, the other tasks have the most important ones.
 
 from functools import partial
 
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.report.study_page import Answer
 from scopil_bench.studies.base import Budget, Published, Study, Task

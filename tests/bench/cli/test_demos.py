@@ -14,7 +14,7 @@ from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.minari import from_minari, to_minari
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.eval.episodes import replay
 from scopil_bench.cli import demo_checks
 from scopil_bench.marble_maze import generate as planner

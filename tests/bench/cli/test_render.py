@@ -12,7 +12,7 @@ from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.errors import EnvError
 from scopil_bench.cli.render import random_episode
 

@@ -105,7 +105,7 @@ def test_the_wedge_closes_the_other_side():
     upper_left, lower_right = np.array([-120.0, 10.0], np.float32), np.array([20.0, -130.0], np.float32)
     for side, closed in (("left", lower_right), ("right", upper_left)):
         wedge = closed_to(side, circle, HOLE)
-        assert [bool(wedge.violated(jnp.asarray(p))) for p in (upper_left, lower_right)] == [
+        assert [bool(wedge.margin(jnp.asarray(p)) < 0) for p in (upper_left, lower_right)] == [
             closed is upper_left,
             closed is lower_right,
         ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scopil.data.storage import load_demos
-from scopil.envs.jax_env import compile_env
+from scopil.envs.gym_env import compile_env
 from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import replay
 from scopil_bench.studies.paper.modes import PAIRS, Modes, has_pairs, mode_coverage

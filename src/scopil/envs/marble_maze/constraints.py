@@ -1,13 +1,16 @@
-"""Constraints of the tray. A new shape is one subclass of `Constraint` with a method `margin`, as in `Rectangle`.
-Costs, the planner's clearance and the renderer use the margin alone.
-"""
+"""Constraints of the tray and the paper's three settings. A new shape is one subclass of `Constraint` with a method
+`margin`, as in `Rectangle`: costs, the planner's clearance and the renderer use the margin alone."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
+
+Position = Float[Array, "2"]
+Number = Float[Array, ""]
+Parameter = float | Array
 
 
 class Constraint(eqx.Module):
@@ -16,21 +19,18 @@ class Constraint(eqx.Module):
     rule: ClassVar[str]  # violations are reported as info["cost_<rule>"]
 
     @abstractmethod
-    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+    def margin(self, position: Position) -> Number:
         """Signed distance in px to the forbidden region: positive outside it, negative inside."""
-
-    def violated(self, position: Float[Array, "2"]) -> Bool[Array, ""]:
-        return self.margin(position) < 0
 
 
 class HorizontalLine(Constraint):
     """Allowed above `y` (below it when `above` is −1)."""
 
     rule: ClassVar[str] = "horizontal"
-    y: float | Array
-    above: float | Array = 1.0
+    y: Parameter
+    above: Parameter = 1.0
 
-    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+    def margin(self, position: Position) -> Number:
         return self.above * (position[1] - self.y)
 
 
@@ -38,10 +38,10 @@ class VerticalLine(Constraint):
     """Allowed to the right of `x` (to its left when `right` is −1)."""
 
     rule: ClassVar[str] = "vertical"
-    x: float | Array
-    right: float | Array = 1.0
+    x: Parameter
+    right: Parameter = 1.0
 
-    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+    def margin(self, position: Position) -> Number:
         return self.right * (position[0] - self.x)
 
 
@@ -49,11 +49,11 @@ class Circle(Constraint):
     """Allowed outside the circle."""
 
     rule: ClassVar[str] = "circle"
-    x: float | Array
-    y: float | Array
-    radius: float | Array
+    x: Parameter
+    y: Parameter
+    radius: Parameter
 
-    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+    def margin(self, position: Position) -> Number:
         return jnp.hypot(position[0] - self.x, position[1] - self.y) - self.radius
 
 
@@ -61,12 +61,12 @@ class Rectangle(Constraint):
     """Allowed outside an axis-parallel rectangle given by its centre and its half-sizes."""
 
     rule: ClassVar[str] = "rectangle"
-    x: float | Array
-    y: float | Array
-    half_width: float | Array
-    half_height: float | Array
+    x: Parameter
+    y: Parameter
+    half_width: Parameter
+    half_height: Parameter
 
-    def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
+    def margin(self, position: Position) -> Number:
         dx = jnp.abs(position[0] - self.x) - self.half_width
         dy = jnp.abs(position[1] - self.y) - self.half_height
         outside = jnp.hypot(jnp.maximum(dx, 0.0), jnp.maximum(dy, 0.0))
@@ -78,15 +78,47 @@ def rule_names(constraints: tuple[Constraint, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(c.rule for c in constraints))
 
 
-def costs(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> dict[str, Array]:
+def costs(constraints: tuple[Constraint, ...], position: Position) -> dict[str, Array]:
     """`cost` (any rule violated) and `cost_<rule>`, each 0.0 or 1.0."""
     by_rule = {name: jnp.array(False) for name in rule_names(constraints)}
     for c in constraints:
-        by_rule[c.rule] = by_rule[c.rule] | c.violated(position)
+        by_rule[c.rule] = by_rule[c.rule] | (c.margin(position) < 0)
     violated = jnp.any(jnp.stack([*by_rule.values(), jnp.array(False)]))
     return {"cost": violated * 1.0} | {f"cost_{name}": v * 1.0 for name, v in by_rule.items()}
 
 
-def min_margin(constraints: tuple[Constraint, ...], position: Float[Array, "2"]) -> Float[Array, ""]:
+def min_margin(constraints: tuple[Constraint, ...], position: Position) -> Number:
     """Signed distance to the nearest forbidden region (+∞ without constraints)."""
     return jnp.min(jnp.stack([jnp.asarray(c.margin(position)) for c in constraints] + [jnp.array(jnp.inf)]))
+
+
+class MarbleParams(NamedTuple):
+    """The tray as data: pass another one to `MarbleMaze` to draw your own constraints."""
+
+    constraints: tuple[Constraint, ...] = ()
+    hole: tuple[float, float] = (-144.0, -144.0)  # px
+    start_distance: float = 40.0  # px; episodes start at least this far from the hole
+    max_steps: int = 200  # an episode that has not reached the hole by then times out
+
+
+# The paper gives its geometry only as a picture. These numbers were chosen so that an unconstrained SAC violates the
+# rules about as often as in the paper.
+_LINE = HorizontalLine(-160.0)
+
+SIMPLE = MarbleParams((_LINE, Circle(-50.0, -60.0, 45.0)))
+MULTIPLE = MarbleParams(
+    (
+        _LINE,
+        VerticalLine(-160.0),
+        Circle(-50.0, -60.0, 30.0),
+        Circle(62.0, -22.0, 28.0),
+        Circle(-104.0, 48.0, 26.0),
+        Circle(22.0, 84.0, 28.0),
+        Circle(-2.0, -128.0, 20.0),
+        Circle(124.0, 66.0, 26.0),
+        Circle(96.0, -112.0, 26.0),
+    )
+)
+TWO_MODES = SIMPLE  # the demonstrations differ, the tray does not
+
+SETTINGS: dict[str, MarbleParams] = {"simple": SIMPLE, "multiple": MULTIPLE, "two-modes": TWO_MODES}

@@ -12,22 +12,20 @@ from jaxtyping import Array, Bool, Float, Int
 
 from scopil.data.dataset import Episode
 from scopil.envs.marble_maze import physics, render
-from scopil.envs.marble_maze.constraints import costs, min_margin
+from scopil.envs.marble_maze.constraints import SETTINGS, SIMPLE, MarbleParams, costs, min_margin
 from scopil.envs.marble_maze.physics import REACH, MarbleState
-from scopil.envs.marble_maze.settings import SETTINGS, SIMPLE, MarbleParams
 from scopil.errors import EnvError
 from scopil.types import PRNGKey
 
+Params = MarbleParams | None  # None: those that the environment was made with
+Action = Int[Array, ""]
 MAX_SPEED = 6.0  # px per update; faster is clipped in the observation only
 MAX_REWARD, TIMEOUT_REWARD = 10.0, -5.0
 
 
 class MarbleMaze(FuncEnv):
-    """Tilt the tray until the ball drops into the hole, as fast as possible.
-
-    Beyond `FuncEnv` it has `truncation` (its reward depends on the time-out, so the clock is part of the state),
-    `initial_at` (episodes from a given position), `measures`, `draw_episodes` and `draw_cost`.
-    """
+    """Tilt the tray until the ball drops into the hole, as fast as possible. The reward depends on the time-out, so the
+    clock is part of the state."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gym.spaces.Discrete(len(physics.ACTIONS))
@@ -41,7 +39,7 @@ class MarbleMaze(FuncEnv):
     def get_default_params(self, **kwargs: Any) -> MarbleParams:
         return self._params._replace(**kwargs)
 
-    def initial(self, rng: PRNGKey, params: MarbleParams | None = None) -> MarbleState:
+    def initial(self, rng: PRNGKey, params: Params = None) -> MarbleState:
         """At rest, level tray, uniform over allowed positions far enough from the hole."""
         params = self._of(params)
 
@@ -56,34 +54,27 @@ class MarbleMaze(FuncEnv):
             return near | (min_margin(params.constraints, position) < 0)
 
         _, position = jax.lax.while_loop(unfit, draw, draw((rng, None)))
-        return self._at_rest(position)
+        return at_rest(position)
 
-    def initial_at(self, start: Any, params: MarbleParams | None = None) -> MarbleState:
+    def initial_at(self, start: Any, params: Params = None) -> MarbleState:
         """The initial state at a given (x, y), allowed or not."""
         start = np.asarray(start, np.float32)
         if start.shape != (2,) or not np.all(np.abs(start) <= np.float32(REACH)):
             raise EnvError(f"start {start.tolist()} is not on the tray: want (x, y) within ±{REACH:.3f} px.")
         if physics.in_hole(jnp.asarray(start), jnp.array(self._of(params).hole)):
             raise EnvError(f"start {start.tolist()} is already in the hole; move it further away.")
-        return self._at_rest(jnp.asarray(start))
+        return at_rest(jnp.asarray(start))
 
-    @staticmethod
-    def _at_rest(position: Float[Array, "2"]) -> MarbleState:
-        still = jnp.zeros(2, jnp.int32)
-        return MarbleState(position, jnp.zeros(2, jnp.float32), still, still, jnp.int32(0))
-
-    def transition(
-        self, state: MarbleState, action: Int[Array, ""], rng: Any = None, params: MarbleParams | None = None
-    ) -> MarbleState:
+    def transition(self, state: MarbleState, action: Action, rng: Any = None, params: Params = None) -> MarbleState:
         return physics.step(state, action, jnp.array(self._of(params).hole))
 
-    def observation(self, state: MarbleState, rng: Any = None, params: MarbleParams | None = None) -> Float[Array, "8"]:
+    def observation(self, state: MarbleState, rng: Any = None, params: Params = None) -> Float[Array, "8"]:
         """[b_x, b_y, v_x, v_y, r_x, r_y, rv_x, rv_y], each min–max normalised to [−1, 1]."""
         velocity = jnp.clip(state.velocity / MAX_SPEED, -1.0, 1.0)
         tilt = state.tilt / physics.MAX_TICKS
         return jnp.concatenate([state.position / REACH, velocity, tilt, state.tilt_velocity * 1.0])
 
-    def raw_reward(self, next_state: MarbleState, params: MarbleParams | None = None) -> Float[Array, ""]:
+    def raw_reward(self, next_state: MarbleState, params: Params = None) -> Float[Array, ""]:
         """+10 in the hole, −5 on time-out, else minus the distance as a share of the largest one there is."""
         hole = jnp.array(self._of(params).hole)
         farthest = jnp.sqrt(jnp.sum((REACH + jnp.abs(hole)) ** 2))
@@ -92,28 +83,23 @@ class MarbleMaze(FuncEnv):
         return jnp.where(self.terminal(next_state, params=params), MAX_REWARD, late)
 
     def reward(
-        self,
-        state: MarbleState,
-        action: Int[Array, ""],
-        next_state: MarbleState,
-        rng: Any = None,
-        params: MarbleParams | None = None,
+        self, state: MarbleState, action: Action, next_state: MarbleState, rng: Any = None, params: Params = None
     ) -> Float[Array, ""]:
         """The raw reward, min–max normalised to [−1, 0]."""
         return (self.raw_reward(next_state, params) - MAX_REWARD) / (MAX_REWARD - TIMEOUT_REWARD)
 
-    def terminal(self, state: MarbleState, rng: Any = None, params: MarbleParams | None = None) -> Bool[Array, ""]:
+    def terminal(self, state: MarbleState, rng: Any = None, params: Params = None) -> Bool[Array, ""]:
         return physics.in_hole(state.position, jnp.array(self._of(params).hole))
 
-    def truncation(self, state: MarbleState, params: MarbleParams | None = None) -> Bool[Array, ""]:
+    def truncation(self, state: MarbleState, params: Params = None) -> Bool[Array, ""]:
         return (state.steps >= self._of(params).max_steps) & ~self.terminal(state, params=params)
 
-    def state_info(self, state: MarbleState, params: MarbleParams | None = None) -> dict[str, Array]:
+    def state_info(self, state: MarbleState, params: Params = None) -> dict[str, Array]:
         """Position in px and the costs of this state, for evaluation; learners do not get it."""
         return {"position": state.position} | costs(self._of(params).constraints, state.position)
 
     def transition_info(
-        self, state: MarbleState, action: Int[Array, ""], next_state: MarbleState, params: MarbleParams | None = None
+        self, state: MarbleState, action: Action, next_state: MarbleState, params: Params = None
     ) -> dict[str, Array]:
         return {"raw_reward": self.raw_reward(next_state, params)} | self.state_info(next_state, params)
 
@@ -121,33 +107,34 @@ class MarbleMaze(FuncEnv):
         """`length`, the path of the ball in px, and `reached`, 1.0 when it fell into the hole."""
         return {"length": path_length(episode), "reached": float(episode.terminated)}
 
-    def draw_episodes(self, axes: Any, episodes: Sequence[Episode], params: MarbleParams | None = None) -> None:
-        """The tray from above with the paths of the episodes, on matplotlib axes."""
+    def draw_episodes(self, axes: Any, episodes: Sequence[Episode], params: Params = None) -> None:
         from scopil.envs.marble_maze import plots
 
         plots.draw_episodes(axes, episodes=episodes, params=self._of(params))
 
-    def draw_cost(self, axes: Any, cost_fn: Callable[[Any, Any], Any], params: MarbleParams | None = None) -> Any:
-        """A map of `cost_fn(obs, action)` over the tray, on matplotlib axes; returns the image, for a colour bar."""
+    def draw_cost(self, axes: Any, cost_fn: Callable[[Any, Any], Any], params: Params = None) -> Any:
         from scopil.envs.marble_maze import plots
 
-        return plots.draw_cost(axes, cost_fn, self._of(params))
+        return plots.draw_grid(axes, plots.cost_grid(cost_fn, self._of(params)), self._of(params))
 
-    def render_init(
-        self, params: MarbleParams | None = None, size: int = render.SIZE, **kwargs: Any
-    ) -> render.RenderState:
+    def render_init(self, params: Params = None, size: int = render.SIZE, **kwargs: Any) -> render.RenderState:
         return render.begin(self._of(params), size)
 
     def render_image(
-        self, state: MarbleState, render_state: render.RenderState, params: MarbleParams | None = None
+        self, state: MarbleState, render_state: render.RenderState, params: Params = None
     ) -> tuple[render.RenderState, np.ndarray]:
         return render.frame(state, render_state)
 
-    def render_close(self, render_state: render.RenderState, params: MarbleParams | None = None) -> None:
+    def render_close(self, render_state: render.RenderState, params: Params = None) -> None:
         pass
 
-    def _of(self, params: MarbleParams | None) -> MarbleParams:
+    def _of(self, params: Params) -> MarbleParams:
         return self._params if params is None else params
+
+
+def at_rest(position: Float[Array, "2"]) -> MarbleState:
+    still = jnp.zeros(2, jnp.int32)
+    return MarbleState(position, jnp.zeros(2, jnp.float32), still, still, jnp.int32(0))
 
 
 def path_length(episode: Episode) -> float:
@@ -164,7 +151,5 @@ def _refuse_without_start(params: MarbleParams) -> None:
     margins = jax.jit(jax.vmap(lambda p: min_margin(params.constraints, p)))(positions)
     far = np.hypot(*(positions - np.asarray(params.hole, np.float32)).T) >= params.start_distance
     if not np.any(far & (np.asarray(margins) >= 0)):
-        raise EnvError(
-            f"no allowed start at least {params.start_distance:g} px from the hole: the constraints cover the tray; "
-            f"make them smaller, or lower start_distance."
-        )
+        far_enough = f"at least {params.start_distance:g} px from the hole"
+        raise EnvError(f"no allowed start {far_enough}; make the constraints smaller, or lower start_distance.")

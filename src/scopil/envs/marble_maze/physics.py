@@ -19,7 +19,6 @@ UPDATES_PER_STEP = 5
 
 # (about X, about Y) ticks per update, in the paper's order: none/up/down × none/left/right.
 ACTIONS = np.array([(x, y) for x in (0, 1, -1) for y in (0, 1, -1)], dtype=np.int32)
-ACTION_NAMES = tuple(f"({x},{y})" for x in ("none", "up", "down") for y in ("none", "left", "right"))
 
 
 class MarbleState(NamedTuple):

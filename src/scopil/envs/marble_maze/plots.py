@@ -1,5 +1,4 @@
-"""Matplotlib drawings of the tray from above: episodes, with lawful states green and violations red, and maps of a
-learned cost."""
+"""Matplotlib drawings of the tray from above: episodes (violations are red) and maps of a learned cost."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,8 @@ from jaxtyping import Array, Float
 from scopil.data.dataset import Episode
 from scopil.envs.marble_maze import MarbleMaze, MarbleParams
 from scopil.envs.marble_maze.constraints import min_margin
-from scopil.envs.marble_maze.physics import ACTIONS, HOLE_RADIUS, REACH, MarbleState
+from scopil.envs.marble_maze.env import at_rest
+from scopil.envs.marble_maze.physics import ACTIONS, HOLE_RADIUS, REACH
 from scopil.envs.marble_maze.render import FLOOR
 from scopil.eval.measures import breaks_a_rule
 
@@ -22,7 +22,6 @@ Cost = Callable[[Array, Array], Array]  # (observations, actions) → cost of ea
 
 
 def draw_episodes(axes: Any, episodes: Sequence[Episode], params: MarbleParams) -> None:
-    """All episodes on one tray."""
     draw_tray(axes, params)
     for episode in episodes:
         at = episode.info["position"]
@@ -49,11 +48,10 @@ def draw_tray(axes: Any, params: MarbleParams) -> None:
 
 def cost_grid(cost: Cost, params: MarbleParams, points: int = POINTS) -> Float[np.ndarray, "S S A"]:
     """c(s, a) with the ball at rest on a level tray: rows are y, columns are x, both from −REACH to REACH."""
-    env, still = MarbleMaze(params), jnp.zeros(2, jnp.int32)
+    env = MarbleMaze(params)
 
     def at(position):
-        at_rest = MarbleState(position, jnp.zeros(2), still, still, jnp.int32(0))
-        obs = jnp.broadcast_to(env.observation(at_rest), (len(ACTIONS), 8))
+        obs = jnp.broadcast_to(env.observation(at_rest(position)), (len(ACTIONS), 8))
         return cost(obs, jnp.arange(len(ACTIONS)))
 
     ticks = jnp.linspace(-REACH, REACH, points)
@@ -61,22 +59,13 @@ def cost_grid(cost: Cost, params: MarbleParams, points: int = POINTS) -> Float[n
     return np.asarray(jax.jit(jax.vmap(jax.vmap(at)))(grid))
 
 
-def draw_cost(axes: Any, cost: Cost, params: MarbleParams) -> Any:
-    """A map of the cost, averaged over actions, with the forbidden regions outlined. Returns the image, for a colour
-    bar."""
-    return draw_grid(axes, cost_grid(cost, params), params)
-
-
 def draw_grid(axes: Any, costs: Float[np.ndarray, "S S A"], params: MarbleParams) -> Any:
+    """A map of costs, averaged over actions, with the forbidden regions outlined. Returns the image."""
     draw_tray(axes, params)
     edge = REACH * (1 + 1 / (len(costs) - 1))  # half a grid cell beyond the outermost points
     return axes.imshow(
         costs.mean(-1),
-        extent=(-edge, edge, -edge, edge),
-        origin="lower",
-        cmap="Blues",
-        vmin=0.0,
-        vmax=1.0,
+        **{"extent": (-edge, edge, -edge, edge), "origin": "lower", "interpolation": "bilinear"},
+        **{"cmap": "Blues", "vmin": 0.0, "vmax": 1.0},
         zorder=0.5,  # above the floor and the tint of forbidden regions, below their outline
-        interpolation="bilinear",
     )

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scopil.envs.marble_maze.constraints import min_margin
+from scopil.envs.marble_maze.constraints import MarbleParams, min_margin
 from scopil.envs.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
-from scopil.envs.marble_maze.settings import MarbleParams
 
 SIZE = 480  # pixels a side of a frame
 HALF = 5.5 * CELL  # the picture shows [−HALF, HALF]², walls included (matplotlib's `extent`)

@@ -12,9 +12,8 @@ import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv, EnvState
-from scopil.envs.marble_maze.constraints import Circle
+from scopil.envs.marble_maze.constraints import Circle, MarbleParams
 from scopil.envs.marble_maze.physics import REACH
-from scopil.envs.marble_maze.settings import MarbleParams
 from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, measure

@@ -1,6 +1,6 @@
 """The study "paper": the paper's experiments on Marble Maze, compared with its printed tables."""
 
-from scopil.envs.registration import IDS
+from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.studies.base import Budget, Published, Study, Task
 from scopil_bench.studies.paper.answers import answers, mode_tables
