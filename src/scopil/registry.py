@@ -27,6 +27,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "ppo-dgd": ("PPODGD", "scopil.algos.ppo_dgd:ALGORITHM"),
     "icrl": ("ICRL", "scopil.algos.icrl:ALGORITHM"),
     "bc": ("BC", "scopil.algos.bc:ALGORITHM"),
+    "gail-sac": ("GAILSAC", "scopil.algos.gail_sac:ALGORITHM"),
     "oracle-ppo-lagrangian": ("OraclePPOLagrangian", "scopil.algos.ppo_lagrangian:ORACLE"),
     "oracle-sac-lagrangian": ("OracleSACLagrangian", "scopil.algos.sac_lagrangian:ORACLE"),
 }
