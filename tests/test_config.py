@@ -1,4 +1,4 @@
-"""Configs: what `build` and `check` refuse and how they say it, and which fields are leaves."""
+"""Configs: refusals of `build`, defaults, leaves, tables."""
 
 import dataclasses
 
@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scopil.algos.bc import Config as Bc
 from scopil.algos.ppo import Config as Ppo
 from scopil.algos.sac import Config as Sac
 from scopil.algos.scopil import Config as Scopil
@@ -30,27 +29,20 @@ class Small:
         return "count 7 and flag exclude each other." if self.flag and self.count == 7 else None
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"rate": 1.5}, r"rate = 1\.5; want a value in \[0, 1\]\."),
-        ({"rate": -1}, r"rate = -1; want a value in \[0, 1\]\."),
         ({"rate": float("nan")}, "rate = nan; want"),
         ({"bound": -3.0}, r"bound = -3; want at least -2\."),
         ({"top": 1.0}, r"top = 1; want at most 0\."),
         ({"count": 0}, r"count = 0; want at least 1\."),
         ({"widths": (4, 0)}, r"widths = \(4, 0\); want at least 1\."),
         ({"widths": ()}, r"widths = \(\); want a tuple of at least one value\."),
-        ({"widths": 4}, r"widths = 4; want a tuple"),
         ({"widths": (4.5,)}, r"widths = \(4\.5,\); want whole numbers\."),
         ({"count": 2.5}, r"count = 2\.5; want a whole number\."),
         ({"count": True}, r"count = True; want a whole number\."),
         ({"rate": "0.5"}, r"rate = '0\.5'; want a number\."),
-        ({"rate": (0.5,)}, r"rate = \(0\.5,\); want a number\."),
-        ({"flag": "no"}, r"flag = 'no'; want True or False\."),
         ({"flag": 1}, r"flag = 1; want True or False\."),
         ({"rate": None}, r"rate = None; want a value\."),
     ],
@@ -79,15 +71,11 @@ def test_values_at_the_ends_of_a_range_and_numbers_of_every_kind_are_taken(value
     assert all(type(getattr(made, name)) in (int, float, type(None)) for name in values)  # as files hold them
 
 
-def test_an_unknown_name_gets_the_ones_there_are_and_a_hint():
+def test_an_unknown_name_is_refused_with_a_suggestion():
     with pytest.raises(
         ConfigError, match=r"there is no setting widht; there are bound, count, .*widths\. Did you mean widths\?"
     ):
         build(Small, {"widht": (3,)})
-    with pytest.raises(ConfigError, match=r"there is no setting zzz; there are .*[a-z]\.$"):
-        build(Small, {"zzz": 1})
-    with pytest.raises(ConfigError, match=r"Did you mean multiplier_lr\?"):
-        build(Scopil, {"multiplier_rate": 1.0})
 
 
 def test_settings_that_contradict_each_other_are_refused():
@@ -102,31 +90,14 @@ def test_settings_that_contradict_each_other_are_refused():
         build(Sac, {"replay_size": 100})
 
 
-def test_a_config_made_by_hand_is_refused_by_check():
-    with pytest.raises(ConfigError, match="rate = 2; want a value in"):
-        check(Small(rate=2.0))
-    check(Small())
-
-
-def test_lists_become_tuples_and_configs_are_frozen():
-    made = build(Small, {"widths": [5, 6]})
-    assert made.widths == (5, 6)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.rate = 0.1  # pyright: ignore[reportAttributeAccessIssue]
-
-
-# --- defaults ------------------------------------------------------------------------------------------------------
-
-
 def test_the_defaults_follow_the_kind_of_actions():
     assert (build(Small, {}).widths, build(Small, {}).bound) == ((4, 4), None)
     other = build(Small, {"rate": 0.1}, continuous=True)
     assert (other.widths, other.bound, other.rate) == ((8,), -1.0, 0.1)
     assert build(Small, {"bound": None}, continuous=True).bound is None  # given beats default
-    assert build(Sac, {}).hidden == (32, 32)
-    assert build(Sac, {}, continuous=True).hidden == (64, 64)
-    assert build(Scopil, {}, continuous=True).log_alpha_init == -2.3
-    assert build(Bc, {}, continuous=True).normalise_obs
+    assert build(Small, {"widths": [5, 6]}).widths == (5, 6)
+    assert build(Sac, {}, continuous=True).log_alpha_init == 0.0
+    assert build(Scopil, {}, continuous=True).log_alpha_init == -2.3  # overrides the inherited default
 
 
 @pytest.mark.parametrize("name", sorted(registered()))
@@ -137,9 +108,6 @@ def test_every_algorithm_has_defaults_that_pass_its_own_check(name):
     for one in settings(cls):
         assert one.about.endswith((".", ")")), one.name
         assert one.low < one.high
-
-
-# --- leaves --------------------------------------------------------------------------------------------------------
 
 
 def test_real_numbers_are_leaves_and_all_else_is_structure():
@@ -157,23 +125,10 @@ def test_vmap_sweeps_a_real_number():
     np.testing.assert_allclose(got, [0.3, 0.6, 0.9], rtol=1e-6)
 
 
-# --- tables --------------------------------------------------------------------------------------------------------
-
-
 def test_the_table_for_the_docs():
     rows = markdown_table(Small).splitlines()
-    assert rows[:2] == ["| setting | default | range | meaning |", "|---|---|---|---|"]
     assert rows[2] == "| `rate` | `0.5` | [0, 1] | A rate. |"
     assert rows[3] == "| `bound` | `None`, continuous actions `-1.0` | ≥ -2 | A bound. |"
     assert rows[6] == "| `flag` | `False` |  | A switch. |"
     assert rows[8] == "| `top` | `0.0` | ≤ 0 | At most zero. |"
     assert len(rows) == 2 + len(settings(Small))
-    assert markdown_table(Small).endswith("|\n")
-
-
-def test_inherited_settings_come_first_and_can_be_overridden():
-    names = [s.name for s in settings(Scopil)]
-    assert names[: len(settings(Sac))] == [s.name for s in settings(Sac)]
-    by_name = {s.name: s.default for s in settings(Scopil, continuous=True)}
-    assert by_name["log_alpha_init"] == -2.3
-    assert {s.name: s.default for s in settings(Sac, continuous=True)}["log_alpha_init"] == 0.0

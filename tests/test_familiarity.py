@@ -1,4 +1,4 @@
-"""How familiar a state is, and the wrapper that watches for it."""
+"""Familiarity of states, and the wrapper `Watch`."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_familiarity_of_one_state_and_of_many(agent):
     assert float(agent.familiarity(obs[2])) == pytest.approx(float(many[2]))
 
 
-def test_who_cannot_tell_says_what_is_missing(agent):
+def test_agents_without_familiarity_refuse(agent):
     env = toy(continuous=False)
     with pytest.raises(ConfigError, match="SCOPILRho"):
         scopil.SAC(env).familiarity(np.zeros(2))
@@ -36,6 +36,8 @@ def test_who_cannot_tell_says_what_is_missing(agent):
 
 def test_unfamiliar_states_are_flagged_and_handed_over(agent):
     asked = []
+    with pytest.raises(ConfigError, match="below = 2"):
+        scopil.Watch(gym.Env(), agent, 2.0)
     with registered_toy(toy(continuous=False), "test/Watched-v0") as env_id:
         for below, unfamiliar in ((0.0, False), (1.0, True)):
             env = scopil.Watch(gym.make(env_id), agent, below, lambda obs: asked.append(obs) or 0)
@@ -49,12 +51,7 @@ def test_unfamiliar_states_are_flagged_and_handed_over(agent):
     assert len(asked) <= 1
 
 
-def test_a_bad_share_is_refused(agent):
-    with pytest.raises(ConfigError, match="below = 2"), registered_toy(toy(False), "test/W-v0") as env_id:
-        scopil.Watch(gym.make(env_id), agent, 2.0)
-
-
-def test_evaluations_say_how_many_states_were_unfamiliar(agent):
+def test_evaluations_count_unfamiliar_states(agent):
     played = agent.watched(agent.play(episodes=3))
     shares = [(agent.familiarity(e.observations) < 0.1).mean() for e in played]
     assert agent.evaluate(episodes=3)["unfamiliar"] == pytest.approx(np.mean(shares))

@@ -1,4 +1,4 @@
-"""The door: verbs, help, exit codes, and one line for whatever is refused."""
+"""The command: verbs, help, exit codes, and errors of one line."""
 
 import subprocess
 import sys
@@ -26,12 +26,13 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"scopil {scopil.__version__}\n"
 
 
-def test_help_imports_nothing_heavy():
+def test_help_imports_nothing_heavy_and_every_command_has_one_thread(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS")
     heavy = ("jax", "matplotlib", "pygame", "minari", "equinox", "optax", "tyro")
-    code = "import sys; from scopil.cli import main; main(['--help']);"
-    code += f"print([m for m in {heavy!r} if m in sys.modules])"
+    code = "import os, sys; from scopil.cli import main; main(['--help']);"
+    code += f"print([m for m in {heavy!r} if m in sys.modules], os.environ['XLA_FLAGS'])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.splitlines()[-1] == "[]"
+    assert out.stdout.splitlines()[-1] == "[] --xla_cpu_multi_thread_eigen=false"
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -44,7 +45,7 @@ def test_every_verb_has_help_and_refuses_unknown_options(verb, capsys):
 
 
 class Verb:
-    """Stands in for a verb's module."""
+    """In place of a verb's module."""
 
     def __init__(self, result: object):
         self.result = result
@@ -71,15 +72,12 @@ def test_exit_codes(result, code, said, monkeypatch, capsys):
     monkeypatch.setattr(scopil.cli, "import_module", lambda name: Verb(result))
     assert main(["demos"]) == code
     assert capsys.readouterr().err == said
-
-
-def test_our_own_mistakes_are_not_hidden(monkeypatch):
     monkeypatch.setattr(scopil.cli, "import_module", lambda name: Verb(ZeroDivisionError()))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # a bug is not hidden
         main(["demos"])
 
 
-def test_the_process_hands_the_code_on(tmp_path):
+def test_exit_codes_of_the_process(tmp_path):
     good = run("demos", "list")
     assert (good.returncode, good.stderr) == (0, "")
     bad = run("demos", "check", str(tmp_path / "none.npz"))
@@ -87,11 +85,3 @@ def test_the_process_hands_the_code_on(tmp_path):
     assert bad.stdout == ""
     assert bad.stderr.startswith("error: no demonstrations")
     assert bad.stderr.count("\n") == 1
-
-
-def test_every_command_has_one_thread(monkeypatch):
-    """An evaluation then computes what training computed."""
-    monkeypatch.delenv("XLA_FLAGS")
-    code = "import os, scopil.cli; print(os.environ['XLA_FLAGS'])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "--xla_cpu_multi_thread_eigen=false\n"

@@ -1,4 +1,4 @@
-"""`scopil train`: options, refusals in one line, and a run from its first step to its table."""
+"""`scopil train`: options, output, warnings, and a run from its first step to its table."""
 
 import json
 import warnings
@@ -71,14 +71,25 @@ def test_whole_numbers_may_be_written_short(text):
     assert whole_number(text) == 100_000
 
 
-def test_an_evaluation_is_a_plain_line_without_a_terminal(here, capsys, monkeypatch):
+@pytest.fixture
+def unfinished(here) -> Run:
+    run = untrained_run(here / "run")
+    run.policy_file.unlink()
+    return run
+
+
+def test_resuming_a_finished_run_does_nothing(here, capsys):
+    untrained_run(here / "run")
+    assert main(["train", "--resume", "run"]) == 0
+    assert "run is finished: 1,000 steps. Next: scopil evaluate run" in capsys.readouterr().out
+
+
+def test_an_evaluation_is_a_plain_line_without_a_terminal(unfinished, capsys, monkeypatch):
     def train(self, observe, between):
         between(100)
         observe(TrainStatus(500, {"eval/violations": 2.0, "critic/loss": 1.25}, None))
         return True
 
-    run = untrained_run(here / "run")
-    run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", train)
     assert main(["resume", "run"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "steps" in line] == [
@@ -89,6 +100,10 @@ def test_an_evaluation_is_a_plain_line_without_a_terminal(here, capsys, monkeypa
     assert "eval/violations 2  critic/loss 1.25" in capsys.readouterr().out
     assert main(["resume", "run", "--verbosity", "quiet"]) == 0
     assert capsys.readouterr().out == ""
+    # A budget smaller than the warm-up: no row, no table.
+    monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
+    assert main(["resume", "run"]) == 0
+    assert "Next: scopil evaluate run, or scopil report run" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("continuous", [False, True], ids=["numbered", "continuous"])
@@ -121,7 +136,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
 
 
 class already_asked:
-    """Stands in for a signal that came before the first chunk ended."""
+    """In place of a signal before the end of the first chunk."""
 
     def __init__(self, console):
         pass
@@ -136,30 +151,19 @@ class already_asked:
         pass
 
 
-def test_warnings_are_one_plain_line(here, capsys, monkeypatch):
+def test_warnings_are_one_plain_line(unfinished, capsys, monkeypatch):
     def train(self, observe, between):
-        warnings.simplefilter("default")  # what a user's process does; ours turns warnings into errors
+        warnings.simplefilter("default")
         warnings.warn("a [b] c", stacklevel=1)
         observe(TrainStatus(500, {"eval/violations": 1.5, "episode/return": float("nan")}, None))
         return False
 
-    run = untrained_run(here / "run")
-    run.policy_file.unlink()
     monkeypatch.setattr(Run, "train", train)
     assert main(["train", "--resume", "run"]) == INTERRUPTED
     out = capsys.readouterr().out
     assert "warning: a [b] c\n" in out
     assert "viol 1.5" in out
     assert "nan" not in out
-
-
-def test_a_budget_smaller_than_the_warm_up_still_ends(here, monkeypatch, capsys):
-    """Nothing was learned and nothing logged; the run says so by having no table, not by a traceback."""
-    run = untrained_run(here / "run")
-    run.policy_file.unlink()
-    monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
-    assert main(["train", "--resume", "run"]) == 0
-    assert "Next: scopil evaluate run, or scopil report run" in capsys.readouterr().out
 
 
 OWN = """
@@ -184,7 +188,7 @@ def shown_in(env_id: str, **arrays) -> None:
     storage.write(replace(scopil.load_demos(rows | arrays), env_id=env_id), Path("shown.npz"))
 
 
-def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkeypatch):
+def test_warnings_before_training(here, capsys, monkeypatch):
     (here / "own.py").write_text(OWN)
     (here / "rules.py").write_text("def far(obs, action, next_obs): return next_obs[0] > 1\n")
     shown_in("other.py:Other")
@@ -203,7 +207,7 @@ def test_what_a_check_would_warn_of_is_said_before_training(here, capsys, monkey
     assert "train only the critics" not in out
 
 
-def test_a_rule_that_fails_is_found_before_training(here, capsys):
+def test_a_faulty_rule_is_refused_before_training(here, capsys):
     (here / "own.py").write_text(OWN)
     (here / "rules.py").write_text("def late(obs, action, next_obs): return next_obs[2] > 1\n")
     shown_in("own.py:Own")

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, damage is seen, nothing is executed, and the one before survives."""
+"""Checkpoints: exact round trip, damage is detected, nothing is executed, the one before it survives."""
 
 import errno
 import os
@@ -89,7 +89,7 @@ def test_other_shapes_and_structures_are_refused(tmp_path):
         load_tree(tmp_path / "full", state(0, capacity=5))
 
 
-def test_every_damage_is_seen(tmp_path):
+def test_every_damage_is_detected(tmp_path):
     path = tmp_path / "a.ckpt"
     save_tree(path, state(), {"x": 1})
     data = path.read_bytes()
@@ -158,7 +158,7 @@ def test_a_damaged_newest_falls_back_with_a_warning(spoil, three):
         assert_same(three.load_newest(state()), state(seed=200))
 
 
-def test_when_none_is_whole_the_run_is_not_begun_anew(three):
+def test_damage_of_all_checkpoints_is_refused(three):
     for file in three.files():
         file.write_bytes(b"")
     with (
@@ -168,7 +168,7 @@ def test_when_none_is_whole_the_run_is_not_begun_anew(three):
         three.load_newest(state())
 
 
-def test_a_whole_checkpoint_of_another_structure_is_not_passed_over(three):
+def test_a_whole_checkpoint_of_another_structure_is_refused(three):
     with pytest.raises(CheckpointError, match=r"000000001000\.ckpt: holds another kind of state"):
         three.load_newest({"other": jnp.zeros(3)})
 

@@ -1,4 +1,4 @@
-"""NaN and infinity stop training, name their cause, and never reach a checkpoint."""
+"""NaN and infinity stop training, the error names the cause, and no checkpoint has them."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ AT = 7_000  # the step of the endless episode whose reward is not a number
 
 
 class Poisoned(Endless):
-    """Reward ±1 as drawn at the start, until one day it is not a number."""
+    """Reward ±1, drawn at the start; NaN at step `AT`."""
 
     def reward(self, state, action, next_state, rng, params=None):
         return jnp.where(next_state.clock == AT, jnp.nan, state.sign)
@@ -67,41 +67,35 @@ def test_a_reward_that_is_not_finite(value, trainer):
 
 
 class Blinding(Endless):
-    """Once in a while, and never at the end of a chunk, an observation is not a number."""
+    """An observation within a chunk, not at its end, is NaN."""
 
     def observation(self, state, rng, params=None):
         return jnp.where(state.clock == 700, jnp.nan, jnp.ones(1))
 
 
 def test_an_observation_that_is_not_finite():
-    """A batch of sixteen out of two thousand may not meet it at all."""
     cfg = SAC.config(**SMALL | {"replay_size": 4096})
     trainer = Trainer(Loop(SAC, CompiledEnv(Blinding())), cfg, seed=0)
     stops(trainer, "the environment returned an observation that is not finite", until=800)
 
 
-@pytest.mark.parametrize("part", ["actor", "critics", "log_alpha"])
-def test_a_parameter_that_is_not_finite(part, trainer):
-    learner = trainer.state.learner
-    sick = getattr(learner, part)
-    sick = sick._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, sick.params))
-    trainer.state = trainer.state._replace(learner=learner._replace(**{part: sick}))
-    stops(trainer, "became NaN or infinite")
+def spoiled(learner: Any, part: str) -> Any:
+    if part == "multiplier":
+        return learner._replace(multiplier=jnp.float32(jnp.inf))
+    if part == "nu":  # no metric shows it: an infinite second moment makes steps of size zero
+        opt = learner.log_alpha.opt._replace(nu=jnp.float32(jnp.inf))
+        return learner._replace(log_alpha=learner.log_alpha._replace(opt=opt))
+    net = getattr(learner, part)
+    return learner._replace(**{part: net._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, net.params))})
 
 
-def test_a_multiplier_that_is_not_finite(trainer):
-    learner = trainer.state.learner._replace(multiplier=jnp.float32(jnp.inf))
-    trainer.state = trainer.state._replace(learner=learner)
-    stops(trainer, "dual/lambda.* became NaN or infinite")
-
-
-def test_a_memory_of_the_optimiser_that_is_not_finite(trainer):
-    """No metric shows it: an infinite second moment makes steps of size zero."""
-    learner = trainer.state.learner
-    opt = learner.log_alpha.opt._replace(nu=jnp.float32(jnp.inf))
-    log_alpha = learner.log_alpha._replace(opt=opt)
-    trainer.state = trainer.state._replace(learner=learner._replace(log_alpha=log_alpha))
-    stops(trainer, r"the learner's \.log_alpha\.opt\.nu became NaN or infinite")
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [("actor", ""), ("critics", ""), ("log_alpha", ""), ("multiplier", "dual/lambda"), ("nu", r"\.log_alpha\.opt\.nu")],
+)
+def test_a_learner_that_is_not_finite(part, named, trainer):
+    trainer.state = trainer.state._replace(learner=spoiled(trainer.state.learner, part))
+    stops(trainer, f"{named}.* became NaN or infinite")
 
 
 def test_a_rate_far_too_high(trainer):

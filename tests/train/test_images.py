@@ -1,4 +1,4 @@
-"""Images: a task with a known answer, from the first step to a file that runs without us."""
+"""Images: a task with a known answer, the replay, and policy files."""
 
 import gymnasium as gym
 import jax

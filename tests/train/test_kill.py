@@ -1,4 +1,4 @@
-"""Real deaths: a training process killed at any moment and resumed ends in the same bytes as one left alone.
+"""A training process killed at any moment and resumed ends in the same bytes as an undisturbed one.
 
 The children inherit the compilation cache of this test run (conftest.py), so that going on costs seconds.
 """
@@ -33,7 +33,7 @@ PATIENCE = 1800.0  # seconds until a process counts as hanging; a busy machine c
 
 
 class Lab:
-    """Where the runs of one test module live."""
+    """A folder for the runs of this module."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -42,7 +42,7 @@ class Lab:
     def start(
         self, name: str, algorithm: str = "scopil", steps: int = STEPS, before: str = "", **env: str
     ) -> subprocess.Popen:
-        """Begin a run, or go on with it when its folder has got that far. The child runs the code `before` first."""
+        """Begin or resume a run. The child runs the code `before` first."""
         run = self.folder / name
         argv = ["--resume", str(run)]
         if not (run / "run.json").exists():
@@ -114,7 +114,7 @@ def moments(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
 
 @pytest.mark.slow  # CI kills commands too, in its short attack
 @pytest.mark.parametrize("algorithm", ["scopil", "ppo-dgd", "icrl"])
-def test_killed_three_times_and_none_the_wiser(algorithm, lab, request):
+def test_a_run_killed_three_times_ends_in_the_same_bytes(algorithm, lab, request):
     name = f"killed-{algorithm}"
     for happened in moments(lab, name):
         child = lab.start(name, algorithm)
@@ -130,7 +130,7 @@ def test_killed_three_times_and_none_the_wiser(algorithm, lab, request):
         assert alone.metrics.rows()[-1]["constraint/phases"] == STEPS // 10_000
 
 
-def test_signals_save_stop_and_say_how_to_go_on(lab, undisturbed):
+def test_signals_save_stop_and_print_the_command_to_continue(lab, undisturbed):
     lines = lab.folder / "asked" / "metrics.jsonl"  # a run writes it anew before its first chunk
     for number in (signal.SIGTERM, signal.SIGINT):
         before = lines.stat().st_ino if lines.exists() else None
@@ -160,7 +160,7 @@ def test_one_process_per_folder_and_a_second_interrupt_stops_it_at_once(lab, und
     assert "stopped at once; what was saved before is whole" in out
 
 
-def test_a_full_disk_is_named_and_costs_nothing(lab, undisturbed):
+def test_a_full_disk_is_an_error_of_one_line_and_loses_nothing(lab, undisturbed):
     """5 000 transitions fit under the limit, 10 000 do not."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
     child = lab.start("full", before=limit)
@@ -222,9 +222,8 @@ Checkpoints.save = last
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much a process has")
-def test_out_of_memory_in_the_middle_of_an_update_costs_nothing(lab, undisturbed):
-    """From the first checkpoint on the process gets no more; nothing larger than a page comes from what it has. Where
-    the refusal hits native code that does not expect it, that ends the process: a death like any other."""
+def test_out_of_memory_within_an_update_loses_nothing(lab, undisturbed):
+    # After the first checkpoint no allocation above a page succeeds. Native code may crash instead of raising.
     child = lab.start("starved", before=NO_MORE_MEMORY, MALLOC_MMAP_THRESHOLD_="4096")
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode in (2, -signal.SIGSEGV, -signal.SIGABRT), out + err

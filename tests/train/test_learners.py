@@ -1,8 +1,7 @@
-"""Every learner learns what it should, from numbered and from continuous actions, and resumes bit for bit.
+"""Every learner solves a task with a known answer, with discrete and continuous actions, and resumes bit for bit.
 
-The best paid action breaks a rule (toys.py). Who learns from reward alone takes it; who learns from demonstrations, or
-knows or infers the cost, does not. Agents and runs of one algorithm share a loop, so that it is compiled once; of those
-whose code is shared with another only one is quick enough for every day, the others are marked slow.
+The action with the highest reward breaks a rule (toys.py). Learners from reward alone take it; those that imitate, or
+that know or infer the cost, avoid it. Agents and runs of one algorithm share a loop, so that it is compiled once.
 """
 
 import math
@@ -96,7 +95,7 @@ def learned(cls: Any, env: CompiledEnv, config: dict[str, Any], steps: int) -> A
 @both_kinds
 @pytest.mark.parametrize("cls", REWARD)
 @pytest.mark.slow
-def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
+def test_learners_from_reward_alone_break_the_rule(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *REWARD[cls])
     assert (actions(agent) > 2.0 if continuous else actions(agent) == 2).all()
     assert agent.evaluate(episodes=4)["violations"] == 2
@@ -105,7 +104,7 @@ def test_reward_alone_leads_beyond_the_rule(cls, continuous, envs):
 @both_kinds
 @pytest.mark.parametrize("cls", [pytest.param(c, marks=pytest.mark.slow) if c in ABLATIONS else c for c in IMITATORS])
 @pytest.mark.slow
-def test_imitators_do_what_was_shown(cls, continuous, envs):
+def test_imitators_take_the_demonstrated_action(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *IMITATORS[cls])
     if continuous:
         np.testing.assert_allclose(actions(agent), SHOWN_ACTION, atol=0.3)
@@ -116,13 +115,13 @@ def test_imitators_do_what_was_shown(cls, continuous, envs):
 @both_kinds
 @pytest.mark.parametrize("cls", CAREFUL)
 @pytest.mark.slow
-def test_who_sees_or_infers_the_cost_avoids_it(cls, continuous, envs):
+def test_learners_with_a_cost_avoid_it(cls, continuous, envs):
     agent = learned(cls, envs[continuous], *CAREFUL[cls])
     assert (actions(agent) <= LIMIT).all()
 
 
 @both_kinds
-def test_a_cost_of_your_own(continuous, envs):
+def test_a_custom_cost(continuous, envs):
     """`ppo_lagrangian.under(cost)` through `Agent`: nothing is registered under its name."""
 
     def cost(obs, action):

@@ -1,4 +1,4 @@
-"""The live lines fit a narrow terminal and count only what this process did."""
+"""Progress lines fit a narrow terminal and count the steps of this process only."""
 
 import io
 
@@ -35,7 +35,7 @@ def lines(bar: ProgressLines) -> list[str]:
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-def test_the_lines_say_how_far_how_fast_and_how_long(clock):
+def test_steps_speed_remaining_time_and_metrics(clock):
     bar = ProgressLines(SCOPIL, 1_000_000)
     assert "compiling" in lines(bar)[1]
     clock[0] = 30.0
@@ -52,7 +52,7 @@ def test_the_lines_say_how_far_how_fast_and_how_long(clock):
     assert not any("…" in line for line in (first, second))
 
 
-def test_what_was_not_measured_keeps_its_last_value(clock):
+def test_a_metric_without_a_new_value_keeps_its_last(clock):
     bar = ProgressLines(SAC, 100)
     bar(TrainStatus(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
     bar(TrainStatus(20, {"episode/return": float("nan")}, None))
