@@ -8,6 +8,23 @@ import gymnasium as gym
 import numpy as np
 
 LIMIT = 12
+# A file with an environment of three steps per episode.
+OWN = """
+import time, gymnasium as gym, numpy as np
+
+class Own(gym.Env):
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    pause = 0.0  # seconds per step
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        time.sleep(self.pause)
+        self.t += 1
+        return np.zeros(2, np.float32), 0.0, self.t == 3, False, {}
+"""
 
 
 class Walk(gym.Env):

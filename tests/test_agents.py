@@ -26,7 +26,7 @@ from scopil.config import settings
 from scopil.envs.gym_env import compile_env
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import MarbleMaze
-from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
+from scopil.errors import CheckpointError, ConfigError, DatasetError
 from scopil.loading import policy_of
 from scopil.registry import registered
 from scopil.train import run as run_module
@@ -35,7 +35,7 @@ from scopil.train.checkpoint import Checkpoints
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import Run, RunSpec
-from toys import BOX, REPLAY, Throttle, registered_toy, toy, toy_demos
+from toys import BOX, REPLAY, registered_toy, toy, toy_demos
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
 TINY: Any = REPLAY
@@ -56,9 +56,8 @@ def ids():
         made = make_loop(algorithm, env, demos)  # refuses what it refuses; compiles nothing
         if env not in envs.values():
             return made
-        return (
-            loops.setdefault((algorithm.name, id(env)), made) if "demo_batch" not in algorithm.wants or demos else made
-        )
+        complete = demos or "demo_batch" not in algorithm.wants
+        return loops.setdefault((algorithm.name, id(env)), made) if complete else made
 
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -231,7 +230,7 @@ def test_evaluations_while_learning_keep_the_best_and_stop_early(ids, tmp_path, 
         scopil.EvalCallback(patience=0)
 
 
-def test_predictions_follow_learning(ids, observations):
+def test_predictions_follow_learning(ids, observations, capsys):
     agent = scopil.SAC(ids["numbered"], **TINY, learning_rate=0.05)
 
     def logits() -> np.ndarray:
@@ -247,19 +246,11 @@ def test_predictions_follow_learning(ids, observations):
     assert np.abs(outputs[0] - outputs[1]).max() > 0.1
 
     called: list[int] = []
-    agent.learn(5000, callback=lambda status: called.append(status.env_steps) or len(called) == 2)
-    assert called == [1000, 1500]  # chunks end at round numbers; the second asked to stop
+    stop_at_second = lambda status: called.append(status.env_steps) or len(called) == 2  # noqa: E731
+    agent.learn(5000, progress_bar=True, callback=stop_at_second)
+    assert called == [1000, 1500]  # chunks end at round numbers
     assert agent.num_timesteps == 1500
-
-
-def test_a_progress_bar_is_drawn_and_the_callback_still_called(ids, capsys):
-    called = []
-    agent = scopil.SAC(ids["numbered"], **TINY)
-    agent.learn(500, progress_bar=True, callback=lambda status: called.append(status.metrics))
-    assert len(called) == 1
-    out = capsys.readouterr().out
-    assert "SAC" in out
-    assert "500/500" in out
+    assert "1,500/5,600" in capsys.readouterr().out
 
 
 # --- environments ------------------------------------------------------------------------------------------------
@@ -281,24 +272,6 @@ def test_every_form_of_an_environment_is_taken(make):
     assert isinstance(agent.env, CompiledEnv)
     assert isinstance(agent.env.env, MarbleMaze)
     assert agent.env.horizon == 200
-
-
-@pytest.mark.parametrize(
-    ("space", "words"),
-    [
-        (gym.spaces.Box(-np.inf, 1.0, (2,)), "finite bounds"),
-        (gym.spaces.Box(0.0, 0.0, (2,)), "low below its high"),
-        (gym.spaces.Box(-1.0, 1.0, (2, 2)), "one axis"),
-        (gym.spaces.Box(0, 5, (2,), np.int64), "real numbers"),
-        (gym.spaces.MultiBinary(3), "want Discrete"),
-    ],
-)
-def test_actions_that_cannot_be_learned_are_refused_at_once(space, words):
-    env = CompiledEnv(Throttle())
-    env.action_space = space
-    for cls in (scopil.SAC, scopil.PPO):
-        with pytest.raises(EnvError, match=words):
-            cls(env)
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------
@@ -414,15 +387,7 @@ def test_a_policy_for_another_environment_is_refused(saved, kind, ids):
 
 
 def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
-    spec = RunSpec(
-        algorithm=SAC,
-        env=ids["numbered"],
-        seed=2,
-        steps=1000,
-        eval_every=10_000,
-        checkpoint_every=500,
-        config=dict(TINY),
-    )
+    spec = RunSpec(algorithm=SAC, env=ids["numbered"], seed=2, steps=1000, checkpoint_every=500, config=dict(TINY))
     run = Run.create(tmp_path / "run", spec)
     with pytest.raises(CheckpointError, match="no policy and no checkpoint yet"):
         scopil.load(run.folder)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import scopil
+from hosts import OWN
 from runs import untrained_run
 from scopil.cli import main
 from scopil.cli.interrupts import INTERRUPTED
@@ -164,22 +165,6 @@ def test_warnings_are_one_plain_line(unfinished, capsys, monkeypatch):
     assert "warning: a [b] c\n" in out
     assert "viol 1.5" in out
     assert "nan" not in out
-
-
-OWN = """
-import gymnasium as gym, numpy as np
-
-class Own(gym.Env):
-    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = gym.spaces.Discrete(3)
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        self.t += 1
-        return np.zeros(2, np.float32), 0.0, self.t == 3, False, {}
-"""
 
 
 def shown_in(env_id: str, **arrays) -> None:

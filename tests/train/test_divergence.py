@@ -112,9 +112,7 @@ def env_id():
 
 
 def test_a_run_keeps_its_last_good_checkpoint(env_id, tmp_path):
-    spec = RunSpec(
-        algorithm=SAC, env=env_id, steps=20_000, eval_every=10**9, checkpoint_every=5_000, config=dict(SMALL)
-    )
+    spec = RunSpec(algorithm=SAC, env=env_id, steps=20_000, checkpoint_every=5_000, config=dict(SMALL))
     run = Run.create(tmp_path / "run", spec)
     good: dict[int, Any] = {}
 

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 import scopil
-from hosts import LIMIT, Walk, gives, raises, registered
+from hosts import LIMIT, OWN, Walk, gives, raises, registered
 from probes import SMALL
 from scopil import agent as agent_module
 from scopil.algos.sac import ALGORITHM as SAC
@@ -79,15 +79,8 @@ def sound(walk_id):
 
 
 def spec(env: str, **changes) -> RunSpec:
-    fields: dict[str, Any] = {
-        "algorithm": SAC,
-        "env": env,
-        "steps": 600,
-        "eval_every": 10**9,
-        "checkpoint_every": CHUNK,
-    }
-    fields |= {"config": dict(CONFIG)} | changes
-    return RunSpec(**fields)
+    fields: dict[str, Any] = {"algorithm": SAC, "env": env, "steps": 600, "eval_every": 10**9}
+    return RunSpec(**fields | {"checkpoint_every": CHUNK, "config": dict(CONFIG)} | changes)
 
 
 def walk_demos(episodes: int = 3) -> Demonstrations:
@@ -196,30 +189,11 @@ def test_an_evaluation_can_be_stopped(walk_id, tmp_path):
     assert not run.best_file.exists()
 
 
-SLOW = """
-import time, gymnasium as gym, numpy as np
-
-class Slow(gym.Env):
-    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.clock = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        time.sleep(0.02)
-        self.clock += 1
-        return np.zeros(1, np.float32), 0.0, False, self.clock == 20, {}
-"""
-
-
 @pytest.mark.slow
 def test_an_interrupt_is_answered_before_the_chunk_ends(tmp_path):
     """5 000 steps of this environment take two minutes."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    argv = ["train", "sac", "--env", "slow.py:Slow", "--out", "run", "--hidden", "8", "--batch-size", "32"]
+    (tmp_path / "slow.py").write_text(OWN.replace("pause = 0.0", "pause = 0.02"))
+    argv = ["train", "sac", "--env", "slow.py:Own", "--out", "run", "--hidden", "8", "--batch-size", "32"]
     child = subprocess.Popen(
         [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )

@@ -71,14 +71,7 @@ def evaluate(
     parts += [] if rules is None else [Path(rules.replace(":", "-")).name.replace(".py", "")]
     parts += [] if env is None else [re.sub(r"[^\w.=-]+", "-", env).strip("-")]
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{'-'.join(parts)}.json"
-    result = {
-        "policy": policy,
-        "rules": rules,
-        "starts": starts,
-        "seed": seed,
-        "mean": mean,
-        "familiarity": warned,
-        "episodes": measures,
-    }
+    result = {"policy": policy, "rules": rules, "starts": starts, "seed": seed}
+    result |= {"mean": mean, "familiarity": warned, "episodes": measures}
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
     console.print(f"written: {target}")

@@ -56,15 +56,8 @@ def call(
     description: str | None = None,
     known: Iterable[str] = (),
 ) -> Any:
-    """Call a function, or one of several, with the options in `argv`. Errors of the parser become one line.
-
-    Args:
-        verb: the function, or functions by subcommand.
-        prog: the command as typed, for help and errors.
-        argv: the words after the command.
-        description: shown in the help of several functions.
-        known: names of options that are not in the function's signature.
-    """
+    """Call a function, or one of several by subcommand, with the options in `argv`. Errors of the parser become one
+    line. `prog` is the command as typed; `known` are options that are not in the function's signature."""
     said = io.StringIO()
     options: dict[str, Any] = {"prog": prog, "args": argv, "registry": _REGISTRY}
     options |= {"description": description, "config": (tyro.conf.FlagCreatePairsOff,)}

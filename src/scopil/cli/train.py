@@ -157,23 +157,17 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     if run.finished:
         console.print(f"{run.folder} is finished: {spec.steps:,} steps. Next: {run.command('evaluate')}")
         return 0
-    title = spec.algorithm.title
-    steps = 0
     online = None if wandb is None else WandbCallback(wandb, str(run.folder), run.note())
     progress = ProgressLines(spec.algorithm, spec.steps, console, every_metric=verbosity == "full")
     with progress as lines, _signals(console) as asked, _warnings(console):
 
         def observe(status: TrainStatus) -> bool:
-            nonlocal steps
-            steps = status.env_steps
             lines(status)
             if online is not None:
                 online(status)
             return asked.is_set()
 
         def between(done: int) -> bool:
-            nonlocal steps
-            steps = done
             lines.moved(done)
             return asked.is_set()
 
@@ -181,13 +175,15 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     if online is not None:
         online.close()
     if not finished:
-        console.print(f"stopped at step {steps:,}, saved; to continue: {run.command('resume')}", soft_wrap=True)
+        console.print(f"stopped at step {lines.steps:,}, saved; to continue: {run.command('resume')}", soft_wrap=True)
         return INTERRUPTED
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
         starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
-        print_measures({f"{title}, greedy, {starts} starts, last evaluation in training": last}, console=console)
+        print_measures(
+            {f"{spec.algorithm.title}, greedy, {starts} starts, last evaluation in training": last}, console=console
+        )
     console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)
     return INTERRUPTED if asked.is_set() else 0  # a signal during the last chunk
 

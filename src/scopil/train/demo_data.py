@@ -27,11 +27,8 @@ class DemoData(NamedTuple):
 def demo_data(
     demos: Demonstrations | None, env: BatchEnv, keep: Callable[[DemoTransitions], np.ndarray] | None = None
 ) -> DemoData:
-    """Demonstrations for a learner. Raises `DatasetError` if there are none or they do not fit the environment.
-
-    Args:
-        keep: (transitions) → mask of the steps to learn from; None: all.
-    """
+    """Demonstrations for a learner; `keep(transitions)` is the mask of the steps to learn from. Raises `DatasetError`
+    if there are none or they do not fit the environment."""
     if demos is None:
         raise DatasetError(
             "this algorithm learns from demonstrations; pass a file (--demos my.npz) or a shipped set such as "

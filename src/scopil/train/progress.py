@@ -16,19 +16,14 @@ PAUSE = 10.0  # seconds between two plain lines; evaluations print a line of the
 
 
 class ProgressLines:
-    """A context manager to call with each `TrainStatus`.
-
-    Args:
-        algorithm: its title, and its curves with a short label, are shown.
-        total: environment steps at the end of training.
-        every_metric: whether to print each row of metrics.
-    """
+    """A context manager to call with each `TrainStatus`. Shows the algorithm's title and its curves with a short label.
+    `total`: environment steps at the end; `every_metric`: print each row of metrics."""
 
     def __init__(self, algorithm: Algorithm, total: int, console: Console | None = None, *, every_metric: bool = False):
         self._title, self._total = algorithm.title, total
         self._labels = SHOWN | {curve.metric: curve.short for curve in algorithm.curves if curve.short}
         self._console, self._every_metric = console or Console(), every_metric
-        self._steps = 0
+        self.steps = 0
         self._printed: float | None = None  # time of the last plain line
         self._first: tuple[float, int] | None = None  # time and steps at the first call, after compilation
         self._rate: float | None = None
@@ -38,7 +33,7 @@ class ProgressLines:
 
     def __call__(self, status: TrainStatus) -> None:
         self._numbers |= {k: v for k, v in status.metrics.items() if k in self._labels and v == v}
-        now, self._steps = time.monotonic(), status.env_steps
+        now, self.steps = time.monotonic(), status.env_steps
         if self._first is None:
             self._first = now, status.env_steps
         elif now > self._first[0]:
@@ -48,11 +43,11 @@ class ProgressLines:
             self._console.print(row, markup=False, highlight=False, soft_wrap=True)
         if self._live is None:
             evaluated = any(name.startswith("eval/") for name in status.metrics)
-            self._plain(now, at_once=evaluated or self._steps >= self._total)
+            self._plain(now, at_once=evaluated or self.steps >= self._total)
 
     def moved(self, steps: int) -> None:
         """Show a number of steps between two calls."""
-        self._steps = steps
+        self.steps = steps
         if self._live is None:
             self._plain(time.monotonic())
 
@@ -60,7 +55,7 @@ class ProgressLines:
         if not at_once and self._printed is not None and now - self._printed < PAUSE:
             return
         self._printed = now
-        words = [self._title, f"{self._steps:,}/{self._total:,} steps", *filter(None, self._speed())]
+        words = [self._title, f"{self.steps:,}/{self._total:,} steps", *filter(None, self._speed())]
         self._console.print("  ".join([*words, self._shown()]), markup=False, highlight=False, soft_wrap=True)
 
     def _shown(self) -> str:
@@ -68,14 +63,14 @@ class ProgressLines:
 
     def _lines(self) -> Group:
         line = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self._total, completed=min(self._steps, self._total), width=20)
-        line.add_row(Text(self._title, "bold"), bar, f"{self._steps:,}/{self._total:,}", *self._speed())
+        bar = ProgressBar(total=self._total, completed=min(self.steps, self._total), width=20)
+        line.add_row(Text(self._title, "bold"), bar, f"{self.steps:,}/{self._total:,}", *self._speed())
         return Group(line, Text(self._shown() or "compiling …", "dim"))
 
     def _speed(self) -> tuple[str, str]:
         if not self._rate:
             return "", ""
-        left = max(self._total - self._steps, 0) / self._rate
+        left = max(self._total - self.steps, 0) / self._rate
         return (f"{self._rate:,.0f} steps/s", f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left")
 
     def __enter__(self) -> "ProgressLines":

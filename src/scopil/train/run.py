@@ -18,7 +18,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -103,6 +103,8 @@ class Run:
         self.trust_env = trust_env  # False: the spec comes from a file and must not name code
         self._saved_at: int | None = None  # step of the newest checkpoint that this process wrote
         self._demos: Demonstrations | None = None  # kept by `create` and `train`
+        self.policy_file, self.best_file = folder / "policy.safetensors", folder / "best.safetensors"
+        self.demos_file = folder / "demos.npz"
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = JsonLines(folder / "metrics.jsonl")
         self.timing = JsonLines(folder / "timing.jsonl")
@@ -185,18 +187,6 @@ class Run:
     def steps_done(self) -> int:
         """Environment steps according to the newest row of timing.jsonl."""
         return self.spec.steps if self.finished else min(int(self.timing.last().get("env_steps", 0)), self.spec.steps)
-
-    @property
-    def policy_file(self) -> Path:
-        return self.folder / "policy.safetensors"
-
-    @property
-    def best_file(self) -> Path:
-        return self.folder / "best.safetensors"
-
-    @property
-    def demos_file(self) -> Path:
-        return self.folder / "demos.npz"
 
     def newest_policy(self) -> Path:
         """The final policy, or before the end of training the newest whole checkpoint."""
@@ -445,16 +435,13 @@ class Run:
                 stacklevel=3,
             )
 
-    @contextmanager
-    def _locked(self):
+    def _locked(self) -> AbstractContextManager[Any]:
         """A lock: one process per folder. The operating system releases it when the process ends."""
         _refuse_odd_entries(self.folder)
         try:
-            held = lock(self.folder / ".lock", wait=0.3)  # is_locked() takes the lock briefly
+            return lock(self.folder / ".lock", wait=0.3)  # is_locked() takes the lock briefly
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
-        with held:
-            yield
 
 
 def _refuse_odd_entries(folder: Path) -> None:

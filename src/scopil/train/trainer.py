@@ -74,12 +74,9 @@ class Trainer:
     ) -> None:
         """Train up to `until` environment steps in total, or until `observe` or `between` returns True.
 
-        Args:
-            until: environment steps in total.
-            observe: called after each chunk.
-            every: chunks also end at multiples of these numbers, or at the first iteration after a multiple.
-            between: called about once a second within a chunk of a host environment, which may be slow; if it returns
-                True, training stops immediately and `observe` is not called.
+        `observe` is called after each chunk. Chunks also end at multiples of the numbers in `every`, or at the first
+        iteration after a multiple. `between` is called about once a second within a chunk of a host environment, which
+        may be slow; if it returns True, training stops immediately and `observe` is not called.
         """
         done, iteration = int(self.state.env_steps), self.loop.iteration_steps(self.cfg)
         while done < until:
@@ -132,13 +129,14 @@ class Trainer:
     def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
         """Raise `DivergedError`, before anything is saved, if the state or a metric is NaN or infinite."""
         seen = (state.env and state.env.obs, state.replay)
+        names, leaves = zip(*named_leaves(state.learner))
         if not np.isfinite(metrics.get("env/reward", 0.0)):
             what = "the environment returned a reward that is not finite"
         elif not all(_finite(jax.tree.leaves(seen))):
             what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif bad := [name for name, fine in zip(*_learned(state.learner)) if not fine]:
+        elif bad := [name for name, fine in zip(names, _finite(list(leaves))) if not fine]:
             what = f"the learner's {bad[0]} became NaN or infinite"
         else:
             return
@@ -146,11 +144,6 @@ class Trainer:
             f"stopped before environment step {int(state.env_steps)}: {what}. Check rewards and observations for "
             f"outliers, or lower the learning rate."
         )
-
-
-def _learned(learner: Any) -> tuple[tuple[str, ...], list[Any]]:
-    names, leaves = zip(*named_leaves(learner))
-    return names, _finite(list(leaves))
 
 
 @jax.jit
