@@ -250,7 +250,7 @@ def test_predictions_follow_learning(ids, observations, capsys):
     agent.learn(5000, progress_bar=True, callback=stop_at_second)
     assert called == [1000, 1500]  # chunks end at round numbers
     assert agent.num_timesteps == 1500
-    assert "1,500/5,600" in capsys.readouterr().out
+    assert "SAC  1,000/5,600 steps" in capsys.readouterr().out
 
 
 # --- environments ------------------------------------------------------------------------------------------------
