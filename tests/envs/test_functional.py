@@ -10,7 +10,7 @@ from gymnasium.experimental.functional import FuncEnv
 import scopil  # noqa: F401  (registers the ids)
 from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.base import ENDLESS
-from scopil.envs.gym_env import compile_env
+from scopil.envs.gym_env import HostEnv, compile_env, open_env
 from scopil.envs.jax_env import RESETS_AT_ONCE, CompiledEnv
 from scopil.envs.marble_maze import MarbleMaze
 from scopil.errors import EnvError
@@ -84,7 +84,6 @@ def test_every_environment_may_end_at_once(num_envs, getkey):
 
 
 def test_an_environment_that_does_not_end_keeps_its_transition(getkey):
-    """Gymnasium's batched functional env loses these."""
     env, num_envs = CompiledEnv(Countdown()), 40
     state = env.reset_batch(getkey(), num_envs)
     action = jnp.asarray(np.arange(num_envs) % 3 == 0, jnp.int32)
@@ -124,26 +123,6 @@ def test_a_batch_steps_as_its_members_do_alone(getkey):
     assert (np.asarray(new.inner.steps)[ended] == 0).all()
     for kept, was in zip(jax.tree.leaves(new), jax.tree.leaves(after)):
         np.testing.assert_array_equal(np.asarray(kept)[~ended], np.asarray(was)[~ended])
-
-
-def test_cartpole_compiles_with_its_clock(getkey):
-    """A pole that stands by luck: from the balanced state CartPole truncates at its 500 steps."""
-    env = compile_env("phys2d/CartPole-v1")
-    assert env.max_episode_steps == 500
-    state = env.begin(jnp.zeros_like(env.reset(getkey()).inner), getkey())
-
-    def body(carry, key):
-        state, over = carry
-        x, x_dot, angle, angle_dot = state.obs  # a hand-tuned controller
-        action = (3 * angle + angle_dot + 0.05 * x + 0.1 * x_dot > 0).astype(jnp.int32)
-        state, t = env.advance(state, action, key)
-        return (state, over | t.terminated), t
-
-    (_, fell), t = jax.jit(lambda s, k: jax.lax.scan(body, (s, jnp.array(False)), k))(
-        state, jax.random.split(getkey(), 500)
-    )
-    assert not fell
-    assert np.flatnonzero(t.truncated).tolist() == [499]
 
 
 def test_numbers_of_states_enter_one_hot(getkey):
@@ -198,6 +177,8 @@ def test_every_form_of_an_env_compiles():
     assert compile_env(gym.wrappers.TimeLimit(gym.wrappers.TimeLimit(mine, 5), 100)).time_limit == 5
     assert compile_env(gym.wrappers.TimeLimit(short, 20)).time_limit == 20
     assert len(compile_env(made).params.constraints) == 9
+    assert compile_env("phys2d/CartPole-v1").max_episode_steps == 500
+    assert isinstance(open_env(gym.make_vec("scopil/MarbleMaze-Simple-v0", 2)), CompiledEnv)
 
 
 def test_an_env_that_is_not_jax_or_would_lose_a_wrapper_is_refused():
@@ -205,6 +186,7 @@ def test_an_env_that_is_not_jax_or_would_lose_a_wrapper_is_refused():
     for env in ("CartPole-v1", wrapped):
         with pytest.raises(EnvError, match="not written in JAX"):
             compile_env(env)
+        assert isinstance(open_env(env), HostEnv)
 
 
 # --- the true cost, and hooks of an environment --------------------------------------------------------------------

@@ -96,23 +96,6 @@ def test_results_are_writeable_numpy_copies(env):
     assert env.observation_space.contains(env.step(5)[0]), "changes by the caller must not reach the state"
 
 
-def test_gymnasium_stepping_equals_compiled_stepping(env, getkey):
-    compiled = CompiledEnv(MarbleMaze())
-    advance = jax.jit(compiled.advance)
-    obs, _ = env.reset(seed=5, options={"start": (100.0, 50.0)})
-    state = compiled.begin(MarbleMaze().initial_at((100.0, 50.0)), getkey())
-    np.testing.assert_array_equal(obs, state.obs)
-    rng, over = np.random.default_rng(5), False
-    while not over:
-        action = int(rng.integers(9))
-        obs, reward, terminated, truncated, _ = env.step(action)
-        state, t = advance(state, jnp.int32(action), getkey())
-        np.testing.assert_allclose(obs, t.next_obs, rtol=1e-6, atol=1e-6)
-        assert reward == pytest.approx(float(t.reward), abs=1e-6)
-        assert (terminated, truncated) == (bool(t.terminated), bool(t.truncated))
-        over = terminated or truncated
-
-
 class BigNumbers(MarbleMaze):
     """Reports an integer that no float32 can hold."""
 

@@ -1,6 +1,5 @@
 """Properties of whole episodes, each driven through one compiled scan."""
 
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -107,13 +106,6 @@ def test_rules_change_neither_reward_nor_observation_nor_motion(x, y, spells):
         jax.tree.map(np.testing.assert_array_equal, make_play(setting)(start, actions)[:2], without_rules[:2])
 
 
-@given(st.integers(0, 2**32 - 1), runs)
-def test_the_same_seed_repeats_an_episode_exactly(seed, spells):
-    actions = actions_of(spells)
-    first, second = (make_play("simple")(INITIAL(jax.random.key(seed)), actions) for _ in range(2))
-    jax.tree.map(np.testing.assert_array_equal, first, second)
-
-
 @pytest.mark.parametrize("setting", ["simple", "multiple"])
 def test_starts_are_allowed_far_from_the_hole_and_uniform(setting, getkey):
     count, cells = 20_000, 8
@@ -151,11 +143,9 @@ def test_starts_on_the_tray_are_taken_and_others_refused():
         MarbleMaze(MarbleParams((Circle(0.0, 0.0, 260.0),)))
 
 
-def test_measures_are_the_path_of_the_ball_and_whether_it_fell():
+def test_the_path_of_the_ball_is_found_from_observations():
     positions = np.array([(0.0, 0.0), (3.0, 4.0), (3.0, 16.0)])
     obs = np.zeros((3, 8), np.float32)
     obs[:, :2] = positions / LIMIT
     seen = Episode(observations=obs, actions=np.zeros(2, int), terminated=False, truncated=True)
-    played = replace(seen, terminated=True, info={"position": positions.astype(np.float32)})
     assert MarbleMaze().measures(seen) == {"length": pytest.approx(17.0, rel=1e-5), "reached": 0.0}
-    assert MarbleMaze().measures(played) == {"length": pytest.approx(17.0, rel=1e-6), "reached": 1.0}

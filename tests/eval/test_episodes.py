@@ -16,7 +16,6 @@ from scopil.algos.base import spaces_of
 from scopil.data import storage
 from scopil.data.record import record
 from scopil.envs.as_gym import FunctionalEnv, FunctionalVectorEnv
-from scopil.envs.base import EnvState
 from scopil.envs.gym_env import compile_env
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.naming import IDS
@@ -40,11 +39,6 @@ def policy(env) -> Policy:
     return sac.policy(sac.init(jax.random.key(3), spaces, sac.Config(hidden=(8,))))
 
 
-def logits_of(policy):
-    """The policy's logits in NumPy."""
-    return policy.network.in_numpy()
-
-
 def by_hand(start, choose) -> dict[str, Any]:
     """The same episode through Gymnasium, one step at a time."""
     env = gym.make(ENV_ID)
@@ -62,7 +56,7 @@ def by_hand(start, choose) -> dict[str, Any]:
 def test_a_greedy_episode_is_the_one_played_by_hand(env, policy):
     starts = np.array([(-100.0, 50.0), (60.0, -120.0)], np.float32)
     episodes = play(env, policy, env.starts_at(starts), jax.random.key(0))
-    net = logits_of(policy)
+    net = policy.network.in_numpy()
     for start, episode in zip(starts, episodes):
         hand = by_hand(start, lambda obs, _: int(net(obs).argmax()))
         np.testing.assert_array_equal(episode.actions, hand["action"])
@@ -79,7 +73,7 @@ def test_sampled_episodes_follow_the_seed_and_the_policys_probabilities(env, pol
     played = [play(env, policy, first, jax.random.key(seed), "sampled") for seed in (0, 0, 1)]
     assert [e.actions.tolist() for e in played[0]] == [e.actions.tolist() for e in played[1]]
     assert [e.actions.tolist() for e in played[0]] != [e.actions.tolist() for e in played[2]]
-    net = logits_of(policy)
+    net = policy.network.in_numpy()
     logits = np.concatenate([net(e.observations[:-1]) for e in played[0]]).astype(np.float64)
     actions = np.concatenate([e.actions for e in played[0]])
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -90,7 +84,7 @@ def test_sampled_episodes_follow_the_seed_and_the_policys_probabilities(env, pol
 
 
 def test_unseen_starts_are_compiled_once_for_an_environment(env, caplog):
-    """Marble Maze draws its starts in a loop, which every call used to compile again and keep."""
+    """Marble Maze draws its starts in a loop, which is compiled at every call outside of a program."""
     first = unseen_starts(env, 3)
     with jax.log_compiles():
         again, other = unseen_starts(env, 3), unseen_starts(env, 3, seed=1)
@@ -115,15 +109,19 @@ def positions(first) -> np.ndarray:
     return np.asarray(first.inner.position)
 
 
-def test_demonstrated_starts_are_those_of_the_demonstrations_and_cycle(env):
+def test_starts_of_demonstrations_and_of_files(env, tmp_path):
     demos = marble_episodes(steps=3, episodes=3)
     starts = np.asarray(demos.starts)
     for episodes, index in ((None, [0, 1, 2]), (5, [0, 1, 2, 0, 1]), (2, [0, 1])):
         found = positions(starts_from("demonstrated", env, demos, episodes))
         np.testing.assert_array_equal(found, starts[index])
+    storage.write(demos, tmp_path / "d.npz")
+    np.testing.assert_array_equal(positions(starts_from(str(tmp_path / "d.npz"), env, None)), demos.starts)
+    np.save(tmp_path / "s.npy", np.array([(1.0, 2.0), (3.0, 4.0)]))
+    np.testing.assert_array_equal(positions(starts_from(str(tmp_path / "s.npy"), env, None)), [(1, 2), (3, 4)])
 
 
-def test_unseen_starts_are_the_same_for_everybody_and_move_with_the_seed(env):
+def test_unseen_starts_depend_on_the_seed_alone_and_are_not_those_of_training(env):
     a, b = positions(starts_from("unseen", env)), positions(starts_from("unseen", env))
     assert a.shape == (40, 2)
     np.testing.assert_array_equal(a, b)
@@ -131,14 +129,8 @@ def test_unseen_starts_are_the_same_for_everybody_and_move_with_the_seed(env):
     moved = [positions(starts_from("unseen", env, seed=seed)) for seed in (1, 2)]
     assert all(len(np.unique(np.concatenate([a, other]), axis=0)) == 80 for other in moved)
     assert not np.array_equal(moved[0], moved[1])
-
-
-def test_starts_from_files(env, tmp_path):
-    demos = marble_episodes(steps=3, episodes=3)
-    storage.write(demos, tmp_path / "d.npz")
-    np.testing.assert_array_equal(positions(starts_from(str(tmp_path / "d.npz"), env, None)), demos.starts)
-    np.save(tmp_path / "s.npy", np.array([(1.0, 2.0), (3.0, 4.0)]))
-    np.testing.assert_array_equal(positions(starts_from(str(tmp_path / "s.npy"), env, None)), [(1, 2), (3, 4)])
+    watched = positions(watched_starts(env, None))
+    assert not (watched[:, None] == a[None]).all(-1).any()
 
 
 @pytest.mark.parametrize(
@@ -159,16 +151,13 @@ def test_bad_starts_are_refused(array, message, env, tmp_path):
 
 
 def test_broken_start_files_are_refused(env, tmp_path):
-    for name, data in (("empty.npy", b""), ("junk.npy", b"junk")):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(EnvError, match=f"cannot read starts from .*{name}"):
-            starts_from(str(tmp_path / name), env, None)
-    with pytest.raises(EnvError, match="No such file"):
-        starts_from(str(tmp_path / "none.npy"), env, None)
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "junk.npy").write_bytes(b"junk")
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
-    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(EnvError, match="not an array of numbers"):
-        starts_from(str(tmp_path / "a.npy"), env, None)
+    (tmp_path / "a.npz").rename(tmp_path / "archive.npy")
+    for name in ("empty.npy", "junk.npy", "archive.npy", "none.npy"):
+        with pytest.raises(EnvError, match=name):
+            starts_from(str(tmp_path / name), env, None)
 
 
 def test_starts_that_do_not_exist_are_refused(env):
@@ -193,46 +182,24 @@ def test_the_shipped_set_of_an_environment():
         assert demos_for(env_id).name == f"marble-maze/{setting}-v1"  # type: ignore[union-attr]
 
 
-class Bare:
-    """None of its methods takes params, nor has it any."""
-
-    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def initial(self, rng):
-        return jnp.int32(0)
-
-    def transition(self, state, action, rng):
-        return state + 1
-
-    def observation(self, state, rng):
-        return jnp.float32(state)[None]
-
-    def reward(self, state, action, next_state, rng):
-        return jnp.float32(state)
-
-    def terminal(self, state, rng):
-        return jnp.array(False)
-
-    def truncation(self, state):
-        return state >= 3
-
-    def state_info(self, state):
-        return {"place": state}
-
-    def transition_info(self, state, action, next_state):
-        return {"place": next_state}
-
-    def render_init(self):
-        return None
-
-    def render_image(self, state, render_state):
-        return render_state, np.full((2, 2, 3), state, np.uint8)
+BARE = {  # none of the methods takes params
+    "observation_space": gym.spaces.Box(0, 9, (1,), np.float32),
+    "action_space": gym.spaces.Discrete(2),
+    "initial": lambda self, rng: jnp.int32(0),
+    "transition": lambda self, state, action, rng: state + 1,
+    "observation": lambda self, state, rng: jnp.float32(state)[None],
+    "reward": lambda self, state, action, next_state, rng: jnp.float32(state),
+    "terminal": lambda self, state, rng: jnp.array(False),
+    "truncation": lambda self, state: state >= 3,
+    "state_info": lambda self, state: {"place": state},
+    "transition_info": lambda self, state, action, next_state: {"place": next_state},
+    "render_init": lambda self: None,
+    "render_image": lambda self, state, render_state: (render_state, np.full((2, 2, 3), state, np.uint8)),
+}
 
 
 def test_an_environment_without_params_is_played_recorded_and_drawn():
-    made: Any = type("Env", (Bare, FuncEnv), {})  # in two steps: a type checker would want the params
-    bare = CompiledEnv(made(), max_episode_steps=5)
+    bare = CompiledEnv(type("Env", (FuncEnv,), BARE)(), max_episode_steps=5)
     spaces = spaces_of(bare.observation_space, bare.action_space)
     policy = sac.policy(sac.init(jax.random.key(0), spaces, sac.Config(hidden=(8,))))
     played = play(bare, policy, unseen_starts(bare, 1), jax.random.key(0))
@@ -255,13 +222,6 @@ def test_a_greedy_policy_plays_repeated_starts_once(starts, wanted, env, policy)
     first = env.starts_at([(ord(letter) - ord("a"), 100.0) for letter in starts])
     assert len(play_distinct(env, policy, first, jax.random.key(0))) == wanted
     assert len(play_distinct(env, policy, first, jax.random.key(0), "sampled")) == len(starts)
-
-
-def test_evaluations_while_training_use_no_start_that_policies_are_judged_from(env):
-    watched, judged = watched_starts(env, None), unseen_starts(env)
-    assert isinstance(watched, EnvState)
-    assert isinstance(judged, EnvState)
-    assert not (np.asarray(watched.obs)[:, None] == np.asarray(judged.obs)[None]).all(-1).any()
 
 
 def test_recorded_starts_are_of_no_use_where_an_environment_cannot_start_there():

@@ -1,12 +1,13 @@
 """Episodes on host environments equal episodes played step by step, with the costs that the environment reported."""
 
-import gymnasium as gym
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from hosts import LIMIT, InPlace, Walk, registered
+from hosts import LIMIT, InPlace, Walk
 from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.data.dataset import Demonstrations
@@ -88,26 +89,21 @@ def test_what_is_measured_of_them(sampled):
         assert {"length", "reached"}.isdisjoint(found)
 
 
-def test_an_environment_on_the_host_may_offer_measures_of_its_own(policy, seeds):
-    class Measured(Walk):
-        def measures(self, episode):
-            return {"furthest": float(np.abs(episode.observations[:, 0]).max())}
-
-    env = HostEnv(Measured(), Measured)
-    episodes = play(env, policy, seeds, jax.random.key(0))
-    for episode, found in zip(episodes, measure_all(episodes, env)):
-        assert found["furthest"] == pytest.approx(np.abs(episode.observations[:, 0]).max())
-
-
-def test_a_cost_that_is_reported_only_where_it_is_incurred(policy, seeds):
+def test_a_cost_that_is_reported_only_where_it_is_incurred_and_measures_of_the_environment(policy, seeds):
     class Quiet(Walk):
         def info(self):
             return {"cost": 1} if self.x > 2.5 else {}
 
-    episodes = play(HostEnv(Quiet()), policy, seeds, jax.random.key(5), "sampled")
+        def measures(self, episode):
+            return {"last": float(episode.observations[-1, 0])}
+
+    env = HostEnv(Quiet())
+    episodes = play(env, policy, seeds, jax.random.key(5), "sampled")
     counted = [(e.observations[:, 0] > 2.5).sum() for e in episodes]
     assert 0 in counted
-    assert average(measure_all(episodes))["violations"] == np.mean(counted) > 0
+    found = average(measure_all(episodes, env))
+    assert found["violations"] == np.mean(counted) > 0
+    assert found["last"] == pytest.approx(np.mean([e.observations[-1, 0] for e in episodes]))
 
 
 def test_an_endless_episode_is_stopped(monkeypatch, policy):
@@ -123,8 +119,6 @@ def test_an_endless_episode_is_stopped(monkeypatch, policy):
     assert len(caught) == 1
     play(env, policy, Seeds(np.arange(3)), key)  # one warning for each environment, not for each episode
 
-
-def test_an_episode_that_ends_at_our_limit_gives_no_warning(monkeypatch, policy):
     class Still(Walk):  # until its clock stops it
         def step(self, action):
             obs, reward, _, truncated, info = super().step(action)
@@ -144,33 +138,22 @@ def test_an_environment_that_returns_the_same_array_at_every_step(policy, seeds)
             np.testing.assert_array_equal(episode.observations, by_hand(policy, int(seed))[0])
 
 
-def seeds_of(starts) -> np.ndarray:
-    assert isinstance(starts, Seeds)
-    return starts.seeds
-
-
 def test_starts():
-    env = HostEnv(Walk())
-    unseen = seeds_of(starts_from("unseen", env, None, 8))
-    np.testing.assert_array_equal(seeds_of(unseen_starts(env, 5)), unseen[:5])
-    moved = seeds_of(starts_from("unseen", env, None, 8, seed=1))
-    assert not np.intersect1d(unseen, moved).size
-    assert not np.intersect1d(seeds_of(watched_starts(env, None)), np.concatenate([unseen, moved])).size
+    env: Any = HostEnv(Walk())
+    unseen, moved, watched, few = (
+        starts.seeds  # pyright: ignore[reportAttributeAccessIssue]
+        for starts in (
+            starts_from("unseen", env, None, 8),
+            starts_from("unseen", env, None, 8, seed=1),
+            watched_starts(env, None),
+            unseen_starts(env, 5),
+        )
+    )
+    np.testing.assert_array_equal(few, unseen[:5])
+    assert len(np.unique(np.concatenate([unseen, moved, watched]))) == 16 + len(watched)
     demos = Demonstrations.from_arrays([np.zeros((3, 2))], [np.array([0, 1])])
     assert watched_from(env, demos) == "unseen"
     with pytest.raises(DatasetError, match="demonstrated"):
         starts_from("demonstrated", env, demos)
     with pytest.raises(EnvError, match=r"starts\.npy"):
         starts_from("starts.npy", env, None)
-
-
-def test_episodes_in_an_environment_with_a_time_limit_outside_it(policy, seeds):
-    class Endless(Walk):
-        def step(self, action):
-            obs, reward, *_ = super().step(action)
-            return obs, reward, False, False, {}
-
-    with registered(Endless, max_episode_steps=7) as name:
-        episodes = play(open_env(gym.make(name)), policy, seeds, jax.random.key(0))
-    assert all((len(e), e.truncated) == (7, True) for e in episodes)
-    assert LIMIT != 7

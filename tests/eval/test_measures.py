@@ -5,7 +5,7 @@ import pytest
 
 from scopil.data.dataset import Episode
 from scopil.envs.marble_maze import MarbleMaze
-from scopil.eval.measures import average, breaks_a_rule, broken_rules, label, mean_and_std, measure, warning
+from scopil.eval.measures import average, breaks_a_rule, broken_rules, mean_and_std, measure, warning
 from scopil.eval.rules import with_rules
 from scopil_bench.cli.demo_checks import count_violations
 
@@ -43,23 +43,10 @@ def test_an_episode_by_hand():
         "frequency/circle": 0.5,
     }
 
-
-def test_a_time_out_does_not_reach_the_hole():
     assert measure(episode(terminated=False, truncated=True), MarbleMaze().measures)["reached"] == 0.0
-
-
-def test_a_cost_without_named_rules_is_counted():
-    info = {"cost": np.array([0.0, 2.5, 0.0, 1.0, 0.0])}  # how large does not matter
-    assert measure(episode(info=info)) == {
-        "reward": -1.0,
-        "steps": 4.0,
-        "violations": 2.0,
-        "frequency": 0.5,
-        "avoidable": 2.0,
-    }
-
-
-def test_an_environment_without_costs_has_no_violations_to_count():
+    info = {"cost": np.array([0.0, 2.5, 0.0, 1.0, 0.0])}  # the size of a cost does not matter
+    counts = {"violations": 2.0, "frequency": 0.5, "avoidable": 2.0}
+    assert measure(episode(info=info)) == {"reward": -1.0, "steps": 4.0} | counts
     assert measure(episode(info={})) == {"reward": -1.0, "steps": 4.0}
 
 
@@ -103,23 +90,11 @@ def test_where_rules_are_named_cost_is_not_counted_beside_them():
 
 
 def test_demonstrations_are_counted_by_the_rules_of_all_episodes():
-    """They were those of the first."""
     of_rule = [episode(info={f"cost_{name}": np.array([1, 0, 0, 1, 0])}) for name in ("far", "low", "low")]
     assert count_violations(of_rule) == "far 2, low 4; 3 in initial states, 3 later; 15 states visited"
     unnamed = episode(info={"cost": np.array([0, 0, 0, 1, 0])})
     assert count_violations([unnamed]) == "cost 1; 0 in initial states, 1 later; 5 states visited"
     assert count_violations([episode(info={})]) == "the environment reports no costs"
-
-
-def test_headings_are_full_names():
-    names = ("violations/circle", "frequency/horizontal", "reward", "violations", "hull_contact")
-    assert [label(n) for n in names] == [
-        "Violations (circle)",
-        "Violations per step (horizontal)",
-        "Reward",
-        "Violations",
-        "Hull contact",
-    ]
 
 
 def test_how_well_familiarity_warns():
@@ -133,10 +108,13 @@ def test_how_well_familiarity_warns():
     assert (got["flagged, breaking a rule"], got["flagged, lawful"], got["precision"]) == (0.5, 0.25, 0.5)
     assert measure(episode)["unfamiliar"] == pytest.approx(2 / 6)
     assert warning([Episode(observations=np.zeros((6, 1)), actions=np.zeros(5), info={"cost": costs})]) == {}
+    # Without unfamiliar states there is no precision: NaN is no JSON.
+    info = {"cost": np.array([0, 1]), "familiarity": np.array([0.9, 0.8])}
+    found = warning([Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info=info)])
+    assert found == {"auc": 1.0, "flagged, breaking a rule": 0.0, "flagged, lawful": 0.0}
 
 
 def test_familiarity_warns_of_rules_with_names():
-    """Only `info["cost"]` was looked at, which rules of the caller's own take away."""
     familiar = np.array([0.9, 0.5, 0.05, 0.05])
     info = {"cost": np.zeros(4), "familiarity": familiar}
     played = Episode(observations=np.arange(4.0)[:, None], actions=np.zeros(3), info=info)
@@ -146,10 +124,3 @@ def test_familiarity_warns_of_rules_with_names():
     lawful = Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info={"familiarity": np.ones(2)})
     assert warning([*unnamed, lawful])["flagged, lawful"] == 1 / 5  # it broke no rule, so none is reported
     assert warning([lawful]) == {}
-
-
-def test_where_nothing_is_unfamiliar_there_is_no_precision():
-    """NaN is no JSON."""
-    info = {"cost": np.array([0, 1]), "familiarity": np.array([0.9, 0.8])}
-    found = warning([Episode(observations=np.zeros((2, 1)), actions=np.zeros(1), info=info)])
-    assert found == {"auc": 1.0, "flagged, breaking a rule": 0.0, "flagged, lawful": 0.0}

@@ -44,10 +44,7 @@ def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | N
     for name, costs in episode.info.items():
         if name.startswith("cost") and is_nan(costs):
             at = int(np.argmax(np.isnan(costs)))
-            raise EnvError(
-                f"{name} is NaN after step {at} of an episode; want a number, 0 if no rule is violated: NaN would "
-                f"count as lawful."
-            )
+            raise EnvError(f"{name} is NaN after step {at} of an episode; want a number, 0 if no rule is violated.")
     broken = broken_rules(episode)
     steps = len(episode)
     out = {} if episode.rewards is None else {"reward": episode.total_reward}

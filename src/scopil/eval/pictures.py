@@ -20,7 +20,7 @@ def check_ending(path: str | Path) -> Path:
 
 
 def save_episodes(path: str | Path, env: BatchEnv, panels: Mapping[str, Sequence[Any]]) -> None:
-    """Draw episodes from above, by the environment's `draw_episodes`.
+    """Draw episodes by the environment's `draw_episodes`.
 
     Args:
         path: a file that ends in .png, .pdf or .svg.

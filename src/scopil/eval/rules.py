@@ -47,10 +47,8 @@ class Rules:
             if not isinstance(name, str) or "/" in name or (isinstance(rule, str) and not name):
                 raise ConfigError(f"a rule is called {name!r}; want a name without '/'.")
             if not callable(rule) and not isinstance(rule, str):
-                raise ConfigError(
-                    f"rule {name!r} is a {type(rule).__name__}; want a function of (obs, action, next_obs), or a key "
-                    f"of info."
-                )
+                found = type(rule).__name__
+                raise ConfigError(f"rule {name!r} is a {found}; want a function (obs, action, next_obs) or info key.")
         if len(self.by_name) > 1 and UNNAMED in self.by_name:
             raise _not_told_apart(UNNAMED, self.source)
 
@@ -181,10 +179,7 @@ def _costs(name: str, rule: Callable[..., Any], seen: Sequence[Any], actions: An
                 f"{error}; want a function of (obs, action, next_obs) → a number, or numbers by rule name."
             ) from error
         if odd := [key for key, cost in found[-1].items() if not np.isfinite(cost)]:
-            raise ConfigError(
-                f"rule {odd[0].removeprefix('cost_')!r} is not a finite number at step {t}; want one, above 0 if "
-                f"the rule is broken."
-            )
+            raise ConfigError(f"rule {odd[0].removeprefix('cost_')!r} is not a finite number at step {t}; want one.")
     names = dict.fromkeys(key for step in found for key in step)
     return {key: np.array([0.0, *(step.get(key, 0.0) for step in found)]) for key in names}
 

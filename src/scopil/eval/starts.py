@@ -96,9 +96,8 @@ def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
 
 @lru_cache(maxsize=16)
 def demos_for(env_id: str | None, name: str | None = None) -> Demonstrations | None:
-    """The shipped set of that name or, without a name, the set of that environment. It supplies demonstrated starts for
-    a policy that was trained without demonstrations. Among several sets of an environment the one with the shortest
-    name is taken: `simple-v1`, not `simple-simulated-v1`."""
+    """The shipped set of that name or, without a name, the set of that environment with the shortest name: `simple-v1`,
+    not `simple-simulated-v1`. It supplies starts for a policy that was trained without demonstrations."""
     if name is not None:
         return storage.read(shipped) if (shipped := storage.library().get(name)) else None
     if env_id is None:

@@ -41,13 +41,8 @@ def cell(name: str, value: Value | None) -> str:
 def print_measures(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
-    """Print one row per policy or, if that is too wide for the terminal, one row per measure.
-
-    Args:
-        rows: measures by row name; numbers or (mean, deviation).
-        title: printed above the table.
-        console: where to print; by default the terminal.
-    """
+    """Print one row per policy or, if that is too wide for the terminal, one row per measure. `rows` are measures by
+    row name, as numbers or (mean, deviation)."""
     console = console or Console()
     wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
     needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
@@ -61,13 +56,8 @@ def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = 
     cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may hold brackets
     if tall:
         cells = [list(column) for column in zip(*cells)]
-    table = Table(
-        title=None if title is None else escape_markup(title),
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-    )
+    heading = None if title is None else escape_markup(title)
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, head in enumerate(cells[0]):
         table.add_column(head, justify="right" if i else "left", no_wrap=True)
     for line in cells[1:]:
