@@ -150,15 +150,6 @@ class CompiledEnv(BatchEnv):
         cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
         return later, transition, after, jnp.asarray(cost, jnp.float32)
 
-    def refuse_faults(self) -> None:
-        """Nothing to raise: a FuncEnv cannot fail inside a compiled program."""
-
-    def stale(self, state: EnvState) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Nothing to close."""
-
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
         return jax.vmap(self.reset)(jax.random.split(key, num_envs))
 

@@ -106,19 +106,11 @@ class MarbleParams(NamedTuple):
 _LINE = HorizontalLine(-160.0)
 
 SIMPLE = MarbleParams((_LINE, Circle(-50.0, -60.0, 45.0)))
-MULTIPLE = MarbleParams(
-    (
-        _LINE,
-        VerticalLine(-160.0),
-        Circle(-50.0, -60.0, 30.0),
-        Circle(62.0, -22.0, 28.0),
-        Circle(-104.0, 48.0, 26.0),
-        Circle(22.0, 84.0, 28.0),
-        Circle(-2.0, -128.0, 20.0),
-        Circle(124.0, 66.0, 26.0),
-        Circle(96.0, -112.0, 26.0),
-    )
+_CIRCLES = (
+    *((-50.0, -60.0, 30.0), (62.0, -22.0, 28.0), (-104.0, 48.0, 26.0), (22.0, 84.0, 28.0)),
+    *((-2.0, -128.0, 20.0), (124.0, 66.0, 26.0), (96.0, -112.0, 26.0)),
 )
+MULTIPLE = MarbleParams((_LINE, VerticalLine(-160.0), *(Circle(*circle) for circle in _CIRCLES)))
 TWO_MODES = SIMPLE  # the demonstrations differ, the tray does not
 
 SETTINGS: dict[str, MarbleParams] = {"simple": SIMPLE, "multiple": MULTIPLE, "two-modes": TWO_MODES}

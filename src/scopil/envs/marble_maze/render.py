@@ -1,8 +1,5 @@
-"""Images of the tray in NumPy. Every shape is a signed distance with an anti-aliased rim.
-
-Constraints are drawn from `Constraint.margin` alone. The tray with its constraints is drawn once for given params; a
-frame adds the newest part of the trail, the ball and the tilt gauge.
-"""
+"""Images of the tray in NumPy. Every shape is a signed distance with an anti-aliased rim. The tray is drawn once for
+given params; a frame adds the newest part of the trail, the ball and the tilt gauge."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -27,8 +24,6 @@ LIGHT = np.array([-0.48, 0.60, 0.64], np.float32)  # direction of the light: upp
 
 
 class Tray(NamedTuple):
-    """The parts that do not change during an episode."""
-
     image: np.ndarray
     scale: float  # pixels per px
     hole: np.ndarray
@@ -52,7 +47,10 @@ def frame(state: MarbleState, render_state: RenderState) -> tuple[RenderState, n
     position, tilt = np.asarray(state.position, np.float32), np.asarray(state.tilt)
     here = (float(position[0]), float(position[1]), tray.allowed(position))
     canvas = canvas.copy()
-    _extend_trail(canvas, tray.scale, trail, here)
+    if trail:
+        _draw_segment(canvas, tray.scale, trail[-1][:2], here[:2])
+        _draw_state(canvas, tray.scale, trail[-1])  # its dot covers the line
+    _draw_state(canvas, tray.scale, here)
     image = canvas.copy()
     _draw_state(image, tray.scale, (*trail, here)[0], first=True)
     _draw_ball(image, tray, position, tilt, here[2])
@@ -63,9 +61,6 @@ def frame(state: MarbleState, render_state: RenderState) -> tuple[RenderState, n
 def draw_tray(params: MarbleParams, size: int = SIZE) -> np.ndarray:
     """The empty tray with its constraints, (size, size, 3) uint8; it spans [−HALF, HALF] on both axes."""
     return _tray(params, size).image.copy()
-
-
-# --- the tray, drawn once ---------------------------------------------------------------------------------------
 
 
 def _tray(params: MarbleParams, size: int) -> Tray:
@@ -142,16 +137,6 @@ def _draw_constraints(image: np.ndarray, x: np.ndarray, y: np.ndarray, margin: n
     _blend(image, RED, _cover(np.abs(margin) - 1.0, scale) * floor * 0.9)
 
 
-# --- the moving parts -------------------------------------------------------------------------------------------
-
-
-def _extend_trail(canvas: np.ndarray, scale: float, trail: tuple, here: tuple[float, float, bool]) -> None:
-    if trail:
-        _draw_segment(canvas, scale, trail[-1][:2], here[:2])
-        _draw_state(canvas, scale, trail[-1])  # its dot covers the line
-    _draw_state(canvas, scale, here)
-
-
 def _draw_segment(canvas: np.ndarray, scale: float, a: tuple[float, float], b: tuple[float, float]) -> None:
     middle, reach = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2), max(abs(a[0] - b[0]), abs(a[1] - b[1])) / 2 + 4
     view, dx, dy = _patch(canvas, scale, middle, reach)
@@ -213,9 +198,6 @@ def _draw_gauge(image: np.ndarray, scale: float, tilt: np.ndarray) -> None:
     share = np.clip((dx * to[0] + dy * to[1]) / max(to[0] ** 2 + to[1] ** 2, 1e-6), 0, 1)
     _blend(view, DEEP, _cover(np.hypot(dx - share * to[0], dy - share * to[1]) - 1.0, scale))
     _blend(view, DEEP, _cover(np.hypot(dx - to[0], dy - to[1]) - 3.6, scale))
-
-
-# --- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _pixels(top: int, bottom: int, left: int, right: int, scale: float, size: int) -> tuple[np.ndarray, np.ndarray]:
