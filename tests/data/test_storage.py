@@ -148,8 +148,8 @@ def resealed(arrays: dict[str, np.ndarray], path: Path) -> None:
     [
         ({}, None),
         ({"observations": None}, "observations"),
-        ({"header": np.array("not json")}, "malformed"),
-        ({"header": np.array("[]")}, "malformed"),
+        ({"header": np.array("not json")}, "damaged"),
+        ({"header": np.array("[]")}, "damaged"),
         ({"header": np.array('{"format": "scopil-demonstrations", "version": 99}')}, "version 99"),
         ({"actions": np.zeros(8, int)}, "want 9 rows"),
         ({"observations": np.zeros((9, 4))}, "want 12 rows"),

@@ -7,30 +7,18 @@ demonstrations themselves; that is weaker evidence, since the next action depend
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.dataset import Demonstrations
+from scopil.data.dataset import Demonstrations, Episode
 
 LAGS = (1, -1)  # offsets of the neighbouring actions
 MIN_STEPS = 30  # steps at which the action changes; with fewer there is no verdict
 MIN_Z = 4.0  # standard deviations of a fair coin by which the neighbour must win
 RIDGE = 1e-3
 MAX_COLUMNS = 2_000  # of the linear model, whose fit needs their square in memory; images have millions
-
-
-class Steps(NamedTuple):
-    """Observations (T+1, …) and actions (T, …) of every episode, as learners see them."""
-
-    observations: Sequence[np.ndarray]
-    actions: Sequence[np.ndarray]
-
-    @classmethod
-    def of(cls, demos: Demonstrations) -> "Steps":
-        return cls([e.observations for e in demos], [e.actions for e in demos])
 
 
 class Shift(NamedTuple):
@@ -46,36 +34,32 @@ class Shift(NamedTuple):
         return (self.share - 0.5) * 2 * math.sqrt(self.steps) > MIN_Z
 
 
-def likeliest_shift(demos: Steps, played: Steps | None, space: gym.Space) -> Shift | None:
+def likeliest_shift(demos: Demonstrations, played: Demonstrations | None) -> Shift | None:
     """The lag with the largest share; None if too few actions change, or the steps are `too_wide`.
 
-    `played` is random play in the environment; without it the model is fitted to `demos`. `space` is the action space.
-    """
-    if too_wide(demos, space):
-        return None
+    `played` is random play in the environment; without it the model is fitted to `demos`."""
     source = demos if played is None else played
-    if source.observations[0].shape[1:] != demos.observations[0].shape[1:] or not (long := _long(source)):
+    same_shape = source.observation_space.shape == demos.observation_space.shape
+    if too_wide(demos) or not same_shape or not _long(source) or not _long(demos):
         return None
-    inputs, changes = [_inputs(source, i, 0, space) for i in long], [_changes(source, i) for i in long]
-    model = _fit(np.concatenate(inputs), np.concatenate(changes))
-    shifts = [_shift(demos, model, lag, space) for lag in LAGS]
+    space = demos.action_space
+    model = _fit(_inputs(source, 0, space), _changes(source))
+    shifts = [_shift(demos, model, lag) for lag in LAGS]
     return max((s for s in shifts if s is not None), key=lambda s: s.share, default=None)
 
 
-def too_wide(demos: Steps, space: gym.Space) -> bool:
+def too_wide(demos: Demonstrations) -> bool:
     """Whether the model would have more than `MAX_COLUMNS` columns."""
-    seen = math.prod(demos.observations[0].shape[1:])
+    seen, space = math.prod(demos.observation_space.shape or ()), demos.action_space
     done = int(space.n) if isinstance(space, gym.spaces.Discrete) else math.prod(space.shape or ())
     return 1 + seen + done + seen * done > MAX_COLUMNS
 
 
-def _shift(demos: Steps, model: np.ndarray, lag: int, space: gym.Space) -> Shift | None:
-    if not (long := _long(demos)):
-        return None
-    changes = np.concatenate([_changes(demos, i) for i in long])
+def _shift(demos: Demonstrations, model: np.ndarray, lag: int) -> Shift | None:
+    changes = _changes(demos)
     scale = changes.std(axis=0)
     scale[scale < 1e-8] = np.inf  # constant columns do not count
-    stored, other = (np.concatenate([_inputs(demos, i, by, space) for i in long]) for by in (0, lag))
+    stored, other = (_inputs(demos, by, demos.action_space) for by in (0, lag))
     differ = np.any(stored != other, axis=1)
     errors = [np.square((changes - x @ model) / scale).sum(axis=1)[differ] for x in (stored, other)]
     if differ.sum() < MIN_STEPS:
@@ -83,29 +67,29 @@ def _shift(demos: Steps, model: np.ndarray, lag: int, space: gym.Space) -> Shift
     return Shift(lag, float(np.mean(errors[1] < errors[0])), int(differ.sum()))
 
 
-def _long(steps: Steps) -> list[int]:
+def _long(demos: Demonstrations) -> list[Episode]:
     """Episodes with a step that has two neighbours."""
-    return [i for i, actions in enumerate(steps.actions) if len(actions) > 2]
+    return [e for e in demos if len(e) > 2]
 
 
-def _changes(steps: Steps, i: int) -> np.ndarray:
-    rows = steps.observations[i].reshape(len(steps.observations[i]), -1).astype(np.float64)
-    return np.diff(rows, axis=0)[1:-1]
+def _changes(demos: Demonstrations) -> np.ndarray:
+    rows = [e.observations for e in _long(demos)]
+    return np.concatenate([np.diff(r.reshape(len(r), -1).astype(np.float64), axis=0)[1:-1] for r in rows])
 
 
-def _inputs(steps: Steps, i: int, lag: int, space: gym.Space) -> np.ndarray:
+def _inputs(demos: Demonstrations, lag: int, space: gym.Space) -> np.ndarray:
     """The model's inputs for the steps 1 … T − 2, which have neighbours: 1, observation, action, and their products."""
-    obs, actions = steps.observations[i], _vectors(steps.actions[i], space)
-    at = np.arange(1, len(actions) - 1)
-    seen, done = obs[at].reshape(len(at), -1), actions[at + lag]
-    both = (seen[:, :, None] * done[:, None, :]).reshape(len(at), -1)
-    return np.concatenate([np.ones((len(at), 1)), seen, done, both], axis=1).astype(np.float64)
-
-
-def _vectors(actions: np.ndarray, space: gym.Space) -> np.ndarray:
-    if isinstance(space, gym.spaces.Discrete):
-        return np.eye(int(space.n))[np.asarray(actions, int) - int(space.start)]
-    return np.asarray(actions, np.float64).reshape(len(actions), -1)
+    rows = []
+    for e in _long(demos):
+        actions = e.actions
+        if isinstance(space, gym.spaces.Discrete):
+            actions = np.eye(int(space.n))[np.asarray(actions, int) - int(space.start)]
+        at = np.arange(1, len(e) - 1)
+        seen = e.observations[at].reshape(len(at), -1)
+        done = np.asarray(actions, np.float64).reshape(len(e), -1)[at + lag]
+        both = (seen[:, :, None] * done[:, None, :]).reshape(len(at), -1)
+        rows.append(np.concatenate([np.ones((len(at), 1)), seen, done, both], axis=1).astype(np.float64))
+    return np.concatenate(rows)
 
 
 def _fit(inputs: np.ndarray, outputs: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from scopil.data.dataset import NO_FLAGS, Demonstrations, Episode, guess_space
+from scopil.data.dataset import NO_FLAGS, Demonstrations, Episode, guess_space, real
 from scopil.errors import DatasetError
 
 RawEpisode = dict[str, Any]  # one episode as found: its part of each array
@@ -23,6 +23,7 @@ ONLY_DONES = (
     "distinguish them, give terminated and truncated instead"
 )
 PER_STEP = ("actions", "rewards", "next_observations", "terminals", "timeouts")  # one row per step
+BY_STEP = {"terminated": "terminals", "truncated": "timeouts"}  # the names of flags with one row per step
 PER_EPISODE = ("terminated", "truncated", "starts")  # one row per episode
 ALIASES = {
     "observations": ("obs", "observation", "states"),
@@ -42,13 +43,8 @@ KNOWN = {"observations", "lengths", FIRST, *PER_STEP, *PER_EPISODE, *(other for 
 
 
 def from_arrays(source: Any) -> Demonstrations:
-    """A set from arrays or objects in memory.
-
-    Args:
-        source: a dict of arrays by name, a pair (observations, actions) or triple with rewards, a list of
-            trajectories (dicts, or objects with `obs` and `acts`), or `Transitions` of the `imitation` package. The
-            layouts are listed in docs/demonstrations.md.
-    """
+    """A set from arrays by name, a pair or triple of arrays, trajectories, or `Transitions` of the `imitation` package.
+    The layouts are listed in docs/demonstrations.md."""
     name, source_name = "arrays", f"{type(source).__name__} in memory"
     if isinstance(source, Mapping):
         return from_mapping(source, name, source_name)
@@ -62,7 +58,7 @@ def from_arrays(source: Any) -> Demonstrations:
     if not isinstance(source, Iterable) or isinstance(source, np.ndarray):
         raise DatasetError(
             f"demonstrations of type {type(source).__name__}; want a name, a path, a pair (observations, actions), a "
-            f"dict of arrays, a list of trajectories with `obs` and `acts`, or scopil.Demonstrations."
+            f"dict of arrays, or a list of trajectories with `obs` and `acts`."
         )
     return from_trajectories(source, "trajectories", source_name)
 
@@ -87,31 +83,23 @@ def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstra
     episodes, named, assumed = [], None, []
     for i, item in enumerate(items):
         where = f"{name}, episode {i}"
-        if isinstance(item, Mapping):
-            raw = _canonical_names(item, where)
-            assumed = [ONLY_DONES] if _only_dones(item) else assumed
-        elif _is_trajectory(item):
-            raw = _from_trajectory(item)
-        else:
-            raise DatasetError(
-                f"{where}: {type(item).__name__}; want a trajectory with `obs` and `acts`, or a dict. To give "
-                f"observations and actions separately, use a pair: (observations, actions)."
-            )
-        raw, named = _flattened(raw, where, named)
+        if not _is_trajectory(item):
+            want = "a trajectory with `obs` and `acts`, a dict, or a pair of all observations and all actions"
+            raise DatasetError(f"{where}: {type(item).__name__}; want {want}.")
+        found = item if isinstance(item, Mapping) else _from_trajectory(item)
+        assumed = [ONLY_DONES] if _only_dones(found) else assumed
+        raw, named = _flattened(_canonical_names(found, where), where, named)
         episodes.append(raw)
     return from_raw_episodes(episodes, name, source, assumed, named)
 
 
 def _from_trajectory(item: Any) -> RawEpisode:
     """`imitation` sets `terminal` when an episode was recorded to its end; the last info tells if by a time limit."""
-    raw: RawEpisode = {"observations": item.obs, "actions": item.acts}
-    rewards, infos = getattr(item, "rews", None), getattr(item, "infos", None)
-    if rewards is not None:
-        raw["rewards"] = rewards
+    raw: RawEpisode = {"observations": item.obs, "actions": item.acts, "rewards": getattr(item, "rews", None)}
     if hasattr(item, "terminal"):
-        last = infos[-1] if infos is not None and len(infos) else {}
-        raw["truncated"] = bool(last.get("TimeLimit.truncated", False))
-        raw["terminated"] = bool(item.terminal) and not raw["truncated"]
+        infos = getattr(item, "infos", None)
+        late = infos is not None and len(infos) > 0 and bool(infos[-1].get("TimeLimit.truncated", False))
+        raw |= {"truncated": late, "terminated": bool(item.terminal) and not late}
     return raw
 
 
@@ -125,15 +113,11 @@ def _canonical_names(found: Mapping[str, Any], where: str) -> Arrays:
                 del arrays[other]
     for key in ("observations", "actions"):
         if key not in arrays:
-            raise DatasetError(
-                f"{where}: no array {key!r} (nor {', '.join(ALIASES[key])}); found {sorted(map(str, found))}, want "
-                f"observations and actions."
-            )
+            raise DatasetError(f"{where}: no array {key!r} (nor {', '.join(ALIASES[key])}); found {_names(found)}.")
     return {k: v for k, v in arrays.items() if v is not None}
 
 
 def _only_dones(found: Mapping[str, Any]) -> bool:
-    """Whether `dones`, which do not distinguish the task's end from a time limit, are the only flags."""
     given = {name for name in found if found[name] is not None}
     telling = {"terminals", "timeouts", "terminated", "truncated", "terminations", "truncations"}
     return bool(given & set(DONES)) and not given & telling
@@ -159,7 +143,10 @@ def _flattened(arrays: Arrays, where: str, before: gym.Space | None = None) -> t
 def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] | None:
     """Rows and space of Dict observations: of one episode or joined episodes, or of a list with one entry each."""
     if isinstance(values, Mapping):
-        return _by_names(values, where, lead=2 if _in_blocks(values, actions) else 1)
+        count, *steps = np.shape(actions)[:2]
+        shapes = [np.shape(value) for value in values.values()]
+        blocks = steps and all(len(s) > 1 and s[0] == count and s[1] - steps[0] in (0, 1) for s in shapes)
+        return _by_names(values, where, lead=2 if blocks else 1)  # (episodes, steps, …) or (steps, …)
     if not isinstance(values, list | tuple) or not values:
         return None
     one_each = isinstance(actions, list | tuple) and len(values) == len(actions) and np.ndim(actions[0]) > 0
@@ -169,23 +156,14 @@ def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] 
     return ([rows for rows, _ in each], each[0][1]) if len(each) == len(values) else None
 
 
-def _in_blocks(values: Mapping[str, Any], actions: Any) -> bool:
-    """Whether each array is (episodes, steps, …)."""
-    count, *steps = np.shape(actions)[:2]
-    parts = [np.shape(value) for value in values.values()]
-    return bool(steps) and all(len(part) > 1 and part[0] == count and part[1] - steps[0] in (0, 1) for part in parts)
-
-
 def _by_names(values: Any, where: str, lead: int = 1) -> tuple[np.ndarray, gym.Space] | None:
     """Flat rows, and the Dict space, of a dict of arrays or a list of dicts; None for anything else.
 
     Columns are in the order of the sorted names. `lead` is the number of axes before those of one observation."""
     if isinstance(values, Sequence) and len(values) and all(isinstance(one, Mapping) for one in values):
         if odd := [i for i, one in enumerate(values) if set(one) != set(values[0])]:
-            raise DatasetError(
-                f"{where}: observation {odd[0]} has {_names(values[odd[0]])}, the first {_names(values[0])}; want the "
-                f"same names in all."
-            )
+            names = f"{_names(values[odd[0]])}, the first {_names(values[0])}"
+            raise DatasetError(f"{where}: observation {odd[0]} has {names}; want the same names in all.")
         values = {key: [one[key] for one in values] for key in values[0]}
     if not isinstance(values, Mapping):
         return None
@@ -205,13 +183,8 @@ def _names(values: Mapping[str, Any]) -> str:
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:
-    """Rows of numbers as one array."""
-    try:
-        found = np.asarray(values)
-    except ValueError as error:
-        raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
-    if found.dtype.kind not in "biuf" or found.ndim == 0:
-        raise DatasetError(f"{what}: {found.dtype}{found.shape}; want rows of numbers.")
+    if (found := real(values, what, finite=False)).ndim == 0:
+        raise DatasetError(f"{what}: one number; want rows of numbers.")
     return found
 
 
@@ -284,29 +257,22 @@ def split_rows(arrays: Arrays, lengths: np.ndarray | None, name: str, assumed: l
     if obs.ndim == 0 or actions.ndim == 0:
         raise DatasetError(f"{name}: observations {obs.shape} and actions {actions.shape}; want rows of them.")
     rows = len(actions)
-    if lengths is None:
+    if lengths is None or len(lengths) != rows:  # if equal, one flag per episode is one flag per step
         arrays = _flags_by_step(arrays, (rows,))
-        lengths = _infer_lengths(arrays, name, assumed)
-    elif len(lengths) != rows:  # if equal, one flag per episode is one flag per step
-        arrays = _flags_by_step(arrays, (rows,))
+    lengths = _infer_lengths(arrays, name, assumed) if lengths is None else lengths
     episodes, steps = len(lengths), int(lengths.sum())
     last = len(obs) - steps
     if last not in (0, episodes):
         raise DatasetError(
             f"{name}: observations of shape {obs.shape}; want {steps + episodes} rows for {episodes} episodes with "
-            f"{steps} actions (one more observation than actions in each), or {steps} (none after the last action)."
+            f"{steps} actions, or {steps} (none after the last action)."
         )
     wanted = dict.fromkeys(PER_STEP, steps) | dict.fromkeys(PER_EPISODE, episodes)
     for key in sorted(wanted.keys() & arrays.keys()):
         flag = key in ("terminated", "truncated")
         if arrays[key].shape[:1] != (wanted[key],) or (flag and arrays[key].ndim > 1):
-            raise DatasetError(
-                f"{name}: {key} of shape {arrays[key].shape}; want {wanted[key]} rows for {episodes} episodes with "
-                f"{steps} actions."
-            )
-    more = int(last > 0)
-    ends = np.cumsum(lengths)
-    split = []
+            raise DatasetError(f"{name}: {key} of shape {arrays[key].shape}; want {wanted[key]} rows.")
+    more, ends, split = int(last > 0), np.cumsum(lengths), []
     for i, (a, b) in enumerate(zip(ends - lengths, ends)):
         raw = {k: arrays[k][a:b] for k in arrays.keys() & set(PER_STEP)}
         raw |= {k: arrays[k][i] for k in arrays.keys() & set(PER_EPISODE)}
@@ -341,8 +307,7 @@ def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
 
 def _flags_by_step(arrays: Arrays, shape: tuple[int, ...]) -> Arrays:
     """`terminated` and `truncated` with one flag per step get D4RL's names, `terminals` and `timeouts`."""
-    names = {"terminated": "terminals", "truncated": "timeouts"}
-    return {names[k] if k in names and v.shape[: len(shape)] == shape else k: v for k, v in arrays.items()}
+    return {BY_STEP[k] if k in BY_STEP and v.shape[: len(shape)] == shape else k: v for k, v in arrays.items()}
 
 
 def _lengths(found: Any, name: str) -> np.ndarray | None:
@@ -362,20 +327,25 @@ def from_raw_episodes(
 ) -> Demonstrations:
     """The last step of every format: fill in ends and last observations, find the spaces, check everything.
 
-    Args:
-        raw: the episodes.
-        name: of the set.
-        source: the file or type that the episodes come from.
-        assumed: the assumptions so far.
-        named: the Dict space of the rows of observations, if they have names.
-    """
+    `named` is the Dict space of the rows of observations, if they have names."""
     raw = [
         {k: v if k in PER_EPISODE else _numbers(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
         for i, one in enumerate(raw)
     ]
-    raw = _discrete_actions(raw, assumed)
+    if raw and all(e["actions"].shape[1:] == (1,) and e["actions"].dtype.kind in "biu" for e in raw):
+        assumed.append("actions of one whole number per row are read as discrete actions")
+        raw = [e | {"actions": e["actions"][:, 0]} for e in raw]
     episodes = tuple(to_episode(one, f"{name}, episode {i}") for i, one in enumerate(raw))
-    _note_assumptions(raw, assumed)
+    unended = [e for e in raw if len(e["observations"]) == len(e["actions"])]
+    if repeated := sum("next_observations" not in e for e in unended):
+        assumed.append(
+            f"the last observation of {repeated} of {len(raw)} episodes is not recorded: the one before it is "
+            f"repeated; no learner uses it as a next state"
+        )
+    if len(unended) > repeated:
+        assumed.append("the last observation of an episode is the last of its next_observations")
+    if not any({*BY_STEP, *BY_STEP.values()} & e.keys() for e in raw):
+        assumed.append(NO_FLAGS)
     spaces: dict[str, Any] = {
         f"{what}_space": guess_space([getattr(e, f"{what}s") for e in episodes], what == "action", f"{name}: {what}s")
         for what in ("observation", "action")
@@ -387,20 +357,6 @@ def from_raw_episodes(
     return Demonstrations(episodes=episodes, name=name, about=about, flattened_from=named, **spaces)
 
 
-def _note_assumptions(raw: list[RawEpisode], assumed: list[str]) -> None:
-    unended = [e for e in raw if len(e["observations"]) == len(e["actions"])]
-    repeated = sum("next_observations" not in e for e in unended)
-    if repeated:
-        assumed.append(
-            f"the last observation of {repeated} of {len(raw)} episodes is not recorded: the one before it is "
-            f"repeated; no learner uses it as a next state"
-        )
-    if len(unended) > repeated:
-        assumed.append("the last observation of an episode is the last of its next_observations")
-    if not any({"terminated", "truncated", "terminals", "timeouts"} & e.keys() for e in raw):
-        assumed.append(NO_FLAGS)
-
-
 def to_episode(raw: RawEpisode, where: str) -> Episode:
     """An `Episode`, with its last observation and its ends filled in."""
     obs, actions = raw["observations"], raw["actions"]
@@ -409,43 +365,24 @@ def to_episode(raw: RawEpisode, where: str) -> Episode:
         if after.shape != obs.shape:
             raise DatasetError(f"{where}: next_observations of shape {after.shape}; want {obs.shape}.")
         obs = np.concatenate([obs, after[-1:]])
-    terminated, truncated = (
-        _end_flag(raw, *keys, where) for keys in (("terminated", "terminals"), ("truncated", "timeouts"))
-    )
+    terminated, truncated = _end_flag(raw, "terminated", where), _end_flag(raw, "truncated", where)
     if terminated is None:
         terminated = truncated is None  # there are no flags
     rewards = raw.get("rewards")
     if rewards is not None and rewards.shape == (len(actions), 1):
         rewards = rewards[:, 0]
-    return Episode(
-        observations=obs,
-        actions=actions,
-        rewards=rewards,
-        terminated=terminated,
-        truncated=bool(truncated),
-        start=raw.get("starts"),
-    )
+    end: dict[str, Any] = {"terminated": terminated, "truncated": bool(truncated), "start": raw.get("starts")}
+    return Episode(observations=obs, actions=actions, rewards=rewards, **end)
 
 
-def _end_flag(raw: RawEpisode, whole: str, by_step: str, where: str) -> bool | None:
-    """A flag of the episode, from `whole` or else from the last row of `by_step`; None if there is neither."""
-    if whole in raw:
-        return bool(np.all(raw[whole]))
-    if by_step not in raw:
+def _end_flag(raw: RawEpisode, name: str, where: str) -> bool | None:
+    """A flag of the episode, or of its last step; None if there is neither."""
+    if name in raw:
+        return bool(np.all(raw[name]))
+    if (by_step := BY_STEP[name]) not in raw:
         return None
     flags = np.atleast_1d(raw[by_step].reshape(len(raw[by_step]), -1).any(axis=1))
     if flags[:-1].any():
-        raise DatasetError(
-            f"{where}: {by_step} set at step {int(np.argmax(flags))} of {len(flags)}; want it at the last step of "
-            f"an episode only. Do the lengths fit?"
-        )
+        step = int(np.argmax(flags))
+        raise DatasetError(f"{where}: {by_step} set at step {step} of {len(flags)}; want it at the last step only.")
     return bool(flags.any())
-
-
-def _discrete_actions(raw: list[RawEpisode], assumed: list[str]) -> list[RawEpisode]:
-    """Actions of one integer per step are discrete, also if they are stored as rows of one."""
-    rows = [e["actions"] for e in raw]
-    if not rows or not all(a.ndim == 2 and a.shape[1] == 1 and a.dtype.kind in "biu" for a in rows):
-        return raw
-    assumed.append("actions of one whole number per row are read as discrete actions")
-    return [e | {"actions": e["actions"][:, 0]} for e in raw]

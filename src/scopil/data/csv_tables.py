@@ -8,7 +8,6 @@ last row may lack its action: it is then the state in which the episode ended, a
 import csv
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,36 +20,31 @@ FLAGS = {"terminated", "truncated"}
 SINGLE = {"reward": "rewards", "terminated": "terminals", "truncated": "timeouts"}
 
 
-class Columns(NamedTuple):
-    observations: list[str]
-    actions: list[str]
-    single: list[str]  # of SINGLE
-    unused: list[str]
-
-
 def from_tables(path: Path) -> Demonstrations:
     """The set in a `.csv` file or in a folder of them. Raises `DatasetError`, with file and row."""
     files = [path] if path.is_file() else sorted(path.glob("*.csv"), key=_natural)
     if not files:
         raise DatasetError(f"{path} holds no .csv files; want one per episode, with a header.")
     tables = [_read(file) for file in files]
-    columns = _columns(tables[0][0], files[0])
+    seen, acted, unused = _columns(tables[0][0], files[0])
     for file, (header, _) in zip(files, tables):
         if set(header) != set(tables[0][0]):
             odd = sorted(set(header) ^ set(tables[0][0]))
             raise DatasetError(f"{file}: other columns than {files[0].name} ({', '.join(odd)}); want the same in all.")
-    assumed = [f"observations are the columns {', '.join(columns.observations)}"]
-    if columns.unused:
-        assumed.append(f"not used: {', '.join(columns.unused)}")
-    episodes = [_episode(dict(zip(header, zip(*rows))), columns, file) for file, (header, rows) in zip(files, tables)]
-    if len(columns.actions) == 1 and all(_are_numbers_of_choices(e["actions"]) for e in episodes):
+    assumed = [f"observations are the columns {', '.join(seen)}"]
+    if unused:
+        assumed.append(f"not used: {', '.join(unused)}")
+    cells = [dict(zip(header, zip(*rows))) for header, rows in tables]
+    episodes = [_episode(one, seen, acted, file) for one, file in zip(cells, files)]
+    actions = np.concatenate([e["actions"] for e in episodes])
+    if actions.shape[1] == 1 and np.all((actions == np.floor(actions)) & (actions >= 0)):
         assumed.append("actions are whole numbers: read as discrete actions")
         episodes = [e | {"actions": e["actions"].astype(np.int64)[:, 0]} for e in episodes]
     return from_raw_episodes(episodes, path.stem, path.name, assumed)
 
 
 def _read(file: Path) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of one file, without empty rows."""
+    """The header and the rows of one file."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
             lines = [line for line in csv.reader(text) if any(cell.strip() for cell in line)]
@@ -67,52 +61,45 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     return header, lines[1:]
 
 
-def _columns(header: list[str], file: Path) -> Columns:
+def _columns(header: list[str], file: Path) -> tuple[list[str], list[str], list[str]]:
+    """Columns of observations, of actions, and those that are not used."""
     actions = [c for c in header if re.fullmatch(r"action([_\d\[].*)?", c)]
     rest = [c for c in header if c not in actions and c not in SINGLE]
     observations = [c for c in rest if c.startswith("obs")] or [c for c in rest if c not in CLOCKS]
     if not actions or not observations:
-        raise DatasetError(
-            f"{file}: columns {', '.join(header)}; want action or action_…, and obs_… or other columns to observe."
-        )
-    single = [c for c in header if c in SINGLE]
-    return Columns(observations, actions, single, [c for c in rest if c not in observations])
+        raise DatasetError(f"{file}: columns {', '.join(header)}; want action or action_…, and obs_… or others.")
+    return observations, actions, [c for c in rest if c not in observations]
 
 
-def _episode(cells: dict[str, tuple[str, ...]], columns: Columns, file: Path) -> RawEpisode:
-    acted = len(cells[columns.actions[0]])
-    if not any(cells[c][-1].strip() for c in columns.actions):
-        acted -= 1  # the last row is the state in which the episode ended
-    if acted == 0:
+def _episode(cells: dict[str, tuple[str, ...]], seen: list[str], acted: list[str], file: Path) -> RawEpisode:
+    steps = len(cells[acted[0]])
+    if not any(cells[c][-1].strip() for c in acted):
+        steps -= 1  # the last row is the state in which the episode ended
+    if steps == 0:
         raise DatasetError(f"{file}: no actions; want at least one row with an action.")
     raw: RawEpisode = {
-        "observations": np.stack([_numbers(cells[c], c, file) for c in columns.observations], axis=1),
-        "actions": np.stack([_numbers(cells[c][:acted], c, file) for c in columns.actions], axis=1),
+        "observations": np.stack([_numbers(cells[c], c, file) for c in seen], axis=1),
+        "actions": np.stack([_numbers(cells[c][:steps], c, file) for c in acted], axis=1),
     }
-    for column in columns.single:
-        raw[SINGLE[column]] = _numbers(cells[column][:acted], column, file)
-        if column in FLAGS and any(cell.strip() for cell in cells[column][acted:]):
+    for column in (c for c in SINGLE if c in cells):
+        raw[SINGLE[column]] = _numbers(cells[column][:steps], column, file)
+        if column in FLAGS and any(cell.strip() for cell in cells[column][steps:]):
             flags = raw[SINGLE[column]]
             flags[-1] = flags[-1] or _numbers(cells[column], column, file)[-1]
     return raw
 
 
 def _numbers(cells: tuple[str, ...], column: str, file: Path) -> np.ndarray:
-    words = {"true": "1", "false": "0"}
     numbers = []
     for i, cell in enumerate(cells, start=1):
         try:
-            numbers.append(float(words.get(cell.strip().lower(), cell)))
+            numbers.append(float({"true": "1", "false": "0"}.get(cell.strip().lower(), cell)))
         except ValueError:
             found = repr(cell.strip()) if cell.strip() else "nothing"
             raise DatasetError(f"{file}, row {i}: {found} in column {column!r}; want a number.") from None
     return np.array(numbers)
 
 
-def _are_numbers_of_choices(actions: np.ndarray) -> bool:
-    return bool(np.all((actions == np.floor(actions)) & (actions >= 0)))
-
-
 def _natural(file: Path) -> list[tuple[bool, int, str]]:
-    """A sort key that puts episode_2 before episode_10."""
+    """A sort key: episode_2 comes before episode_10."""
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", file.stem)]

@@ -81,19 +81,23 @@ class Demonstrations:
         for space, what in ((self.observation_space, "observation"), (self.action_space, "action")):
             if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
                 raise DatasetError(f"{self.name}: {what} space {space} is not supported; want Box or Discrete.")
-        self._set("observation_space", _plain(self.observation_space))
-        self._set("action_space", _plain(self.action_space))
-        self._set("about", _json(self.about, self.name))
+            if isinstance(space, gym.spaces.Discrete):  # values are int64, whatever the environment's own dtype
+                self._set(f"{what}_space", gym.spaces.Discrete(int(space.n), start=int(space.start)))
+        try:
+            # As a file would return it: tuples become lists.
+            self._set("about", json.loads(json.dumps(self.about, allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            raise DatasetError(
+                f"{self.name}: `about` is not JSON ({error}); want text, numbers, lists, dicts."
+            ) from error
         self._set("episodes", tuple(self._check(i, e) for i, e in enumerate(self.episodes)))
         for what in ("rewards", "start"):
             have = [getattr(e, what) is not None for e in self.episodes]
             if any(have) and not all(have):
                 raise DatasetError(
-                    f"{self.name}: episode {have.index(False)} has no {what}, episode {have.index(True)} has; want "
-                    f"{what} in all episodes or in none."
+                    f"{self.name}: episode {have.index(False)} has no {what}; want it in all or in none."
                 )
-        shapes = {e.start.shape for e in self.episodes if e.start is not None}
-        if len(shapes) > 1:
+        if len(shapes := {e.start.shape for e in self.episodes if e.start is not None}) > 1:
             raise DatasetError(f"{self.name}: starts of shapes {sorted(shapes)}; want the same in every episode.")
 
     def _set(self, field_name: str, value: Any) -> None:
@@ -106,29 +110,15 @@ class Demonstrations:
         if len(actions) == 0:
             raise DatasetError(f"{where}: no actions; want at least one step.")
         if len(obs) != len(actions) + 1:
-            raise DatasetError(
-                f"{where}: {len(obs)} observations for {len(actions)} actions; want one more observation than "
-                f"actions. Did the recorder drop the last state?"
-            )
-        rewards = episode.rewards
-        if rewards is not None:
-            rewards = _cast(_real(rewards, f"{where}: rewards"), np.float32, f"{where}: rewards")
-            if rewards.shape != (len(actions),):
-                raise DatasetError(f"{where}: rewards of shape {rewards.shape}; want ({len(actions)},).")
-            rewards.setflags(write=False)
-        start = episode.start
-        if start is not None:
-            start = _cast(_real(start, f"{where}: start"), np.float32, f"{where}: start")
-            start.setflags(write=False)
-        return replace(
-            episode,
-            observations=obs,
-            actions=actions,
-            rewards=rewards,
-            start=start,
-            terminated=bool(episode.terminated),
-            truncated=bool(episode.truncated),
+            raise DatasetError(f"{where}: {len(obs)} observations for {len(actions)} actions; want one more of them.")
+        rewards, start = (
+            None if values is None else _frozen(real(values, f"{where}: {what}", np.float32))
+            for what, values in (("rewards", episode.rewards), ("start", episode.start))
         )
+        if rewards is not None and rewards.shape != (len(actions),):
+            raise DatasetError(f"{where}: rewards of shape {rewards.shape}; want ({len(actions)},).")
+        ends = {"terminated": bool(episode.terminated), "truncated": bool(episode.truncated)}
+        return replace(episode, observations=obs, actions=actions, rewards=rewards, start=start, **ends)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -209,7 +199,7 @@ class Demonstrations:
 
     def statistics(self) -> dict[str, float]:
         """Counts of episodes and pairs, mean and standard deviation of reward and steps, share of terminated ones."""
-        steps = np.array([len(e) for e in self.episodes], dtype=np.float64)
+        steps = np.array([len(e) for e in self.episodes], np.float64)
         rewards = np.array([e.total_reward for e in self.episodes])
         return {
             "episodes": float(len(self)),
@@ -275,30 +265,34 @@ class Demonstrations:
         """
         rewards = [None] * len(actions) if rewards is None else rewards
         if not len(observations) == len(actions) == len(rewards):
-            raise DatasetError(
-                f"{len(observations)} observation, {len(actions)} action and {len(rewards)} reward arrays; want one "
-                f"of each per episode."
-            )
-        ended = _flags(terminated, "terminated", len(actions), absent=truncated is None)
-        stopped = _flags(truncated, "truncated", len(actions), absent=False)
+            counts = f"{len(observations)} observation, {len(actions)} action and {len(rewards)} reward arrays"
+            raise DatasetError(f"{counts}; want one of each per episode.")
         if terminated is None and truncated is None:
             about = fields.get("about") or {}
             fields["about"] = about | {"assumed": [*about.get("assumed", []), NO_FLAGS]}
+        absent = {"terminated": truncated is None, "truncated": False}
+        flags: dict[str, np.ndarray] = {}
+        for what, given in (("terminated", terminated), ("truncated", truncated)):
+            flags[what] = np.full(len(actions), absent[what]) if given is None else np.asarray(given)
+            if flags[what].shape != (len(actions),):
+                raise DatasetError(
+                    f"{what} of shape {flags[what].shape}; want one flag for each of {len(actions)} episodes."
+                )
         episodes = tuple(
             Episode(
-                observations=_real(o, f"episode {i}: observations"),
-                actions=_real(a, f"episode {i}: actions"),
-                rewards=None if r is None else _real(r, f"episode {i}: rewards"),
-                terminated=ended[i],
-                truncated=stopped[i],
+                observations=real(o, f"episode {i}: observations"),
+                actions=real(a, f"episode {i}: actions"),
+                rewards=None if r is None else real(r, f"episode {i}: rewards"),
+                terminated=bool(flags["terminated"][i]),
+                truncated=bool(flags["truncated"][i]),
             )
             for i, (o, a, r) in enumerate(zip(observations, actions, rewards))
         )
+        seen, done = [e.observations for e in episodes], [e.actions for e in episodes]
         return cls(
             episodes=episodes,
-            observation_space=observation_space
-            or guess_space([e.observations for e in episodes], False, "observations"),
-            action_space=action_space or guess_space([e.actions for e in episodes], True, "actions"),
+            observation_space=observation_space or guess_space(seen, False, "observations"),
+            action_space=action_space or guess_space(done, True, "actions"),
             **fields,
         )
 
@@ -312,7 +306,7 @@ def guess_space(arrays: list[np.ndarray], bounded: bool, what: str) -> Space:
     """A space that holds the rows of `arrays`: Discrete for integers, else a Box, of their range if `bounded`."""
     if not arrays:
         raise DatasetError(f"{what}: no episodes; want at least one.")
-    arrays = [_real(a, f"{what}: episode {i}") for i, a in enumerate(arrays)]
+    arrays = [real(a, f"{what}: episode {i}") for i, a in enumerate(arrays)]
     shapes = {a.shape[1:] for a in arrays}
     if len(shapes) > 1 or any(a.ndim == 0 for a in arrays):
         found = sorted({a.shape for a in arrays})
@@ -327,72 +321,40 @@ def guess_space(arrays: list[np.ndarray], bounded: bool, what: str) -> Space:
     return gym.spaces.Box(low, high, shape, np.float32)
 
 
-def _plain(space: Space) -> Space:
-    """Discrete values are int64, whatever the environment's own dtype."""
-    discrete = isinstance(space, gym.spaces.Discrete)
-    return gym.spaces.Discrete(int(space.n), start=int(space.start)) if discrete else space
-
-
-def _flags(given: Any, what: str, episodes: int, absent: bool) -> list[bool]:
-    """One flag per episode."""
-    flags = np.full(episodes, absent) if given is None else np.asarray(given)
-    if flags.shape != (episodes,):
-        raise DatasetError(f"{what} of shape {flags.shape}; want one flag for each of {episodes} episodes.")
-    return flags.astype(bool).tolist()
-
-
-def _json(about: dict[str, Any], name: str) -> dict[str, Any]:
-    """`about` after a round trip through JSON, as a file would return it: tuples become lists."""
-    try:
-        return json.loads(json.dumps(about, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"{name}: `about` is not JSON ({error}); want text, numbers, lists and dicts.") from error
-
-
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array
 
 
-def _real(values: Any, what: str) -> np.ndarray:
+def real(values: Any, what: str, dtype: Any = None, finite: bool = True) -> np.ndarray:
+    """A new array of numbers, in `dtype` if it is given. Refuses NaN and infinity if `finite`."""
     try:
-        array = np.array(values)
+        given = np.array(values)
     except ValueError as error:
         raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
-    if array.dtype.kind not in "biuf":
-        raise DatasetError(f"{what}: dtype {array.dtype}; want numbers.")
-    return _finite(array, array, what)
-
-
-def _finite(array: np.ndarray, original: np.ndarray, what: str) -> np.ndarray:
-    bad = ~np.isfinite(array)
-    if bad.any():
+    if given.dtype.kind not in "biuf":
+        raise DatasetError(f"{what}: dtype {given.dtype}; want numbers.")
+    with np.errstate(over="ignore"):  # an overflow is refused below
+        array = given if dtype is None else np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
+    if finite and (bad := ~np.isfinite(array)).any():
         at = tuple(np.argwhere(bad)[0].tolist())
-        raise DatasetError(f"{what}: {original[at]} at index {at}; want finite numbers that fit {array.dtype}.")
+        raise DatasetError(f"{what}: {given[at]} at index {at}; want finite numbers that fit {array.dtype}.")
     return array
-
-
-def _cast(array: np.ndarray, dtype: Any, what: str) -> np.ndarray:
-    with np.errstate(over="ignore"):  # `_finite` reports it
-        return _finite(np.ascontiguousarray(array, dtype=dtype).reshape(array.shape), array, what)
 
 
 def _fit(values: Any, space: Space, what: str) -> np.ndarray:
     """`values` as a read-only array of the space's dtype, every row inside the space."""
-    array = _real(values, what)
-    if array.ndim == 0 or array.shape[1:] != space.shape:
-        wanted = ", ".join(["T", *map(str, space.shape or ())])
-        raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")
     if isinstance(space, gym.spaces.Discrete):
         low, high, dtype = space.start, space.start + space.n - 1, np.dtype(np.int64)
     else:
         low, high, dtype = space.low, space.high, space.dtype
-    if dtype.kind == "f":
-        array = _cast(array, dtype, what)  # before the comparison: bounds have that precision too
-    elif not np.all(array == np.floor(array)):
+    array = real(values, what, dtype if dtype.kind == "f" else None)  # bounds have the precision of the space too
+    if array.ndim == 0 or array.shape[1:] != space.shape:
+        wanted = ", ".join(["T", *map(str, space.shape or ())])
+        raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")
+    if dtype.kind != "f" and not np.all(array == np.floor(array)):
         raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
-    outside = (array < low) | (array > high)
-    if outside.any():
+    if (outside := (array < low) | (array > high)).any():
         at = tuple(np.argwhere(outside)[0].tolist())
         raise DatasetError(f"{what}: {array[at]} at index {at} is out of range; want values in {space}.")
     return _frozen(np.ascontiguousarray(array, dtype=dtype))

@@ -51,14 +51,11 @@ def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
 
 def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
     """A warning if the set names another environment, whose spaces may be the same; else an empty list."""
-    if demos.env_id is None or _bare(demos.env_id) == _bare(env_id):
+    # Ids without options, and without the module or file that defines them.
+    found, given = (split_options(name)[0].rpartition(":")[2] for name in (demos.env_id or env_id, env_id))
+    if found == given:
         return []
     return [f"{demos.name} was recorded in {demos.env_id}, not in {env_id}; only the spaces were compared"]
-
-
-def _bare(env_id: str) -> str:
-    """The id without options, and without the module or file that defines it."""
-    return split_options(env_id)[0].rpartition(":")[2]
 
 
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:

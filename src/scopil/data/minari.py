@@ -41,15 +41,11 @@ def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False
     try:
         namespace, _, _ = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
     except (ValueError, TypeError) as error:
-        raise DatasetError(
-            f"Minari refuses the id {dataset_id!r}; want (namespace/)name-v0, for example marble-maze/mine-v0."
-        ) from error
+        raise DatasetError(f"Minari refuses the id {dataset_id!r}; want (namespace/)name-v0.") from error
     root = minari.storage.get_dataset_path()
     target = root / dataset_id
     if target.exists() and not overwrite:
-        raise DatasetError(
-            f"Minari dataset {dataset_id} exists in {root}; take another version or ask to overwrite it."
-        )
+        raise DatasetError(f"Minari dataset {dataset_id} exists in {root}; take another version, or overwrite it.")
     try:
         with tempfile.TemporaryDirectory(dir=root, prefix=".scopil-") as staging:
             with _root(staging):
@@ -68,8 +64,8 @@ def from_minari(dataset_id: str) -> Demonstrations:
     minari = _minari()
     root = minari.storage.get_dataset_path()
     if not (root / dataset_id / "data").is_dir():
-        local = ", ".join(_local_ids(root)) or "none"
-        raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {local}.")
+        local = sorted(p.parent.relative_to(root).as_posix() for p in root.glob("**/[!.]*/data") if p.is_dir())
+        raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {', '.join(local) or 'none'}.")
     with refused_as(DatasetError, f"Minari dataset {dataset_id}"):
         _refuse_absurd(root / dataset_id / "data")
         return _demonstrations(dataset_id, minari.load_dataset(dataset_id))
@@ -84,11 +80,13 @@ def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
         raise DatasetError(str(error)) from error
     metadata, spec = dataset.storage.metadata, dataset.spec.env_spec
     ours = metadata.get(_OURS, {})
+    about = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _PROVENANCE}
     named = space_from_json(ours["flattened_from"]) if "flattened_from" in ours else spaces.flattened_from
-    starts = [_start(m) for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
-    known_starts = all(s is not None for s in starts)
+    options = [m.get("options") for m in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+    starts = [o.get("start") if isinstance(o, dict) else None for o in options]
+    known_starts = all(start is not None for start in starts)
 
-    def episode(e: Any, start: np.ndarray | None) -> Episode:
+    def episode(e: Any, start: Any) -> Episode:
         flat, states = spaces.flattened_from is not None, len(e.rewards) + 1
         return Episode(
             observations=spaces.rows(e.observations, batch_space(seen, states), states) if flat else e.observations,
@@ -96,7 +94,7 @@ def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
             rewards=e.rewards if ours.get("rewards", True) else None,
             terminated=bool(np.any(e.terminations)),
             truncated=bool(np.any(e.truncations)),
-            start=start if known_starts else None,
+            start=np.asarray(start) if known_starts else None,
             info=_info(e) if ours else {},
         )
 
@@ -107,7 +105,7 @@ def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
         flattened_from=named,
         name=ours.get("name", dataset_id),
         env_id=ours.get("env_id", None if spec is None else spec.id),
-        about=ours.get("about", _provenance(dataset_id, metadata)),
+        about=ours.get("about", {"source": f"minari:{dataset_id}"} | about),
     )
 
 
@@ -171,14 +169,14 @@ def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
 
 def _swap(new: Path, target: Path, aside: Path) -> None:
     """Replace a folder. That takes two calls; if the second fails, the old folder is restored."""
-    had = target.exists()
-    if had:
-        target.rename(aside)
+    if not target.exists():
+        new.rename(target)
+        return
+    target.rename(aside)
     try:
         new.rename(target)
     except OSError:
-        if had:
-            aside.rename(target)
+        aside.rename(target)
         raise
 
 
@@ -207,21 +205,6 @@ def _info(episode: Any) -> dict[str, np.ndarray]:
     found = {unquote(name): np.asarray(values) for name, values in (episode.infos or {}).items()}
     states = (len(episode.rewards) + 1,)
     return {k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"}
-
-
-def _start(metadata: dict[str, Any]) -> np.ndarray | None:
-    options = metadata.get("options")
-    start = options.get("start") if isinstance(options, dict) else None
-    return None if start is None else np.asarray(start)
-
-
-def _provenance(dataset_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    known = {k: sorted(v) if isinstance(v, set) else v for k, v in metadata.items() if k in _PROVENANCE}
-    return {"source": f"minari:{dataset_id}"} | known
-
-
-def _local_ids(root: Path) -> list[str]:
-    return sorted(p.parent.relative_to(root).as_posix() for p in root.glob("**/[!.]*/data") if p.is_dir())
 
 
 @contextmanager

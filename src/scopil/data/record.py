@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -85,31 +85,22 @@ def _opened(env: Any) -> gym.Env:
         return FunctionalEnv(compile_env(env))
     made = env if isinstance(env, gym.Env) else env() if callable(env) else env
     if not isinstance(made, gym.Env):
-        raise EnvError(
-            f"{type(made).__name__} is not an environment to record in; want a name, a gymnasium.Env, a FuncEnv, or a "
-            f"function that makes one."
-        )
+        found = type(made).__name__
+        raise EnvError(f"{found} is no environment; want a name, a gymnasium.Env, a FuncEnv, or a function making one.")
     return made
 
 
 def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
     if hasattr(policy, "predict"):
-        # Passed explicitly: Stable-Baselines3 samples by default.
-        how = {"deterministic": deterministic} if _takes_deterministic(policy.predict) else {}
+        how = {"deterministic": deterministic}  # passed explicitly: Stable-Baselines3 samples by default
+        try:
+            inspect.signature(policy.predict).bind(None, **how)
+        except (TypeError, ValueError):  # ValueError: its signature cannot be read
+            how = {}
         return lambda obs: policy.predict(obs, **how)[0]
     if not callable(policy):
-        raise ConfigError(
-            f"the expert is a {type(policy).__name__}; want a function act(obs) → action, or an object with `predict`."
-        )
+        raise ConfigError(f"the expert is a {type(policy).__name__}; want a function act(obs), or a `predict` method.")
     return policy
-
-
-def _takes_deterministic(predict: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(predict).bind(None, deterministic=True)
-    except (TypeError, ValueError):  # ValueError: its signature cannot be read
-        return False
-    return True
 
 
 def _checked(action: Any, space: gym.Space, step: int) -> Any:
@@ -130,8 +121,9 @@ def _checked(action: Any, space: gym.Space, step: int) -> Any:
 
 def widened(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) -> tuple[Space, dict[str, Any]]:
     """`space` and `about`; without the bounds, and with a note of that, if an observation lies outside of them."""
-    wide = without_bounds(space)
-    if wide == space or all(_inside(e.observations, space) for e in episodes):
+    wide, box = without_bounds(space), cast(gym.spaces.Box, space)
+    rows = [e.observations for e in episodes]
+    if wide == space or all(np.all(r >= box.low) and np.all(r <= box.high) for r in rows):
         return space, about
     return wide, about | {"assumed": [*about.get("assumed", []), LEFT_BOUNDS]}
 
@@ -144,7 +136,3 @@ def without_bounds(space: Space) -> Space:
     whole = np.iinfo(kind) if issubclass(kind, np.integer) else None
     low, high = (-np.inf, np.inf) if whole is None else (whole.min, whole.max)
     return gym.spaces.Box(low, high, space.shape, kind)
-
-
-def _inside(rows: np.ndarray, space: Any) -> bool:
-    return bool(np.all(rows >= space.low) and np.all(rows <= space.high))

@@ -50,10 +50,8 @@ class Format:
 def installed() -> tuple[Format, ...]:
     """Formats of other packages."""
     found = tuple(point.load() for point in entry_points(group="scopil.demo_formats"))
-    for wrong in (f for f in found if not isinstance(f, Format)):
-        raise DatasetError(
-            f"an entry point of scopil.demo_formats is a {type(wrong).__name__}; want a scopil.data.storage.Format."
-        )
+    if not all(isinstance(one, Format) for one in found):
+        raise DatasetError(f"entry points of scopil.demo_formats: {found}; want values of scopil.data.storage.Format.")
     return found
 
 
@@ -70,20 +68,15 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
     Raises:
         DatasetError: the source is missing, damaged, not supported, or does not fit `env`.
     """
-    demos = _load(source)
+    named, demos = isinstance(source, str | Path), source
+    if not isinstance(source, Demonstrations):
+        with refused_as(DatasetError, source if named else f"demonstrations of type {type(source).__name__}"):
+            demos = format_of(str(source)).read(str(source)) if named else from_arrays(source)
     if env is None:
         return demos
     from scopil.data.fit_to_env import fit_to_env  # imports JAX
 
     return fit_to_env(demos, env)
-
-
-def _load(source: Any) -> Demonstrations:
-    if isinstance(source, Demonstrations):
-        return source
-    named = isinstance(source, str | Path)
-    with refused_as(DatasetError, source if named else f"demonstrations of type {type(source).__name__}"):
-        return format_of(str(source)).read(str(source)) if named else from_arrays(source)
 
 
 def format_of(source: str) -> Format:
@@ -95,9 +88,7 @@ def format_of(source: str) -> Format:
         if one.matches(source):
             return one
     shipped = ", ".join(library()) or "none"
-    raise DatasetError(
-        f"no demonstrations {source!r}: neither a file, nor a folder, nor a shipped set. Shipped: {shipped}."
-    )
+    raise DatasetError(f"no demonstrations {source!r}: no file, no folder and no shipped set. Shipped: {shipped}.")
 
 
 def library() -> dict[str, Path]:
@@ -209,18 +200,16 @@ def episode_arrays(episodes: Sequence[Episode], info: Iterable[str]) -> dict[str
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     """A sealed `.npz` archive of arrays by name; `unpack` reads it."""
-    members = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    members = {}
+    for name, array in arrays.items():
+        entry = io.BytesIO()
+        np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
+        members[f"{name}.npy"] = entry.getvalue()
     packed = _archive(members, zipfile.ZIP_DEFLATED)
     if unpacks_to_far_more(sum(map(len, members.values())), len(packed)):
         packed = _archive(members, zipfile.ZIP_STORED)  # `unpack` refuses archives that are compressed so far
     body = packed[:-SEAL_BYTES]
     return body + seal(body)
-
-
-def _npy(array: np.ndarray) -> bytes:
-    entry = io.BytesIO()
-    np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
-    return entry.getvalue()
 
 
 def _archive(members: dict[str, bytes], packing: int) -> bytes:
@@ -238,12 +227,11 @@ def _archive(members: dict[str, bytes], packing: int) -> bytes:
 
 def numbers_in(episodes: Sequence[Episode]) -> list[str]:
     """The entries of `info` that are one number for every visited state, in all episodes."""
-    return sorted(set.intersection(*(_numbers_in(e) for e in episodes)))
-
-
-def _numbers_in(episode: Episode) -> set[str]:
-    states = (len(episode) + 1,)
-    return {k for k, values in episode.info.items() if values.shape == states and values.dtype.kind in "biuf"}
+    names = [
+        {k for k, values in e.info.items() if values.shape == (len(e) + 1,) and values.dtype.kind in "biuf"}
+        for e in episodes
+    ]
+    return sorted(set.intersection(*names))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -267,31 +255,27 @@ def unpack(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> tup
     Raises `DatasetError` if the file cannot be read, or does not match its seal."""
     try:
         data = path.read_bytes()
+        sealed = unsealed(data) is not None
     except OSError as error:
         raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
-    try:
-        sealed = unsealed(data) is not None
     except ValueError as error:
-        raise DatasetError(
-            f"{path}: checksum does not match: the file was damaged or changed after it was written."
-        ) from error
-    if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
-        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged (it is no zip archive).")
+        raise DatasetError(f"{path}: checksum does not match: the file was damaged or changed.") from error
     try:
+        if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
+            raise ValueError("it is no zip archive")
         return read_npz(data, wanted), sealed
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
-        if "Object arrays" in str(error):  # NumPy's message for a sound file that would have to be unpickled
-            raise DatasetError(f"{path}: {_OBJECTS}") from error
-        raise DatasetError(f"{path}: not a readable .npz, probably truncated or damaged ({error}).") from error
+        sound = "Object arrays" in str(error)  # NumPy's message for a sound file that would have to be unpickled
+        why = _OBJECTS if sound else f"not a readable .npz, probably truncated or damaged ({error})."
+        raise DatasetError(f"{path}: {why}") from error
 
 
 def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
-    try:
+    with refused_as(DatasetError, path):
         header = parse_json(str(arrays["header"]))
-        if header["format"] != FORMAT or header["version"] != VERSION:
-            raise DatasetError(
-                f"{path}: {header['format']} version {header['version']}; this scopil reads {FORMAT} version {VERSION}."
-            )
+        form, version = header["format"], header["version"]
+        if (form, version) != (FORMAT, VERSION):
+            raise DatasetError(f"{path}: {form} version {version}; this scopil reads {FORMAT} version {VERSION}.")
         return Demonstrations(
             episodes=episodes_in(arrays, str(path)),
             observation_space=space_from_json(header["observation_space"]),
@@ -301,8 +285,6 @@ def _from_sealed(arrays: dict[str, np.ndarray], path: Path) -> Demonstrations:
             about=header["about"],
             flattened_from=space_from_json(header["flattened_from"]) if "flattened_from" in header else None,
         )
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
-        raise DatasetError(f"{path}: the header or an array is missing or malformed ({error!r}).") from error
 
 
 def episodes_in(arrays: Mapping[str, np.ndarray], where: str) -> tuple[Episode, ...]:
@@ -314,25 +296,18 @@ def episodes_in(arrays: Mapping[str, np.ndarray], where: str) -> tuple[Episode, 
     states = pairs + episodes
     found = arrays["observations"].shape
     if found[:1] != (states,):
-        raise DatasetError(
-            f"{where}: observations of shape {found}; want {states} rows for {episodes} episodes with {pairs} "
-            f"actions (one more observation than actions in each)."
-        )
+        raise DatasetError(f"{where}: observations {found}; want {states} rows, {pairs} + {episodes} at the ends.")
     infos = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
     for name, array in infos.items():
         if array.shape[:1] != (states,) or array.dtype.kind not in "biuf":
-            raise DatasetError(
-                f"{where}: {INFO}{name} is {array.dtype}{array.shape}; want a number for each of {states} states."
-            )
+            found = f"{INFO}{name} is {array.dtype}{array.shape}"
+            raise DatasetError(f"{where}: {found}; want a number for each of {states} states.")
     raw = split_rows({k: v for k, v in arrays.items() if k in KNOWN}, lengths.astype(np.int64), where, [])
-    ends = np.cumsum(lengths + 1)
-    return tuple(
-        replace(
-            to_episode(one, f"{where}, episode {i}"),
-            info={name: array[end - n - 1 : end] for name, array in infos.items()},
-        )
-        for i, (one, n, end) in enumerate(zip(raw, lengths, ends))
-    )
+    found = []
+    for i, (one, n, end) in enumerate(zip(raw, lengths, np.cumsum(lengths + 1))):
+        info = {name: array[end - n - 1 : end] for name, array in infos.items()}
+        found.append(replace(to_episode(one, f"{where}, episode {i}"), info=info))
+    return tuple(found)
 
 
 # --- spaces -----------------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
     """Whether each action is stored with the observation it was taken at. Judged by random play in the environment, a
     misalignment is an error; judged by the set alone, a warning."""
-    from scopil.data.alignment import Steps, likeliest_shift, too_wide
+    from scopil.data.alignment import likeliest_shift, too_wide
     from scopil.data.fit_to_env import fit_to_env
     from scopil.envs.gym_env import open_env
     from scopil.train.demo_data import flattened
@@ -171,17 +171,16 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
         env = open_env(env_id)
         try:
             demos = flattened(fit_to_env(demos, env), env)
-            if not too_wide(Steps.of(demos), demos.action_space):
+            if not too_wide(demos):
                 played = flattened(fit_to_env(_random_play(env_id), env), env)
         except (DatasetError, EnvError):
             return  # the set does not fit, as reported above, or random play is impossible
         finally:
             env.close()
-    steps, seen = Steps.of(demos), None if played is None else Steps.of(played)
-    shift = likeliest_shift(steps, seen, demos.action_space)
+    shift = likeliest_shift(demos, played)
     if shift is None:
         why = "the actions hardly ever change from step to step"
-        if too_wide(steps, demos.action_space):
+        if too_wide(demos):
             size = math.prod(demos.observation_space.shape or ())
             why = f"observations of {size:,} numbers each are too many for this check"
         yield Check("alignment", f"unknown: {why}")
