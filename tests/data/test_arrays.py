@@ -120,33 +120,23 @@ def test_pairs_alone_are_enough_and_assumptions_are_noted(layout):
     assert NO_FLAGS in demos.about["assumed"]
 
 
-def test_a_file_and_a_dict_are_read_alike(tmp_path):
+def test_episodes_are_separated_by_what_there_is(tmp_path):
     np.savez(tmp_path / "d4rl.npz", **COMPLETE["d4rl"])
     demos = load_demos(tmp_path / "d4rl.npz")
     assert [len(e) for e in demos] == list(LENGTHS)
     assert (demos.name, demos.about["source"]) == ("d4rl", "d4rl.npz")
-
-
-def test_observations_that_do_not_follow_separate_episodes():
-    demos = load_demos(JOINED | NEXT | PAIRS)
+    demos = load_demos(JOINED | NEXT | PAIRS)  # by observations that do not follow
     assert [len(e) for e in demos] == list(LENGTHS)
     assert any(assumed.startswith("2 episodes end") for assumed in demos.about["assumed"])
-
-
-def test_rows_without_any_sign_of_an_end_are_one_episode():
     demos = load_demos((PAIRS["observations"], JOINED["actions"]))
     assert [len(e) for e in demos] == [8]
     assert any("one single episode" in assumed for assumed in demos.about["assumed"])
-    # a box of two and actions of one: rows, not episodes of one step
+    # A box of two and actions of one: rows, not episodes of one step.
     demos = load_demos((np.zeros((5, 2)), np.zeros((5, 1))))
     assert (len(demos), demos.observation_space.shape, demos.action_space.shape) == (1, (2,), (1,))
-
-
-def test_names_and_first_steps_as_stable_baselines3_has_them():
+    # As Stable-Baselines3 has them.
     first = np.concatenate([np.arange(n) == 0 for n in LENGTHS])
-    rows = {"states": np.concatenate(BEFORE), "action": np.concatenate(ACTIONS), "episode_starts": first}
-    demos = load_demos(rows)
-    assert [len(e) for e in demos] == list(LENGTHS)
+    demos = load_demos({"states": PAIRS["observations"], "action": JOINED["actions"], "episode_starts": first})
     for found, wanted in zip(demos, ACTIONS, strict=True):
         np.testing.assert_array_equal(found.actions, wanted)
     assert not any("single episode" in said or "not used" in said for said in demos.about["assumed"])
@@ -173,17 +163,13 @@ def test_dones_beside_other_flags_are_no_assumption(flag):
     assert ONLY_DONES not in load_demos(rows).about["assumed"]
 
 
-@pytest.mark.parametrize("actions", [np.array([0, 2, 1]), np.array([[0], [2], [1]]), [0, 2, 1]])
-def test_whole_numbers_are_discrete_actions(actions):
-    demos = load_demos((np.zeros((4, 2)), actions))
-    assert demos.action_space == gym.spaces.Discrete(3)
-    assert demos.actions.tolist() == [0, 2, 1]
-
-
-def test_blocks_of_discrete_states():
-    demos = load_demos((np.array([[0, 1, 2], [2, 1, 0]]), np.array([[0, 1], [1, 0]])))
-    assert (len(demos), demos.observation_space) == (2, gym.spaces.Discrete(3))
-    assert demos.action_space == gym.spaces.Discrete(2)
+def test_whole_numbers_are_discrete():
+    for actions in (np.array([0, 2, 1]), np.array([[0], [2], [1]]), [0, 2, 1]):
+        demos = load_demos((np.zeros((4, 2)), actions))
+        assert (demos.action_space, demos.actions.tolist()) == (gym.spaces.Discrete(3), [0, 2, 1])
+    demos = load_demos((np.array([[0, 1, 2], [2, 1, 0]]), np.array([[0, 1], [1, 0]])))  # blocks
+    spaces = demos.observation_space, demos.action_space
+    assert (len(demos), spaces) == (2, (gym.spaces.Discrete(3), gym.spaces.Discrete(2)))
 
 
 def arrays(obs: Any, actions: Any, **more: Any) -> dict[str, Any]:
@@ -240,6 +226,8 @@ def test_plain_arrays_take_the_spaces_of_their_environment():
     obs = np.zeros((3, 4))
     for actions in (np.array([1.0, 0.0]), np.array([0, 0])):  # discrete actions in floats, or not all of them used
         assert load_demos((obs, actions), "CartPole-v1").action_space == gym.spaces.Discrete(2)
+    demos = Demonstrations.from_arrays([np.zeros((2, 3))], [np.zeros((1, 1))])
+    assert load_demos(demos, "Pendulum-v1") is demos  # it has spaces of its own
 
 
 @pytest.mark.parametrize("steps", [2, 47])  # 48 numbers are an episode, not one row of 48 states
@@ -268,8 +256,3 @@ MISFITS: list[tuple[Any, str, str]] = [
 def test_numbers_that_do_not_fit_are_refused(source, env, word):
     with pytest.raises(DatasetError, match=word):
         load_demos(source, env)
-
-
-def test_sets_with_spaces_of_their_own_stay_as_they_are():
-    demos = Demonstrations.from_arrays([np.zeros((2, 3))], [np.zeros((1, 1))])
-    assert load_demos(demos, "Pendulum-v1") is demos

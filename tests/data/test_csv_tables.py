@@ -59,12 +59,9 @@ def test_columns_of_other_names_and_several_actions(tmp_path):
     np.testing.assert_allclose(demos.observations, [[0.1, 0.2], [0.3, 0.4]])
     assert "the last observation of 1 of 1 episodes is not recorded" in " ".join(demos.about["assumed"])
     assert load_demos(folder / "a.csv").pairs == 2
-
-
-def test_an_environment_decides_what_whole_numbers_are(tmp_path):
-    folder = write(tmp_path / "g", {"a.csv": "a,b,c,action\n1,0,0,1\n0,1,0,2\n"})
+    folder = write(tmp_path / "whole", {"a.csv": "a,b,c,action\n1,0,0,1\n0,1,0,2\n"})
     assert load_demos(folder).action_space == gym.spaces.Discrete(3)
-    demos = load_demos(folder, "Pendulum-v1")
+    demos = load_demos(folder, "Pendulum-v1")  # the environment decides what whole numbers are
     np.testing.assert_array_equal(demos.actions, [[1.0], [2.0]])
     assert demos.action_space == gym.spaces.Box(-2.0, 2.0, (1,))
 

@@ -8,13 +8,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hosts import Walk
 from samples import episode, small_set
 from scopil import load_demos
 from scopil.data import minari as exchange
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.data.minari import from_minari, to_minari
+from scopil.envs.gym_env import HostEnv
 from scopil.errors import DatasetError, ScopilError
+from scopil.train.demo_data import demo_data
 
 minari = pytest.importorskip("minari")
 
@@ -71,14 +74,6 @@ def test_file_to_minari_and_back_is_bit_equal(which, tmp_path):
     assert (tmp_path / "back.npz").read_bytes() == (tmp_path / "set.npz").read_bytes()
 
 
-def test_malformed_names_are_refused(root):
-    to_minari(SETS["names and infos"], "set-v0")
-    file = root / "set-v0" / "data" / "metadata.json"
-    file.write_text(file.read_text().replace('"type": "Dict"', '"type": "Dreck"'))
-    with pytest.raises(DatasetError, match="damaged"):
-        from_minari("set-v0")
-
-
 def test_minari_itself_reads_exported_datasets(root):
     episodes = tuple(episode(n, i, info={"cost": np.arange(n + 1) * 0.5}) for i, n in enumerate((3, 1, 5)))
     demos = small_set(episodes=episodes, env_id="scopil/MarbleMaze-Simple-v0")
@@ -97,7 +92,7 @@ def test_minari_itself_reads_exported_datasets(root):
 
 
 def make_dataset(dataset_id: str, observation_space: gym.Space, observations, action_space=None, actions=None) -> None:
-    """A dataset made without scopil."""
+    """A dataset of two steps made without scopil."""
     buffer = minari.data_collector.EpisodeBuffer(
         observations=observations,
         actions=np.array([0, 1]) if actions is None else actions,
@@ -105,15 +100,28 @@ def make_dataset(dataset_id: str, observation_space: gym.Space, observations, ac
         terminations=[False, False],
         truncations=[False, True],
     )
+    spaces = {"observation_space": observation_space, "action_space": action_space or gym.spaces.Discrete(2)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        minari.create_dataset_from_buffers(
-            dataset_id,
-            [buffer],
-            observation_space=observation_space,
-            action_space=action_space or gym.spaces.Discrete(2),
-            author="Somebody",
-        )
+        minari.create_dataset_from_buffers(dataset_id, [buffer], **spaces, author="Somebody")
+
+
+def test_names_and_joint_choices():
+    space = gym.spaces.Dict(b=gym.spaces.Box(-9, 9, (2,), np.float32), a=gym.spaces.Discrete(3))
+    seen = {"a": np.array([2, 0, 1]), "b": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    done, choices = np.array([[1, 0], [1, 1]]), gym.spaces.MultiDiscrete([2, 2])
+    make_dataset("own/named-v0", space, seen, choices, done)
+    demos = from_minari("own/named-v0")
+    assert demos.flattened_from == space  # Minari sorts its names
+    for t in range(3):
+        want = gym.spaces.flatten(demos.flattened_from, {"a": seen["a"][t], "b": seen["b"][t]})
+        np.testing.assert_array_equal(demos.episodes[0].observations[t], np.asarray(want))
+    np.testing.assert_array_equal(demos.actions, 2 * done[:, 0] + done[:, 1])
+    Here = type("Here", (Walk,), {"observation_space": space, "action_space": choices})
+    given = [gym.spaces.flatten(space, {"a": seen["a"][t], "b": seen["b"][t]}) for t in range(2)]
+    np.testing.assert_array_equal(demo_data(demos, HostEnv(Here())).transitions.obs, np.asarray(given))
+    to_minari(demos, "own/flat-v0")  # and back, as rows
+    np.testing.assert_array_equal(from_minari("own/flat-v0").observations, demos.observations)
 
 
 def test_a_dataset_made_without_scopil_is_read():
@@ -128,22 +136,15 @@ def test_a_dataset_made_without_scopil_is_read():
     assert e.observations[0, 0] == 0.1  # not rounded to float32
 
 
-def test_unsupported_spaces_are_refused_by_name():
+def test_unsupported_spaces_and_values_outside_are_refused():
     inner = gym.spaces.Box(-1, 1, (1,), np.float32)
-    column = np.zeros((3, 1), np.float32)
-    make_dataset("others/text-v0", gym.spaces.Text(3), ["a", "b", "c"])
-    with pytest.raises(DatasetError, match="observation space Text"):
-        from_minari("others/text-v0")
+    make_dataset("text-v0", gym.spaces.Text(3), ["a", "b", "c"])
     both = gym.spaces.Tuple([gym.spaces.Discrete(2)])
-    make_dataset("others/tuple-v0", inner, column, both, (np.zeros(2, np.int64),))
-    with pytest.raises(DatasetError, match="action space Tuple"):
-        from_minari("others/tuple-v0")
-
-
-def test_values_outside_the_stated_space_are_refused():
-    make_dataset("others/wild-v0", gym.spaces.Box(-1, 1, (1,), np.float32), np.array([[0], [2], [0]], np.float32))
-    with pytest.raises(DatasetError, match=r"2\.0 at index"):
-        from_minari("others/wild-v0")
+    make_dataset("tuple-v0", inner, np.zeros((3, 1), np.float32), both, (np.zeros(2, np.int64),))
+    make_dataset("wild-v0", inner, np.array([[0], [2], [0]], np.float32))
+    for name, word in (("text", "observation space Text"), ("tuple", "action space Tuple"), ("wild", "2.0 at index")):
+        with pytest.raises(DatasetError, match=word):
+            from_minari(f"{name}-v0")
 
 
 def test_an_existing_dataset_stays_unless_overwriting_is_asked_for(root):
@@ -158,27 +159,25 @@ def test_an_existing_dataset_stays_unless_overwriting_is_asked_for(root):
 
 
 @pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("where", ["_create", "rename"])
-def test_failure_half_way_leaves_nothing_behind(root, monkeypatch, there, where):
+@pytest.mark.parametrize("created", [False, True])
+def test_failure_half_way_leaves_nothing_behind(root, monkeypatch, there, created):
     if there:
         to_minari(small_set(), "set-v0")
     root.mkdir(exist_ok=True)
     before = everything_in(root)
-    whole, rename = exchange._create, Path.rename
+    whole, rename, full = exchange._create, Path.rename, OSError(28, "No space left on device")
 
     def made_then_full(*args):
         whole(*args)
-        raise OSError(28, "No space left on device")
+        raise full
 
     def not_into_place(self, target):
         if Path(target) == root / "set-v0" and self.name != "old":
-            raise OSError(28, "No space left on device")
+            raise full
         return rename(self, target)
 
-    if where == "_create":
-        monkeypatch.setattr(exchange, "_create", made_then_full)
-    else:
-        monkeypatch.setattr(Path, "rename", not_into_place)
+    owner, name, faulty = (exchange, "_create", made_then_full) if created else (Path, "rename", not_into_place)
+    monkeypatch.setattr(owner, name, faulty)
     with pytest.raises(DatasetError, match="cannot write"):
         to_minari(small_set(name="new"), "set-v0", overwrite=True)
     monkeypatch.undo()
@@ -188,14 +187,11 @@ def test_failure_half_way_leaves_nothing_behind(root, monkeypatch, there, where)
         assert from_minari("set-v0").name == "small"
 
 
-@pytest.mark.parametrize("bad", ["no version", "set", "a/b/", "../out-v0", ""])
-def test_a_malformed_id_is_refused(bad, root):
-    with pytest.raises(DatasetError, match="name-v0"):
-        to_minari(small_set(), bad)
+def test_malformed_and_unknown_ids_are_refused(root):
+    for bad in ("no version", "set", "a/b/", "../out-v0", ""):
+        with pytest.raises(DatasetError, match="name-v0"):
+            to_minari(small_set(), bad)
     assert everything_in(root) == []
-
-
-def test_an_unknown_id_gets_the_ids_there_are():
     with pytest.raises(DatasetError, match="none"):
         from_minari("x-v0")
     to_minari(small_set(), "tests/one-v0")
@@ -204,11 +200,15 @@ def test_an_unknown_id_gets_the_ids_there_are():
 
 
 def test_a_damaged_dataset_is_refused(root):
-    to_minari(small_set(), "set-v0")
-    data = root / "set-v0" / "data" / "main_data.hdf5"
-    data.write_bytes(data.read_bytes()[:700])
-    with pytest.raises(DatasetError, match="damaged"):
-        from_minari("set-v0")
+    for name, damage in (
+        ("main_data.hdf5", lambda b: b[:700]),
+        ("metadata.json", lambda b: b.replace(b"Dict", b"Dreck")),
+    ):
+        to_minari(SETS["names and infos"], "set-v0", overwrite=True)
+        file = root / "set-v0" / "data" / name
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(DatasetError, match="damaged"):
+            from_minari("set-v0")
 
 
 def test_without_minari_the_extra_is_named(monkeypatch):

@@ -1,6 +1,5 @@
 """Demonstrations by a program, Dict observations, and actions stored one step too early or too late."""
 
-import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ from hosts import LIMIT, InPlace, Walk, registered
 from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
-from scopil.data.minari import from_minari, to_minari
 from scopil.envs.gym_env import HostEnv, compile_env
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.episodes import measure_demonstrations, replay
@@ -122,13 +120,10 @@ class Forwarding:
         return Sampling().predict(observation, **options)
 
 
-@pytest.mark.parametrize("policy", [Sampling(), Forwarding()])
-def test_an_expert_that_can_sample_is_recorded_deterministically(policy):
-    assert scopil.record(Walk, policy, episodes=1).actions.all()
-    assert not scopil.record(Walk, policy, episodes=1, deterministic=False).actions.any()
-
-
-def test_an_expert_without_a_deterministic_option_is_recorded():
+def test_an_expert_that_can_sample_is_recorded_deterministically():
+    for policy in (Sampling(), Forwarding()):
+        assert scopil.record(Walk, policy, episodes=1).actions.all()
+        assert not scopil.record(Walk, policy, episodes=1, deterministic=False).actions.any()
     for policy in (SimpleNamespace(predict=lambda obs: (1, None)), lambda obs, deterministic=0: 1 - deterministic):
         assert scopil.record(Walk, policy, episodes=1).actions.all()
 
@@ -161,52 +156,19 @@ def test_a_rule_by_a_key_of_info_counts_in_a_file_too(tmp_path):
     assert checks["rules"].endswith("; not recorded: crash")
 
 
-def test_minari_sets_with_names_and_joint_choices(tmp_path, monkeypatch):
-    minari = pytest.importorskip("minari")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    space = gym.spaces.Dict(b=gym.spaces.Box(-9, 9, (2,), np.float32), a=gym.spaces.Discrete(3))
-    actions = gym.spaces.MultiDiscrete([2, 2])
-    rng = np.random.default_rng(0)
-    seen = {"a": rng.integers(3, size=6), "b": rng.normal(size=(6, 2)).astype(np.float32)}
-    done = rng.integers(2, size=(5, 2))
-    flags = np.arange(5) == 4
-    buffer = minari.data_collector.EpisodeBuffer(
-        observations=seen, actions=done, rewards=np.ones(5), terminations=flags, truncations=~flags & False
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about authors and specs left out
-        minari.create_dataset_from_buffers(
-            "own/named-v0", [buffer], observation_space=space, action_space=actions, data_format="hdf5"
-        )
-    demos = from_minari("own/named-v0")
-    assert demos.flattened_from is not None
-    for t in range(6):
-        want = gym.spaces.flatten(demos.flattened_from, {"a": seen["a"][t], "b": seen["b"][t]})
-        np.testing.assert_array_equal(demos.episodes[0].observations[t], want)
-    np.testing.assert_array_equal(demos.actions, 2 * done[:, 0] + done[:, 1])
-    to_minari(demos, "own/flat-v0")  # and back, as rows
-    np.testing.assert_array_equal(from_minari("own/flat-v0").observations, demos.observations)
-
-
 @pytest.mark.parametrize("layout", ["rows", "list", "steps", "blocks"])
 def test_plain_arrays_by_name_take_the_order_of_the_environment(layout):
     env = gym.spaces.Dict([("z", gym.spaces.Discrete(3)), ("a", gym.spaces.Box(-9, 9, (2,), np.float32))])
     Here = type("Here", (Walk,), {"observation_space": env})
     a, z = np.arange(24, dtype=np.float32).reshape(2, 6, 2) / 9, np.arange(12).reshape(2, 6) % 3
     acts = [np.array([0, 1, 0, 1, 1])] * 2
-    match layout:
-        case "rows":
-            given = {
-                "observations": {"z": z.reshape(-1), "a": a.reshape(-1, 2)},
-                "actions": np.concatenate(acts),
-                "lengths": [5, 5],
-            }
-        case "list":
-            given = [{"obs": {"z": z[i], "a": a[i]}, "acts": acts[i]} for i in range(2)]
-        case "steps":
-            given = ([[{"z": z[i, t], "a": a[i, t]} for t in range(6)] for i in range(2)], acts)
-        case _:
-            given = {"observations": {"z": z, "a": a}, "actions": np.stack(acts)}
+    joined = {"z": z.reshape(-1), "a": a.reshape(-1, 2)}
+    given = {
+        "rows": {"observations": joined, "actions": np.concatenate(acts), "lengths": [5, 5]},
+        "list": [{"obs": {"z": z[i], "a": a[i]}, "acts": acts[i]} for i in range(2)],
+        "steps": ([[{"z": z[i, t], "a": a[i, t]} for t in range(6)] for i in range(2)], acts),
+        "blocks": {"observations": {"z": z, "a": a}, "actions": np.stack(acts)},
+    }[layout]
     demos = scopil.load_demos(given, HostEnv(Here()))
     for i, episode in enumerate(demos):
         for t, row in enumerate(episode.observations):
@@ -230,26 +192,12 @@ def test_an_environment_that_leaves_its_bounds_is_recorded_without_them():
     assert "leaves the bounds" in demos.about["assumed"][0]
 
 
-@pytest.mark.parametrize(
-    ("env", "expert", "error"),
-    [
-        (Walk, lambda obs: 7, ConfigError),
-        (Walk, lambda obs: None, ConfigError),
-        (Walk, lambda obs: 0.5, ConfigError),
-        (Walk, "act", ConfigError),
-        (3, lambda obs: 0, EnvError),
-    ],
-)
-def test_faulty_experts_and_environments_are_refused(env, expert, error):
-    with pytest.raises(error):
-        scopil.record(env, expert, episodes=1)
-
-
-@pytest.mark.parametrize("name", ["x.npy", "x.pkl", "x.h5", "x.json"])
-def test_files_of_other_kinds_are_refused_with_advice(name, tmp_path):
-    (tmp_path / name).write_bytes(b"anything")
-    with pytest.raises(DatasetError, match=r"np\.savez"):
-        scopil.load_demos(tmp_path / name)
+def test_faulty_experts_and_environments_are_refused():
+    for expert in (lambda obs: 7, lambda obs: None, lambda obs: 0.5, "act"):
+        with pytest.raises(ConfigError):
+            scopil.record(Walk, expert, episodes=1)
+    with pytest.raises(EnvError):
+        scopil.record(3, lambda obs: 0, episodes=1)
 
 
 # --- alignment ----------------------------------------------------------------------------------------------------
@@ -258,11 +206,9 @@ def test_files_of_other_kinds_are_refused_with_advice(name, tmp_path):
 def shifted(demos: Demonstrations, by: int) -> Demonstrations:
     """Actions stored with the observation they led to (by = 1), or one step too early."""
     rows, acts = (slice(1, None), slice(None, -1)) if by > 0 else (slice(None, -1), slice(1, None))
+    parts = [(e, e.observations[rows], e.actions[acts]) for e in demos]
     return replace(
-        demos,
-        episodes=tuple(
-            replace(e, observations=e.observations[rows], actions=e.actions[acts], rewards=None) for e in demos
-        ),
+        demos, episodes=tuple(replace(e, observations=obs, actions=actions, rewards=None) for e, obs, actions in parts)
     )
 
 

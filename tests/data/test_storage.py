@@ -4,8 +4,6 @@ import hashlib
 import io
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import samples
 from samples import episode, small_set
 from scopil import load_demos
 from scopil.cli import main
@@ -24,19 +21,8 @@ from scopil.errors import DatasetError
 
 
 def assert_same(a: Demonstrations, b: Demonstrations) -> None:
-    assert (a.name, a.env_id, a.about) == (b.name, b.env_id, b.about)
-    assert a.observation_space == b.observation_space
-    assert a.action_space == b.action_space
-    assert len(a) == len(b)
-    for x, y in zip(a, b):
-        assert (x.terminated, x.truncated) == (y.terminated, y.truncated)
-        for field in ("observations", "actions", "rewards", "start"):
-            left, right = getattr(x, field), getattr(y, field)
-            assert (left is None) == (right is None), field
-            if left is not None:
-                assert left.dtype == right.dtype
-                assert left.shape == right.shape
-                assert left.tobytes() == right.tobytes()
+    assert (a.name, a.env_id, a.about, a.digest) == (b.name, b.env_id, b.about, b.digest)
+    assert (a.observation_space, a.action_space) == (b.observation_space, b.action_space)
 
 
 BIG = 2**62 + 1  # no float holds it
@@ -59,9 +45,14 @@ SETS = {
 
 @pytest.mark.parametrize("which", SETS)
 def test_round_trip_is_bit_equal(which, tmp_path):
-    storage.write(SETS[which], tmp_path / "set.npz")
-    assert_same(storage.read(tmp_path / "set.npz"), SETS[which])
-    assert storage.to_bytes(storage.read(tmp_path / "set.npz")) == (tmp_path / "set.npz").read_bytes()
+    demos = SETS[which]
+    storage.write(demos, tmp_path / "set.npz")
+    assert_same(read := storage.read(tmp_path / "set.npz"), demos)
+    assert storage.to_bytes(read) == (tmp_path / "set.npz").read_bytes()
+    with np.load(tmp_path / "set.npz", allow_pickle=False) as arrays:  # any NumPy reads the file
+        np.testing.assert_array_equal(arrays["lengths"], [len(e) for e in demos])
+        np.testing.assert_array_equal(arrays["actions"], demos.actions)
+        np.testing.assert_array_equal(arrays["observations"], np.concatenate([e.observations for e in demos]))
 
 
 def test_plain_pictures_are_stored_so_that_they_can_be_read(tmp_path, monkeypatch):
@@ -86,15 +77,6 @@ def test_infos_that_are_no_numbers_are_left_out_of_a_file(tmp_path):
     read = storage.read(tmp_path / "a.npz").episodes[0].info
     assert read.keys() == {"cost"}
     np.testing.assert_array_equal(read["cost"], np.arange(4.0))
-
-
-def test_any_numpy_reads_the_file(tmp_path):
-    demos = small_set((3, 1, 5))
-    storage.write(demos, tmp_path / "set.npz")
-    with np.load(tmp_path / "set.npz", allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["lengths"], [3, 1, 5])
-        np.testing.assert_array_equal(arrays["actions"], demos.actions)
-        assert arrays["observations"].shape == (9 + 3, 4)
 
 
 def test_same_set_same_bytes_and_another_set_others(monkeypatch):
@@ -123,12 +105,9 @@ def test_every_flipped_byte_is_refused(tmp_path):
 def test_every_truncation_and_extension_is_refused(tmp_path):
     whole = storage.to_bytes(small_set((1, 2)))
     path = tmp_path / "set.npz"
-    for length in [*range(0, len(whole) - 200, 7), *range(len(whole) - 200, len(whole))]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(DatasetError, match=r"truncated|checksum"):
-            storage.read(path)
-    for extra in (b"\0", b"x" * 100, whole[:-1]):
-        path.write_bytes(whole + extra)
+    shorter = [whole[:n] for n in (*range(0, len(whole) - 200, 7), *range(len(whole) - 200, len(whole)))]
+    for damaged in (*shorter, whole + b"\0", whole + b"x" * 100, whole + whole[:-1]):
+        path.write_bytes(damaged)
         with pytest.raises(DatasetError, match=r"truncated|checksum"):
             storage.read(path)
 
@@ -211,8 +190,9 @@ def test_pickles_are_refused_unopened(tmp_path):
     np.save(tmp_path / "trap.npy", trap, allow_pickle=True)
     for name in ("trap.pkl", "trap.x"):
         (tmp_path / name).write_bytes(pickle.dumps(Payload(mark)))
-    for ending in ("npz", "npy", "pkl", "x"):
-        with pytest.raises(DatasetError):
+    for ending in ("npz", "npy", "pkl", "x", "h5", "json"):
+        (tmp_path / f"trap.{ending}").touch()
+        with pytest.raises(DatasetError, match="not a readable" if ending == "x" else r"np\.savez"):  # as advice
             load_demos(tmp_path / f"trap.{ending}")
         assert not mark.exists()
     np.savez(tmp_path / "infos.npz", observations=np.zeros((2, 1)), actions=np.zeros(1, int), infos=trap)
@@ -241,8 +221,6 @@ def test_a_check_reads_and_hashes_a_file_once(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "unsealed", lambda data: hashed.append(len(data)) or unsealed(data))
     assert main(["demos", "check", str(tmp_path / "a.npz")]) == 0
     assert len(hashed) == 1
-    demos = load_demos(tmp_path / "a.npz")
-    assert demos.digest is demos.digest  # computed once
 
 
 def test_a_folder_is_no_file(tmp_path):
@@ -253,12 +231,11 @@ def test_a_folder_is_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+FULL = OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "raised"),
-    [
-        ("replace", OSError(28, "No space left on device"), DatasetError),
-        ("fsync", KeyboardInterrupt(), KeyboardInterrupt),
-    ],
+    ("call", "error", "raised"), [("replace", FULL, DatasetError), ("fsync", KeyboardInterrupt(), KeyboardInterrupt)]
 )
 def test_a_failed_or_interrupted_write_leaves_the_old_file_and_nothing_else(call, error, raised, tmp_path, monkeypatch):
     path = tmp_path / "set.npz"
@@ -272,29 +249,6 @@ def test_a_failed_or_interrupted_write_leaves_the_old_file_and_nothing_else(call
     with pytest.raises(raised):
         storage.write(small_set(name="new"), path)
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["set.npz"]
-
-
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
-    """The kernel stops the write half-way (a file size limit), as a full disk would."""
-    path = tmp_path / "set.npz"
-    storage.write(small_set(), path)
-    code = f"""
-import resource
-from samples import small_set
-from scopil.data import storage
-from scopil.errors import DatasetError
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    storage.write(small_set((50,) * 50, name="new"), {str(path)!r})
-except DatasetError as error:
-    print(error)
-"""
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(samples.__file__).parent
-    )
-    assert "cannot write" in out.stdout
-    assert_same(storage.read(path), small_set())
     assert [p.name for p in tmp_path.iterdir()] == ["set.npz"]
 
 
@@ -315,23 +269,14 @@ def publish(monkeypatch):
 
 
 def test_a_format_of_another_package_is_read_and_checked(publish, capsys):
-    made = small_set()
-    publish(
-        storage.Format(
-            name="dream",
-            matches=lambda source: source.startswith("dream:"),
-            read=lambda source: made,
-            about=lambda source: f"dreamt at {source.removeprefix('dream:')}",
-        )
-    )
+    made, ours = small_set(), "dream:"
+    dream = {"name": "dream", "matches": lambda source: source.startswith(ours), "read": lambda source: made}
+    publish(storage.Format(**dream, about=lambda source: f"dreamt at {source.removeprefix(ours)}"))
     assert load_demos("dream:noon") is made
     assert main(["demos", "check", "dream:noon"]) == 0
     assert "dreamt at noon" in capsys.readouterr().out
     with pytest.raises(DatasetError, match="nowhere"):
         load_demos("nowhere.npz")
-
-
-def test_an_entry_point_that_is_no_format_is_refused(publish):
-    publish(print)
+    publish(print)  # no format
     with pytest.raises(DatasetError, match="demo_formats"):
         load_demos("marble-maze/simple-v1")

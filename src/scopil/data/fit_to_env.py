@@ -61,7 +61,8 @@ def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     """Rows of Dict observations with the columns in the order and encoding of the environment's own Dict space."""
     found, wanted = demos.flattened_from, env.spaces.env_observation
-    if found is None or not env.spaces.flat or found == wanted:
+    same = found == wanted and str(found) == str(wanted)  # equality of Dicts ignores the order of names
+    if found is None or not env.spaces.flat or same:
         return demos
     names, wanted_names = (set(s.spaces) if isinstance(s, gym.spaces.Dict) else None for s in (found, wanted))
     if names is None or names != wanted_names:
