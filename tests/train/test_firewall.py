@@ -1,8 +1,7 @@
-"""The cost firewall: neither what the environment reports as cost nor the caller's rules can reach a learner, except
-the oracles, which get the former.
+"""The cost firewall: neither the costs that an environment reports nor the caller's rules reach a learner, except the
+oracles, which get the costs.
 
-Every module of the package is behind the wall: its code does not even mention costs or rules. The exceptions are
-listed, each with its reason.
+The code of a module does not even mention costs or rules. The exceptions are listed, each with its reason.
 """
 
 import ast
@@ -28,10 +27,10 @@ from toys import toy, toy_demos
 
 SRC = Path(scopil.__file__).parent
 SECRETS = ("cost", "rules", "state_info", "transition_info")
-BEFORE_THE_WALL = {
-    # where costs come from
+EXCEPTIONS = {
+    # sources of costs
     "envs": "environments report costs",
-    # where costs go: to people, after training or beside it
+    # evaluation, beside training or after it
     "eval": "counts violations of played episodes",
     "cli": "prints them",
     # algorithms with a cost of their own, or the oracles
@@ -45,7 +44,7 @@ BEFORE_THE_WALL = {
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",
-    # the one door
+    # the only way to a learner
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
     "train/loop.py": "hands `true_cost` to those who ask for it",
 }
@@ -53,7 +52,7 @@ ORACLES = {"oracle-ppo-lagrangian", "oracle-sac-lagrangian"}
 
 
 class Liar(MarbleMaze):
-    """The same tray; every state is reported as breaking every rule, more gravely the longer the episode."""
+    """The same tray with false costs: every state breaks every rule, and costs grow with the steps."""
 
     def state_info(self, state, params=None):
         truth = super().state_info(state, params)
@@ -82,17 +81,17 @@ def trained():
     return bits
 
 
-def test_training_is_bit_identical_whatever_the_costs_say(trained):
+def test_training_does_not_depend_on_the_reported_costs(trained):
     honest, liar = MarbleMaze(), Liar()
     state = honest.initial_at(np.array([0.0, 100.0]))
     assert not np.asarray(honest.state_info(state)["cost"]).any()
-    assert np.asarray(liar.state_info(state)["cost"]).all()  # the lie is there
+    assert np.asarray(liar.state_info(state)["cost"]).all()
     wanted = trained(MarbleMaze, 0)
     assert trained(Liar, 0) == wanted
     assert trained(MarbleMaze, 1) != wanted  # the comparison detects another run
 
 
-def test_a_transition_has_no_room_for_costs():
+def test_a_transition_has_no_field_for_costs():
     assert Transition._fields == ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 
 
@@ -118,10 +117,10 @@ def mentioned(path: Path) -> list[str]:
 
 def exception(path: Path) -> str | None:
     inside = path.relative_to(SRC)
-    return next((e for e in (inside.as_posix(), inside.parts[0]) if e in BEFORE_THE_WALL), None)
+    return next((e for e in (inside.as_posix(), inside.parts[0]) if e in EXCEPTIONS), None)
 
 
-def test_no_module_behind_the_wall_mentions_costs():
+def test_no_other_module_mentions_costs():
     found = {p: mentioned(p) for p in SRC.rglob("*.py") if exception(p) is None}
     searched = {path.relative_to(SRC).as_posix() for path in found}
     assert searched >= {"types.py", "algos/sac.py", "algos/scopil.py", "losses/soft.py", "train/trainer.py"}
@@ -129,14 +128,14 @@ def test_no_module_behind_the_wall_mentions_costs():
     assert not leaks, "\n".join(leaks)
 
 
-def test_no_exception_is_left_over():
+def test_every_exception_is_needed():
     used = {exception(path) for path in SRC.rglob("*.py") if mentioned(path)}
-    assert BEFORE_THE_WALL.keys() - used == set()
+    assert EXCEPTIONS.keys() - used == set()
 
 
 @pytest.mark.parametrize("name", registered())
 def test_only_oracles_are_given_the_true_cost(name, monkeypatch):
-    """Of what the loop collects and of what an update learns from; traced, not run."""
+    """In the collected steps and in the data of an update; traced, not run."""
     algorithm, env = registered()[name], toy(continuous=False)
     assert ("true_cost" in algorithm.wants) == (name in ORACLES)
     if not algorithm.steps_environment:
@@ -152,7 +151,7 @@ def test_only_oracles_are_given_the_true_cost(name, monkeypatch):
         state, kept, _ = collect(state, cfg, key)
         return loop._data(state, kept, cfg, key)._replace(play=None)
 
-    with jax.debug_key_reuse(False):  # the numbers are of no interest
+    with jax.debug_key_reuse(False):  # only shapes are compared
         found = jax.eval_shape(data, jax.random.key(0))
     assert (found.true_cost is not None) == bool(asked) == (name in ORACLES)
     steps = found.replay if found.replay is not None else found.rollout

@@ -139,7 +139,6 @@ def test_a_custom_cost(continuous, envs):
 
 CHUNK, STEPS = 64, 320  # the replay wraps
 KINDS_OF_LOOP = {
-    "replay and demonstrations": scopil.SCOPIL,
     "replay, newest step and demonstrations": scopil.SCOPILRho,
     "replay and true cost": scopil.OracleSACLagrangian,
     "rollouts and demonstrations": scopil.PPODGD,
@@ -155,7 +154,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("cls", KINDS_OF_LOOP.values(), ids=KINDS_OF_LOOP)
 def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypatch):
-    """On continuous actions; test_run.py does it on numbered ones, test_kill.py with real deaths."""
+    """With continuous actions; test_run.py has SCOPIL with discrete ones, test_kill.py kills processes."""
     monkeypatch.setattr(trainer, "CHUNK", CHUNK)
     toy_demos(continuous=True).save(tmp_path / "demos.npz")
     algorithm, called = cls.algorithm, []

@@ -5,7 +5,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -134,13 +134,9 @@ def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | N
 
 
 def whole_number(text: str) -> int:
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        try:
-            number = float(text)
-        except ValueError:
-            number = 0.5
-        if not number.is_integer():
-            raise ValueError(f"{text!r} is not a whole number") from None
-        return int(number)
+    with suppress(ValueError, OverflowError):  # 1e5; not 1.5, nan or inf
+        if float(text) == int(float(text)):
+            return int(float(text))
+    raise ValueError(f"{text!r} is not a whole number")
