@@ -24,13 +24,8 @@ EVALUATION, EPISODES = "evaluation.json", "episodes.npz"
 def write_evaluation(
     folder: Path, made_from: Mapping[str, Any], found: Mapping[str, Any], episodes: Mapping[str, Sequence[Episode]]
 ) -> dict[str, Any]:
-    """Write both files; returns the content of evaluation.json.
-
-    Args:
-        made_from: identifies policy and protocol.
-        found: `env_steps`, `measures` and `extra`.
-        episodes: by evaluation; empty if the environment cannot draw any.
-    """
+    """Write both files; returns the content of evaluation.json. `made_from` identifies policy and protocol; `found` has
+    `env_steps`, `measures` and `extra`; `episodes` are by evaluation, none if the environment cannot draw them."""
     body = {"format": FORMAT, "made_from": dict(made_from), **found}
     if episodes:
         arrays: dict[str, np.ndarray] = {}

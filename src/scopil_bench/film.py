@@ -50,11 +50,8 @@ def play(
 
     for seed in seeds:
         steps = count()
-        episodes.append(
-            gym_episode(
-                env, choose, int(seed), row=seen_by.spaces.flatten, watch=lambda obs, info, n=steps: look(next(n))
-            )
-        )
+        watch = lambda obs, info, n=steps: look(next(n))  # noqa: E731
+        episodes.append(gym_episode(env, choose, int(seed), row=seen_by.spaces.flatten, watch=watch))
         advance()
     return shots, episodes
 

@@ -165,8 +165,7 @@ def _refuse_reachable(ray: Any) -> None:
     if not all(ipaddress.ip_address(one).is_loopback for one in found):
         ray.shutdown()
         raise ConfigError(
-            f"Ray on this machine listens on {', '.join(found)}; want 127.0.0.1. Set {LOOPBACK}=0 before ray is "
-            f"imported, or start a cluster and give its address."
+            f"Ray listens on {', '.join(found)}; want 127.0.0.1. Set {LOOPBACK}=0 before ray is imported."
         )
 
 

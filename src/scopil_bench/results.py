@@ -45,13 +45,8 @@ class Evaluator(AbstractContextManager):
     """Evaluates runs and reads their folders, each file once.
 
     An evaluation is kept in the run's folder (`scopil_bench.cache`) and played again only if it is missing or damaged,
-    or if the policy, the rules or the study's protocol have changed.
-
-    Args:
-        study: its evaluations, rules and extra measures are used; None: the four usual evaluations, as far as the
-            environment and the demonstrations allow them.
-        rules: count violations by these rules instead of the runs' own.
-    """
+    or if the policy, the rules or the study's protocol have changed. Without a study the four usual evaluations are
+    made, as far as the environment and the demonstrations allow them. `rules` replace those of the runs."""
 
     def __init__(self, study: Study | None = None, rules: Rules | None = None) -> None:
         self._study, self._rules = study, rules
@@ -125,15 +120,11 @@ class Evaluator(AbstractContextManager):
         demos = self.demos(run) or demos_for(run.spec.env)
         measures, pictured = {}, {}
         for key in made_from["evaluations"]:
-            episodes = _play(env, policy, key, demos, made_from["episodes"])
-            if episodes is None:
-                continue
-            measures[key] = measure_all(episodes, env, rules)
-            if key.startswith("greedy/") and env.drawing() is not None:
-                pictured[key] = episodes
-        extra: dict[str, Measures] = {}
-        if study is not None and study.extra is not None:
-            extra = study.extra(FinishedRun(run, env, demos, policy))
+            if (episodes := _play(env, policy, key, demos, made_from["episodes"])) is not None:
+                measures[key] = measure_all(episodes, env, rules)
+                if key.startswith("greedy/") and env.drawing() is not None:
+                    pictured[key] = episodes
+        extra = study.extra(FinishedRun(run, env, demos, policy)) if study is not None and study.extra else {}
         found = {"env_steps": env_steps, "measures": measures, "extra": extra}
         return write_evaluation(run.folder, made_from, found, pictured)
 
@@ -203,11 +194,9 @@ def first_safe(rows: Rows) -> int | None:
     evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
     if not any("eval/avoidable" in row for row in evaluated):
         return None
-    for row in evaluated:
-        avoidable = row.get("eval/avoidable", 0.0)  # a rule that is not reported was not broken
-        if avoidable is not None and avoidable <= SAFE:
-            return row["env_steps"]
-    return None
+    # A rule that is not reported was not broken.
+    known = ((row["env_steps"], row.get("eval/avoidable", 0.0)) for row in evaluated)
+    return next((step for step, avoidable in known if avoidable is not None and avoidable <= SAFE), None)
 
 
 def peaks(rows: Rows, steps: int) -> dict[str, float]:

@@ -65,10 +65,8 @@ def _refuse_changed_demos(found: Run, wanted: Run) -> None:
     except DatasetError:
         return  # the source is gone; the copy is used
     if now.digest != kept.digest:
-        raise ConfigError(
-            f"{found.folder} has other demonstrations than {wanted.spec.demos}, which has changed. Restore it (the "
-            f"run's copy is {found.demos_file}), or name another folder."
-        )
+        changed = f"{wanted.spec.demos} has changed: it is not {found.demos_file}, which the run learned from"
+        raise ConfigError(f"{changed}. Restore it, or name another folder.")
 
 
 def train_runs(

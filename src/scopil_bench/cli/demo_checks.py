@@ -49,9 +49,18 @@ def run_checks(
     yield Check("name", f"{demos.name}, environment {demos.env_id or 'not named'}")
     steps = [len(e) for e in demos]
     yield Check("episodes", f"{len(demos)} with {demos.pairs} pairs, {min(steps)} to {max(steps)} steps each")
-    yield from check_numbers(demos)
-    yield Check("rewards", _rewards(demos))
-    yield Check("ends", _ends(demos))
+    obs, actions = describe_space(demos.observation_space), describe_space(demos.action_space)
+    yield Check("observations", f"{obs}, {_range(demos.observations)}, all finite and inside")
+    yield Check("actions", f"{actions}, {_actions(demos)}, all finite and inside")
+    yield from _constant_columns(demos)
+    yield _copies(demos)
+    yield from _jumps(demos)
+    rewards = demos.transitions().reward
+    yield Check("rewards", "none given" if rewards is None else f"{_range(rewards)}, all finite")
+    terminated, truncated = sum(e.terminated for e in demos), sum(e.truncated for e in demos)
+    neither = sum(not e.terminated and not e.truncated for e in demos)
+    ends = f"{terminated} terminated by the task, {truncated} truncated by a time limit, {neither} cut off"
+    yield Check("ends", ends)
     if env_id is not None:
         yield _check_fit(demos, env_id)
         from scopil.data.fit_to_env import recorded_elsewhere
@@ -61,32 +70,12 @@ def run_checks(
     yield from _check_alignment(demos, env_id)
     trusted = trust_env or (env_id is not None and env_id == demos.env_id)
     yield from _check_replay(demos, trusted)
-    if rules is not None:
-        yield _check_rules(demos, known_env(demos, env_id, trusted), rules)
-
-
-def _rewards(demos: Demonstrations) -> str:
-    rewards = demos.transitions().reward
-    return "none given" if rewards is None else f"{_range(rewards)}, all finite"
-
-
-def _ends(demos: Demonstrations) -> str:
-    terminated, truncated = sum(e.terminated for e in demos), sum(e.truncated for e in demos)
-    neither = sum(not e.terminated and not e.truncated for e in demos)
-    return f"{terminated} terminated by the task, {truncated} truncated by a time limit, {neither} cut off"
+    if rules is not None:  # violations in demonstrations are a warning, not an error
+        broken = judge(demos, known_env(demos, env_id, trusted), rules)
+        yield Check("rules", rule_counts(broken, rules), warning=broken.get("violations", 0.0) > 0)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def check_numbers(demos: Demonstrations) -> Iterator[Check]:
-    """Ranges, bounds, columns, copies, and odd jumps."""
-    obs, actions = describe_space(demos.observation_space), describe_space(demos.action_space)
-    yield Check("observations", f"{obs}, {_range(demos.observations)}, all finite and inside")
-    yield Check("actions", f"{actions}, {_actions(demos)}, all finite and inside")
-    yield from _constant_columns(demos)
-    yield _copies(demos)
-    yield from _jumps(demos)
 
 
 def _range(array: np.ndarray) -> str:
@@ -131,12 +120,9 @@ def _jumps(demos: Demonstrations) -> Iterator[Check]:
             factors.append(np.max(moved[-1][usual > 0] / usual[usual > 0], initial=0.0))
     far = sum(f > JUMP for f in factors)
     if 2 * far > len(factors):
-        yield Check(
-            "last step",
-            f"in {far} of {len(demos)} episodes the last step is about {np.median(factors):.2g} times larger than any "
-            f"other: the last observation may be the first of the next episode",
-            warning=True,
-        )
+        larger = f"in {far} of {len(demos)} episodes the last step is about {np.median(factors):.2g} times larger"
+        text = f"{larger} than any other: the last observation may be the first of the next episode"
+        yield Check("last step", text, warning=True)
 
 
 # --- environments -----------------------------------------------------------------------------------------------------
@@ -191,12 +177,11 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
     if not shift.found:
         yield Check("alignment", text)
         return
-    later = shift.lag > 0
-    words = "its next observation" if later else "an observation after its own"
-    want = "observations[:-1] with actions[1:]" if later else "observations[1:] with actions[:-1]"
-    certain = played is not None
+    words, want = "an observation after its own", "observations[1:] with actions[:-1]"
+    if shift.lag > 0:
+        words, want = "its next observation", "observations[:-1] with actions[1:]"
     text = f"{text}: an action seems to be stored with {words}; want {want}"
-    yield Check("alignment", text, ok=not certain, warning=True)
+    yield Check("alignment", text, ok=played is None, warning=True)
 
 
 def _random_play(env_id: str) -> Demonstrations:
@@ -259,12 +244,6 @@ def known_env(demos: Demonstrations, env_id: str | None, trusted: bool) -> str |
     """The given environment, or else that of the set, unless it names code that is not trusted."""
     own = None if names_code(demos.env_id) and not trusted else demos.env_id
     return env_id or own
-
-
-def _check_rules(demos: Demonstrations, env_id: str | None, rules: "Rules") -> Check:
-    """Violations of the caller's rules in the demonstrations: a warning, not an error."""
-    broken = judge(demos, env_id, rules)
-    return Check("rules", rule_counts(broken, rules), warning=broken.get("violations", 0.0) > 0)
 
 
 def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":

@@ -106,10 +106,7 @@ def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], Non
     check_ending(plot)
     draw = None if env is None else env.drawing()
     if env is None or draw is None:
-        raise EnvError(
-            f"--plot cannot draw {demos.name}: that needs starts and an environment with a method draw_episodes, such "
-            f"as Marble Maze."
-        )
+        raise EnvError(f"--plot cannot draw {demos.name}; want starts and an environment with draw_episodes.")
     title = f"{demos.name}: {len(demos)} episodes"
     return lambda episodes: save_panels(plot, draw, {title: episodes})
 
@@ -117,29 +114,20 @@ def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], Non
 def _statistics(
     demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
 ) -> Table:
+    """Reward, steps and the environment's own measures, per episode."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in ("", "mean", "std", "min", "max"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for what, count in {"episodes": len(demos), "pairs": demos.pairs}.items():
         table.add_row(what, str(count), "", "", "")
-    for key, values in _measures(demos, further, episodes).items():
-        row = [f"{v:.2f}" for v in (values.mean(), values.std(), values.min(), values.max())]
-        table.add_row(f"{key} per episode", *row)
+    rewarded = demos.episodes[0].rewards is not None
+    measured = {"reward": [e.total_reward for e in demos]} if rewarded else {}
+    measured["steps"] = [float(len(e)) for e in demos]
+    rows = [] if further is None or episodes is None else [further(e) for e in episodes]
+    measured |= {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+    for key, values in measured.items():
+        table.add_row(f"{key} per episode", *(f"{f(values):.2f}" for f in (np.mean, np.std, np.min, np.max)))
     return table
-
-
-def _measures(
-    demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
-) -> dict[str, np.ndarray]:
-    """Reward, steps and the environment's own measures, one number per episode."""
-    out: dict[str, np.ndarray] = {}
-    if demos.episodes[0].rewards is not None:
-        out["reward"] = np.array([e.total_reward for e in demos])
-    out["steps"] = np.array([float(len(e)) for e in demos])
-    if further is not None and episodes is not None:
-        rows = [further(e) for e in episodes]
-        out |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    return out
 
 
 def record(
@@ -251,8 +239,11 @@ def import_(
     _refuse_unwritable(out)
     demos = storage.load_demos(source)
     was = demos.digest
-    if env is not None:
-        demos = _recorded_on(demos, env)
+    if env is not None:  # the same episodes in the environment's spaces, checked again
+        from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
+
+        fitted = fit_to_env(demos, env)
+        demos = replace(into_spaces(demos, env) if fitted is demos else fitted, env_id=env)
     if name is not None:
         demos = replace(demos, name=name)
     if "source" in demos.about:  # another format, without a checksum
@@ -261,15 +252,6 @@ def import_(
     for sentence in demos.about.get("assumed", []):
         print(f"assumed: {sentence}")
     print(f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
-
-
-def _recorded_on(demos: Demonstrations, env_id: str) -> Demonstrations:
-    """The same episodes in the spaces of an environment, checked again."""
-    from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
-
-    if (fitted := fit_to_env(demos, env_id)) is not demos:
-        return replace(fitted, env_id=env_id)
-    return replace(into_spaces(demos, env_id), env_id=env_id)
 
 
 def _rules(name: str | None) -> Any:

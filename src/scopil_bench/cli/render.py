@@ -109,10 +109,7 @@ def _draw_policy(
 def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = False) -> Iterator[np.ndarray]:
     """The frames of a demonstrated episode, replayed."""
     if demos.env_id is None or demos.starts is None:
-        raise EnvError(
-            f"{demos.name} does not record its environment or its starts, so it cannot be drawn; import it with "
-            f"`scopil demos import --env ID`, or record it with `scopil play`."
-        )
+        raise EnvError(f"{demos.name} cannot be drawn: want its environment and its starts, as `scopil play` records.")
     if not 0 <= index < len(demos):
         raise ConfigError(f"--episode {index}; {demos.name} has episodes 0 … {len(demos) - 1}.")
     shown = demos.episodes[index]

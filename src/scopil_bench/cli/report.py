@@ -64,7 +64,14 @@ def report(
             raise ConfigError(f"the report of {folder} is written into that folder; omit --out.")
         if rules is not None:
             raise ConfigError(f"{folder} holds a study, which has its own rules; omit --rules.")
-        return _study(folder, console, trust_env)
+        from scopil_bench.studies.running import report_results, report_study
+
+        if is_study_folder(folder) and (has_runs(folder) or not (folder / "results.json").exists()):
+            report_study(folder, console, trust_env)
+        else:
+            report_results(folder)  # the run folders were removed
+        console.print(f"written: {folder / 'report.html'} and report.md")
+        return
     opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]
     for run in opened:
         run.newest_policy()  # raises if there is none
@@ -76,17 +83,6 @@ def report(
     results.save(out, "", "", results.all_of(made.results), {})
     write(out, made)
     console.print(f"written: {out / 'report.html'}, report.md, results.json and results.csv")
-
-
-def _study(folder: Path, console: Console, trust_env: bool) -> None:
-    """From the run folders of a study, or from its results.json if they were removed."""
-    from scopil_bench.studies.running import report_results, report_study
-
-    if is_study_folder(folder) and (has_runs(folder) or not (folder / "results.json").exists()):
-        report_study(folder, console, trust_env)
-    else:
-        report_results(folder)
-    console.print(f"written: {folder / 'report.html'} and report.md")
 
 
 def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator, console: Console) -> StudyReport:

@@ -7,13 +7,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from runs import untrained_run
 from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.naming import IDS
-from scopil.errors import EnvError
 from scopil_bench.cli.render import random_episode
 
 
@@ -83,46 +81,14 @@ def test_a_random_episode_is_played_to_its_end(here, monkeypatch, capsys):
 def test_render_refuses(capsys, marble, here):
     storage.write(marble, "mine.npz")
     storage.write(small_set(), "other.npz")
-    assert "ends in .mp4, .gif or .png" in refused(["render", "--random", "--out", "a.bmp"], capsys)
-    assert "--episode 3; random has episodes 0 … 2" in refused(
-        ["render", "--demos", "mine.npz", "--episode", "3", "--out", "a.png"], capsys
-    )
-    assert "--episode -1" in refused(["render", "--demos", "mine.npz", "--episode", "-1", "--out", "a.png"], capsys)
-    assert "unknown setting 'easy'" in refused(["render", "--random", "--setting", "easy", "--out", "a.png"], capsys)
-    assert "unknown setting 'easy'" in refused(["render", "--setting", "easy", "--out", "a.png"], capsys)
-    assert "remove --random and --setting" in refused(
-        ["render", "--demos", "mine.npz", "--random", "--out", "a.png"], capsys
-    )
-    assert "cannot be drawn" in refused(["render", "--demos", "other.npz", "--out", "a.png"], capsys)
+    for options, message in (
+        (["--random", "--out", "a.bmp"], "ends in .mp4, .gif or .png"),
+        (["--demos", "mine.npz", "--episode", "3"], "episodes 0 … 2"),
+        (["--demos", "mine.npz", "--episode", "-1"], "--episode -1"),
+        (["--random", "--setting", "easy"], "'easy'"),
+        (["--setting", "easy"], "'easy'"),
+        (["--demos", "mine.npz", "--random"], "remove --random and --setting"),
+        (["--demos", "other.npz"], "cannot be drawn"),
+    ):
+        assert message in refused(["render", "--out", "a.png", *options], capsys)
     assert not list(here.glob("a.*"))
-
-
-UNDRAWN = """
-import gymnasium as gym
-import numpy as np
-
-
-class Undrawn(gym.Env):
-    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        raise AssertionError("a step was played")
-"""
-
-
-def test_a_run_in_an_environment_that_does_not_draw_is_refused(here, capsys):
-    (here / "undrawn.py").write_text(UNDRAWN)
-    untrained_run(here / "run", env="undrawn.py:Undrawn")
-    said = refused(["render", "run", "--out", "a.gif", "--trust-env"], capsys)
-    assert "undrawn:Undrawn draws nothing (NotImplementedError); want render() to give an array" in said
-    with pytest.raises(EnvError, match="draws nothing"):
-        next(random_episode("undrawn.py:Undrawn", 0))
