@@ -1,11 +1,11 @@
 """Results of a study with chosen numbers."""
 
+from typing import Any
+
 from scopil.eval.measures import Measures
 from scopil_bench.report.study_page import StudyReport
-from scopil_bench.studies.paper.answers import answers
-from scopil_bench.studies.paper.expected import verdicts
 from scopil_bench.studies.paper.study import STUDY
-from scopil_bench.studies.running import layout_of
+from scopil_bench.studies.running import _report, layout_of
 from scopil_bench.summaries import EVALUATIONS, Cell, Result, Results
 
 
@@ -41,24 +41,5 @@ def cell_of(method: str, violations: list[float], **changes) -> dict[Cell, list[
 
 def report_of(results: Results, **changes) -> StudyReport:
     """The report of the paper's study with these results."""
-    ranges, targets = verdicts("paper", results)
-    fields = {
-        "title": STUDY.title,
-        "about": STUDY.about,
-        "layout": layout_of(STUDY),
-        "budget": "paper",
-        "full_budget": "paper",
-        "seeds": 10,
-        "command": "scopil study paper",
-        "results": results,
-        "missing": {},
-        "failed": {},
-        "answers": answers(results),
-        "glossary": STUDY.glossary,
-        "method_notes": STUDY.method_notes,
-        "ranges": ranges,
-        "targets": targets,
-        "timings": {},
-        "versions": {"jax": ["0.9", "0.10"]},
-    }
-    return StudyReport(**(fields | changes))
+    more: dict[str, Any] = {"versions": {"jax": ["0.9", "0.10"]}} | changes
+    return _report(STUDY, "paper", "scopil study paper", layout_of(STUDY), results, cells=STUDY.cells(), **more)

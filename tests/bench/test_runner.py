@@ -107,7 +107,7 @@ pathlib.Path(sys.argv[1], "policy.safetensors").write_bytes(b"")
 """
 
 
-def test_runs_share_a_private_compile_cache_that_is_removed(runs, pretend, monkeypatch):
+def test_runs_share_a_private_compile_cache_that_is_removed_or_that_of_the_user(runs, pretend, monkeypatch, tmp_path):
     pretend |= {run.folder.name: WRITE_CACHE for run in runs}
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     assert runner.execute(runs[:2], 2) == {}
@@ -116,13 +116,9 @@ def test_runs_share_a_private_compile_cache_that_is_removed(runs, pretend, monke
     assert rest == []  # one for both
     assert others == "0"  # private
     assert not Path(folder).exists()
-
-
-def test_a_cache_that_the_user_has_is_used(runs, pretend, monkeypatch, tmp_path):
-    pretend["scopil-0"] = WRITE_CACHE
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
-    assert runner.execute(runs[:1]) == {}
-    assert (runs[0].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
+    assert runner.execute(runs[2:3]) == {}
+    assert (runs[2].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
 
 
 def test_caches_of_killed_processes_are_removed(monkeypatch, tmp_path):

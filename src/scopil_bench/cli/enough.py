@@ -38,7 +38,10 @@ def enough(
     if (where := env or id_in_file(demos.env_id, source, trust_env)) is None:
         raise ConfigError(f"{source} does not name its environment; give it with --env ID.")
     counted = None if rules is None else load_rules(rules)
-    numbers = curves.sizes_for(len(demos)) if sizes is None else _numbers(sizes)
+    try:
+        numbers = curves.sizes_for(len(demos)) if sizes is None else [int(part) for part in sizes.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--sizes {sizes}; want numbers separated by commas, such as 5,10,20.") from error
     study = curves.study(demos, where, numbers, steps, seeds, counted)
     console = Console()
     curves.keep_set(demos, out)
@@ -58,13 +61,6 @@ def enough(
     console.print(_table(points, titles))
     console.print(said)
     console.print(f"written: {out / 'enough.png'}, {out / 'enough.json'}")
-
-
-def _numbers(given: str) -> list[int]:
-    try:
-        return [int(part) for part in given.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--sizes {given}; want numbers separated by commas, such as 5,10,20.") from error
 
 
 def _table(points: list[Any], titles: dict[str, str]) -> Table:

@@ -186,19 +186,15 @@ def _markdown(block: Block, folder: Path) -> str:
             return "\n".join(f"    {line}" for line in text.splitlines()) + "\n"
         case Picture(file, caption):
             return f"![{escape_markdown(caption)}]({address(file.relative_to(folder).as_posix())})\n"
-        case Grid():
-            return markdown_grid(block)
+        case Grid(head, rows):
+            lines = ["| " + " | ".join(map(_cell_markdown, row)) + " |" for row in (head, *rows)]
+            return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
         case Drawn(_, inner):
             return "\n".join(_markdown(block, folder) for block in inner)
         case Beside(left, right):
             return "\n".join(_markdown(inner, folder) for inner in (*right, *left))
         case Fold(summary, inner):
             return "\n".join([f"**{escape_markdown(summary)}**\n", *(_markdown(b, folder) for b in inner)])
-
-
-def markdown_grid(grid: Grid) -> str:
-    lines = ["| " + " | ".join(map(_cell_markdown, row)) + " |" for row in (grid.head, *grid.rows)]
-    return "\n".join([lines[0], "|---" * len(grid.head) + "|", *lines[1:]]) + "\n"
 
 
 def _cell_markdown(cell: str | Link) -> str:

@@ -122,8 +122,7 @@ def _sentences(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block
 def _done(report: StudyReport) -> list[Block]:
     """The number of finished runs; those that are missing are folded."""
     finished = sum(map(len, report.results.values()))
-    lines = _gaps(report)
-    if not lines:
+    if not (lines := _gaps(report)):
         return [Text(f"All {finished} runs are finished.")] if report.seeds else []
     total = finished + len(set(report.missing) | set(report.failed))
     head = f"{finished} of {total} runs are finished" if total > finished else f"{finished} runs are finished"

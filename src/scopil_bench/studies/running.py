@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -19,11 +20,11 @@ from scopil_bench.report import study_page
 from scopil_bench.report.page import Block, Fold, Grid, Text
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.report.study_tables import Layout
-from scopil_bench.report.views import Views, views_of
+from scopil_bench.report.views import views_of
 from scopil_bench.runner import Engine, execute_with_progress, name
 from scopil_bench.studies import find, find_installed
 from scopil_bench.studies.base import Study
-from scopil_bench.summaries import Cell, Results, Timing
+from scopil_bench.summaries import Cell, Results
 from scopil_bench.tuning import read_trials
 
 REFERENCES = "references.json"  # measures of the demonstrators, by task
@@ -153,41 +154,29 @@ def _report(
     command: str,
     layout: Layout,
     played: Results,
-    *,
-    missing: Mapping[str, str],
-    timings: Mapping[str, Timing],
-    views: Views | None = None,
-    folders: Mapping[Cell, Sequence[str]] | None = None,
-    failed: Mapping[str, str] | None = None,
-    versions: Mapping[str, Sequence[str]] | None = None,
-    tuning: Sequence[Block] = (),
     steps: int | None = None,
     cells: Sequence[Cell] = (),
+    **more: Any,
 ) -> StudyReport:
+    """`more` are further fields of the report."""
     ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
     judged = set(cells) | set(played)
     return StudyReport(
         title=study.title,
         about=study.about,
+        question=study.question,
         layout=layout,
         budget=budget if steps is None else f"{budget}, {steps:,} steps",
         full_budget=next(iter(study.budgets)),
         seeds=study.budgets[budget].seeds,
         command=command,
         results=played,
-        missing=missing,
-        failed=failed or {},
         answers=study.answers(played) if study.answers else [],
         glossary=study.glossary,
         method_notes=study.method_notes,
         ranges=[v for v in ranges if v.cell in judged],
         targets=[v for v in targets if v.cell in judged],
-        timings=timings,
-        versions=versions or {},
-        tuning=tuning,
-        question=study.question,
-        views=views or Views(),
-        folders=folders or {},
+        **more,
     )
 
 
