@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
+from hosts import Walk
 from scopil.cli import main
 from scopil.envs.gym_env import open_env
 from scopil.errors import ConfigError, DivergedError, ScopilError
@@ -125,23 +126,15 @@ def test_a_misspelt_objective_can_be_corrected(monkeypatch, tmp_path):
     assert trial == first | {"value": 1.0}
 
 
-class Counted(gym.Env):
-    """Counts the open environments."""
+class Counted(Walk):
+    """Counts the environments that were made and those that are open."""
 
-    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    open = made = 0
+    open = total = 0
 
     def __init__(self):
+        super().__init__()
         Counted.open += 1
-        Counted.made += 1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(1, np.float32), 1.0, True, False, {}
+        Counted.total += 1
 
     def close(self):
         Counted.open -= 1
@@ -180,7 +173,7 @@ def diverged() -> str:
 
 
 def test_a_trial_that_diverges_has_failed_and_the_others_go_on(untrained, tmp_path):
-    Counted.open = Counted.made = 0
+    Counted.open = Counted.total = 0
     lines, trained = untrained
     lines["0001"] = diverged()
     search = tuning.search_from(FEW, COUNTED)
@@ -191,7 +184,7 @@ def test_a_trial_that_diverges_has_failed_and_the_others_go_on(untrained, tmp_pa
     tuning.tune(COUNTED, replace(search, trials=5), tmp_path)
     assert sorted(trained) == ["0000", "0001", "0002", "0003", "0004"]
     assert len(reported(tmp_path)) == 4
-    assert Counted.made > Counted.open == 0
+    assert Counted.total > Counted.open == 0
 
 
 def test_the_command_prints_how_many_diverged(untrained, monkeypatch, tmp_path, capsys):

@@ -34,11 +34,7 @@ def refused(argv: list[str], capsys) -> str:
     return err
 
 
-def pixels(path: Path) -> np.ndarray:
-    return np.asarray(pytest.importorskip("PIL.Image").open(path).convert("RGB"))
-
-
-def test_a_demonstrated_episode_ends_where_the_environment_says(here, marble, capsys):
+def test_a_demonstrated_episode_is_drawn_state_by_state(here, marble, capsys):
     storage.write(marble, "mine.npz")
     assert main(["render", "--demos", "mine.npz", "--episode", "1", "--out", "pics/episode.png"]) == 0
     assert capsys.readouterr().out == "pics/episode.png: 4 steps\n"
@@ -47,13 +43,10 @@ def test_a_demonstrated_episode_ends_where_the_environment_says(here, marble, ca
     env.reset(options={"start": episode.start})
     for action in episode.actions:
         env.step(action)
-    np.testing.assert_array_equal(pixels(here / "pics/episode.png"), env.render())
-
-
-def test_a_gif_has_one_frame_per_state(here, marble):
-    storage.write(marble, "mine.npz")
+    pillow = pytest.importorskip("PIL.Image")
+    np.testing.assert_array_equal(pillow.open(here / "pics/episode.png").convert("RGB"), env.render())
     assert main(["render", "--demos", "mine.npz", "--out", "episode.gif"]) == 0
-    with pytest.importorskip("PIL.Image").open(here / "episode.gif") as image:
+    with pillow.open(here / "episode.gif") as image:
         assert image.n_frames == 5
 
 
