@@ -166,7 +166,7 @@ FEW = {"settings": {"learning_rate": [1e-5, 1e-1, "log"]}, "trials": 4}
 
 def diverged() -> str:
     """The last line of the log of a run that diverged, as the command line writes it."""
-    state: Any = SimpleNamespace(env=None, replay=None, env_steps=40)
+    state: Any = SimpleNamespace(env=None, replay=None, env_steps=40, learner={"weight": np.zeros(1)})
     with pytest.raises(DivergedError) as raised:
         Trainer._refuse_nonsense(None, state, {"env/reward": np.nan})  # pyright: ignore[reportArgumentType]
     return f"error: {raised.value} The newest checkpoint is kept."
