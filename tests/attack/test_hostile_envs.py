@@ -96,7 +96,11 @@ def play(given: dict[str, Any]) -> None:
         envs = env.envs_to_play(2)  # type: ignore[attr-defined]
         _, infos = envs.reset(np.arange(2))
         costs = [envs.numbers(infos, 0)]
-        actions = np.stack([env._any_action()] * 2)  # type: ignore[attr-defined]
+        space: Any = env.action_space
+        action = (
+            np.int32(0) if isinstance(space, gym.spaces.Discrete) else np.asarray(0.5 * space.low + 0.5 * space.high)
+        )
+        actions = np.stack([action] * 2)
         rows = []
         for _ in range(3):
             result = envs.step(actions, np.arange(2))
