@@ -1,16 +1,16 @@
-"""Errors. A message says what was found, what was wanted, and what to do."""
+"""The exceptions of scopil. Each message states the value found, the value expected, and a remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class ScopilError(Exception):
-    """Base class. The command line prints such an error as one line and exits with code 2."""
+    """Base class of all exceptions of scopil. The command line prints its message on one line and exits with code 2."""
 
 
 class ConfigError(ScopilError):
-    """A setting is out of range, or two settings contradict each other. `setting` is the name of the wrong one, from
-    which the command line derives the flag."""
+    """A setting is out of range, or two settings contradict each other. `setting` is the name of the
+    invalid setting; the command line derives the flag from this name."""
 
     def __init__(self, message: str, setting: str | None = None):
         super().__init__(message)
@@ -26,7 +26,7 @@ class DatasetError(ScopilError):
 
 
 class CheckpointError(ScopilError):
-    """A checkpoint or run folder is missing, damaged, or of another run."""
+    """A checkpoint or run folder is missing, damaged, or belongs to another run."""
 
 
 class DivergedError(ScopilError):
@@ -35,12 +35,13 @@ class DivergedError(ScopilError):
 
 @contextmanager
 def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
-    """For code that reads untrusted files: any exception becomes a `kind` that names the file `what`. NumPy, zipfile
-    and h5py raise many kinds of exceptions for damaged content."""
+    """Turn every exception except a `ScopilError` into a `kind` exception that names the file `what`.
+
+    It serves code that reads untrusted files: NumPy, zipfile and h5py raise many exception types for damaged files."""
     try:
         yield
     except ScopilError:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise kind(f"{what} cannot be read ({why}): it is damaged, or not a file of scopil.") from error
+        raise kind(f"{what} cannot be read ({why}): the file is damaged or of an unknown format.") from error

@@ -1,4 +1,4 @@
-"""Films of a policy: rendered states above a time line of each rule."""
+"""Films of a policy: rendered states, with one time line of violations per rule below."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -14,8 +14,8 @@ from scopil.errors import EnvError
 from scopil.eval.measures import broken_rules
 
 Picture = np.ndarray  # uint8, (height, width, 3)
-MOST = 400  # frames of a film; a longer film shows every second, fourth, … state
-ROW, EDGE = 14, 4  # pixels: of one rule's line, and of the frame around a state that breaks one
+MOST = 400  # largest number of frames; a film of more states shows every second, fourth, … state
+ROW, EDGE = 14, 4  # pixels: height of a time line; width of the red edge of a state that breaks a rule
 BROKEN, LAWFUL, AHEAD, PAPER = (
     np.array(c, np.uint8) for c in ([207, 34, 46], [140, 149, 159], [234, 238, 242], [255] * 3)
 )
@@ -36,7 +36,9 @@ def play(
     seeds: Iterable[int],
     advance: Callable[[], None] = lambda: None,
 ) -> tuple[list[Shot], list[Episode]]:
-    """Episodes of `choose(obs)` → action from these seeds, in an environment that draws (`render_mode="rgb_array"`)."""
+    """Play one episode per seed with the actions `choose(obs)`. Returns the rendered images and the episodes.
+
+    `env` has `render_mode="rgb_array"`; `seen_by` flattens its observations; `advance` is called after each episode."""
     shots: list[Shot] = []
     episodes, apart = [], 1
 
@@ -57,26 +59,26 @@ def play(
 
 
 def picture_of(env: gym.Env) -> Picture:
-    """The rendered image; a copy, since the environment may reuse the array."""
+    """A copy of the rendered image. The environment may reuse its array."""
     try:
         drawn = env.render()
     except (NotImplementedError, gym.error.Error) as error:  # gym.error: a rendering library is missing
-        raise _undrawn(env, f"draws nothing ({str(error) or type(error).__name__})") from error
+        raise _undrawn(env, f"cannot be rendered ({str(error) or type(error).__name__})") from error
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.uint8 or drawn.shape[2:] != (3,):
-        raise _undrawn(env, f"draws {type(drawn).__name__}")
+        raise _undrawn(env, f"renders {type(drawn).__name__}")
     return drawn.copy()
 
 
 def _undrawn(env: gym.Env, found: str) -> EnvError:
     return EnvError(
-        f"{name_of(env)} {found}; want render() to give an array of uint8 (height, width, 3) with "
+        f"{name_of(env)} {found}; want render() to return an array of uint8 (height, width, 3) with "
         f'render_mode="rgb_array".'
     )
 
 
 def with_time_lines(shots: Sequence[Shot], episodes: Sequence[Episode]) -> list[Picture]:
-    """The images with one time line per rule below: red at the states that broke the rule so far. A state that breaks a
-    rule has a red edge. Without rules the images are unchanged."""
+    """The images with one time line per rule below. The time line is red at the states, up to the current one, that
+    break the rule. The image of a state that breaks a rule has a red edge. Without rules the images are unchanged."""
     broken = [broken_rules(episode) for episode in episodes]
     names = list(dict.fromkeys(name for one in broken for name in one))
     if not names:

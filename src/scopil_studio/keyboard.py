@@ -1,7 +1,7 @@
-"""Demonstrations by a person: episodes played with the keyboard in a window, saved one by one.
+"""Recording of demonstrations: a person plays episodes in a window with the keyboard, and each kept episode is saved.
 
-`KeyMap` maps keys to actions, `Held` decides when held keys act, `Session` connects both to a `Recorder`, and `play`
-runs the window.
+`KeyMap` maps keys to actions, `Held` decides when held keys trigger a step, `Session` connects both to a
+`Recorder`, and `play` runs the window.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,17 +26,17 @@ ALIASES = {"enter": "return", "esc": "escape", "dot": ".", "comma": ",", "plus":
 
 @dataclass(frozen=True)
 class KeyMap:
-    """Actions by the set of keys held together (a chord)."""
+    """A map from chords to actions. A chord is a set of keys held together."""
 
     actions: Mapping[frozenset[str], int]
-    idle: int = 0  # the action in real time while no key is held
+    idle: int = 0  # the action in real time while the held keys match no chord
     help: str = ""  # one line for the player
 
     def action(self, held: tuple[str, ...]) -> int | None:
         """The action of the held keys, which are ordered from oldest to newest; None if no chord matches.
 
-        Of several matching chords, the largest wins, then the one with the newest key: right pressed while left is
-        still down means right."""
+        If several chords match, the largest is chosen, and among equally large chords the one with the newest key: if
+        left is held and right is pressed, the action is that of right."""
         matching = [chord for chord in self.actions if chord <= set(held)]
         if not matching:
             return None
@@ -49,10 +49,10 @@ class KeyMap:
 
 
 def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
-    """The key map of a text such as `"a=0,d=1,up+left=4"`. Raises `ConfigError`.
+    """Parse a key map such as `"a=0,d=1,up+left=4"`. Raises `ConfigError`.
 
-    Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad; comma, plus
-    and equals by name."""
+    Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad. Write
+    comma, plus and equals for the keys `,`, `+` and `=`."""
     actions: dict[frozenset[str], int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         chord, equals, number = part.rpartition("=")
@@ -60,7 +60,7 @@ def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
         if not equals or not all(names) or not number.strip().isdecimal():
             raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
         if taken := [name for name in names if name in CONTROLS]:
-            raise ConfigError(f"key {part!r}: {taken[0]} means {CONTROLS[taken[0]]}; choose another key.")
+            raise ConfigError(f"key {part!r}: {taken[0]} is reserved for {CONTROLS[taken[0]]}; choose another key.")
         if frozenset(names) in actions:
             raise ConfigError(f"key {part!r}: {chord} is given twice; want one action per key.")
         actions[frozenset(names)] = _action(int(number), n_actions, f"key {part!r}")
@@ -77,8 +77,8 @@ def _action(action: int, n_actions: int, what: str) -> int:
 
 
 def marble_maze_keys() -> KeyMap:
-    """Keys point where the ball should go: arrows (two together for a diagonal), the keypad, or the letters around S.
-    The order of the actions is none/up/down × none/left/right."""
+    """The keys of the marble maze. Arrows (two together for a diagonal), the keypad, or the letters around S give the
+    direction. An action is 3 × (none 0, up 1, down 2) + (none 0, left 1, right 2)."""
     up, down, left, right = 3, 6, 1, 2
     actions: dict[frozenset[str], int] = {}
     for keys in (("up", "down", "left", "right"), ("w", "x", "a", "d")):
@@ -100,11 +100,12 @@ def marble_maze_keys() -> KeyMap:
 
 @dataclass
 class Held:
-    """The keys that are down, and the times at which they act in an environment that waits for keys.
+    """The held keys, and the times at which they trigger a step if the environment waits for keys.
 
-    A press acts after `chord` seconds, so that two arrows pressed almost together make one diagonal; a shorter tap acts
-    on release. Keys kept down act again after `delay`, then every `every` seconds. Releasing one key of a chord
-    restarts the delay, since fingers do not rise together.
+    A pressed key triggers a step after `chord` seconds, so that two arrows pressed almost together give one diagonal. A
+    key released earlier triggers the step on release. Held keys trigger the next step after `delay` seconds, and
+    further steps every `every` seconds. Releasing one key of a chord restarts the delay, because the other keys are
+    usually released a moment later.
     """
 
     chord: float = 0.045
@@ -112,7 +113,7 @@ class Held:
     every: float = 0.13
     keys: tuple[str, ...] = ()  # oldest first
     _due: float | None = None
-    _fresh: bool = False  # a press that has not acted yet
+    _fresh: bool = False  # whether the newest press has not triggered a step yet
     _tapped: tuple[str, ...] = field(default=())
 
     def press(self, key: str, now: float) -> None:
@@ -131,11 +132,11 @@ class Held:
 
     @property
     def due(self) -> float | None:
-        """The time at which `take` returns keys, if no key changes before; None if no key is down."""
+        """The time from which `take` returns keys if no key is pressed or released earlier; None without a held key."""
         return 0.0 if self._tapped else self._due
 
     def take(self, now: float) -> tuple[str, ...]:
-        """The keys to act on now; empty if none is due."""
+        """The keys that trigger a step now; empty if no step is due."""
         if self._tapped:
             tapped, self._tapped = self._tapped, ()
             return tapped
@@ -146,13 +147,13 @@ class Held:
         return self.keys
 
     def sample(self) -> tuple[str, ...]:
-        """For real time: the keys that are held, or were tapped since the last call."""
+        """The keys of a step in real time: the held keys, or if none is held, those tapped since the last call."""
         keys = self.keys or self._tapped
         self._tapped, self._fresh = (), False
         return keys
 
     def clear(self) -> None:
-        """Release everything, so that a key still down from the last episode does not act in the next."""
+        """Forget all held keys, so that a key held since the last episode triggers no step in the next."""
         self.keys, self._tapped, self._due, self._fresh = (), (), None, False
 
 
@@ -171,8 +172,9 @@ def play(
 ) -> Demonstrations | None:
     """Record a person at the keyboard, until the window is closed or `episodes` episodes are kept.
 
-    In real time (`live`) the environment starts with the first key and steps at its own rate; otherwise it waits for a
-    key before every step (the paper's freeze). Returns the demonstrations in the file; None if there is none."""
+    In real time (`live`) an episode starts at the first key press, and the environment steps at its `render_fps`.
+    Otherwise the environment waits for a key before every step ("freeze" in the paper). Returns the demonstrations in
+    the file `out`; None if there is no file."""
     recorder = Recorder(env, out, seed=seed, name=out.stem, env_id=env_id)
     rate = env.metadata.get("render_fps") or 12
     window = Window(f"scopil play: {recorder.env_id or out.stem}", rate if live else FREEZE_FPS)
@@ -193,10 +195,10 @@ def play(
 
 
 class Session:
-    """A recorder with the keys held and the text shown to the player.
+    """Connects a recorder to the held keys and to the text shown to the player.
 
-    With `at_once` a press acts without waiting for a second key; if that key follows within `Held.chord` seconds, the
-    step is undone and the chord is played instead.
+    With `at_once`, a pressed key triggers a step without waiting for a second key. If a second key follows within
+    `Held.chord` seconds, the step is undone and the action of the chord is played instead.
     """
 
     def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, at_once: bool = False):
@@ -206,7 +208,7 @@ class Session:
         self._replaces = chords and at_once
         self._last: tuple[tuple[str, ...], float] | None = None  # the keys of the last step, and its time
         self.quit = False
-        self.running = False  # real time only: the clock starts with the first key
+        self.running = False  # real time only: whether the first key has started the episode
         self.message = ""
 
     def done(self, episodes: int | None) -> bool:
@@ -266,7 +268,7 @@ class Session:
         self.running = False
 
     def text(self) -> list[tuple[str, Colour]]:
-        """The lines below the picture."""
+        """The lines of text below the image, with their colours."""
         r = self.recorder
         broken = "" if r.violations is None else f"   violations {r.violations}"
         total = "" if r.violations is None else f", {r.kept_violations} violations"

@@ -1,14 +1,14 @@
-"""Soft actor-critic (Haarnoja et al. 2018): no demonstrations, no multiplier. One gradient step:
+"""Soft actor-critic (Haarnoja et al. 2018), without demonstrations and without a multiplier. One gradient step:
 
-V(s)    = α H(π(·|s)) + E_{a~π} min_x Q_x(s,a)                with the targets ψx at s', the critics φx at s
+V(s)    = α H(π(·|s)) + E_{a~π} min_x Q_x(s,a)                V_ψ: with the targets ψx; V_φ: with the critics φx
 y       = r + γ (1 − terminated) V_ψ(s')
 J_Q(φx) = E_B ½ (Q_φx(s,a) − y)²                              minimised in φ1, φ2
 J_π(θ)  = E_B V_φ(s)                                          maximised in θ
 α:        minimise α ( E_B H(π(·|s)) − H̄ )
 ψx      ← ε φx + (1 − ε) ψx
 
-Expectations over discrete actions are exact sums. Over continuous ones they are estimated with one sampled action and
-the density of actions in [−1, 1]^A (losses/soft.py).
+Expectations over discrete actions are exact sums. Expectations over continuous actions are estimated from one sampled
+action and its density; actions are scaled to [−1, 1]^A (losses/soft.py).
 """
 
 import math
@@ -33,33 +33,35 @@ from scopil.types import PRNGKey
 
 @config
 class Config:
-    """The paper's settings; settings that the paper does not give are marked ours."""
+    """The defaults are those of the SCOPIL paper, except those marked "ours", which the paper does not give."""
 
-    discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
-    learning_rate: float = setting(default=3e-4, about="η of policy and critics (Adam).", low=0)
-    alpha_lr: float = setting(default=2e-3, about="Rate of log α (Adam); the paper's κ.", low=0, continuous=3e-4)
+    discount: float = setting(default=0.99, about="γ per environment step, the discount factor.", low=0, high=1)
+    learning_rate: float = setting(default=3e-4, about="Learning rate η of the policy and the critics (Adam).", low=0)
+    alpha_lr: float = setting(
+        default=2e-3, about="Learning rate of log α (Adam); κ in the paper.", low=0, continuous=3e-4
+    )
     polyak: float = setting(
         default=5e-3,
-        about="Share of the critics that enters their targets each gradient step; the paper's ε.",
+        about="Weight ε of the critics in the update of their targets, ψ ← ε φ + (1 − ε) ψ.",
         low=0,
         high=1,
     )
     target_entropy: float | None = setting(
         default=None,
-        about="H̄ in nats, of the whole action. None: 0.4 log|A| for |A| discrete actions, −1 per component "
-        "of a continuous action (a density on [−1, 1]).",
+        about="Target entropy H̄ of the joint action, in nats. None: 0.4 log|A| for |A| discrete actions, −1 per "
+        "component of a continuous action (scaled to [−1, 1]).",
     )
-    log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).")
+    log_alpha_init: float = setting(default=0.0, about="Initial value of log α (ours).")
     hidden: tuple[int, ...] = setting(
         default=(32, 32), about="Widths of the hidden layers of every network.", low=1, continuous=(64, 64)
     )
     batch_size: int = setting(default=256, about="Transitions from the replay per gradient step.", low=1)
-    replay_size: int = setting(default=1_000_000, about="Transitions kept.", low=1)
-    num_envs: int = setting(default=1, about="Environments stepped together (ours).", low=1)
-    grad_steps: int = setting(default=1, about="Gradient steps per step of all environments (ours).", low=1)
+    replay_size: int = setting(default=1_000_000, about="Capacity of the replay in transitions.", low=1)
+    num_envs: int = setting(default=1, about="Environments stepped in parallel (ours).", low=1)
+    grad_steps: int = setting(default=1, about="Gradient steps after each step of all environments (ours).", low=1)
     normalise_obs: bool = setting(
         default=False,
-        about="Whether networks see observations with zero mean and unit variance, clipped at ±10.",
+        about="Whether observations are normalised to zero mean and unit variance, and clipped at ±10.",
         continuous=True,
     )
 
@@ -70,7 +72,7 @@ class Config:
         return None
 
     def problem_with(self, head: Head) -> str | None:
-        """What is wrong with these settings for the actions of `head`."""
+        """The reason why these settings do not suit the actions of `head`; None if they do."""
         most = head.num_actions * math.log(2.0) if head.continuous else math.log(head.num_actions)
         if self.target_entropy is not None and self.target_entropy > most:
             return f"target_entropy = {self.target_entropy:g}; the largest entropy of these actions is {most:.3g} nats."
@@ -127,7 +129,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 class Inputs(NamedTuple):
-    """The data of one gradient step: normalised observations, actions in the learner's range."""
+    """The data of one gradient step. Observations are normalised, actions are converted by `Head.to_learner`."""
 
     op: Any  # the operator for the actions (losses/soft.py)
     s: Array
@@ -141,7 +143,7 @@ class Inputs(NamedTuple):
     obs_stats: RunningStats | None
 
     def imitator(self, actor: Net, resolution: Any) -> Any:
-        """π(·|s) on the demonstrated states, at the resolution of demonstrated actions."""
+        """π(·|s) at the demonstrated states. `resolution` is that of the demonstrated continuous actions."""
         return self.op.imitator(actor, self.s_demo, self.noise.demo, resolution)
 
 
@@ -172,7 +174,7 @@ def preprocess(state: Any, data: Data, key: PRNGKey, learn_stats: bool = True) -
 
 
 def critic_step(state: Any, x: Inputs, alpha: Float[Array, ""], cfg: Any) -> tuple[Trainable, Metrics]:
-    """φx: minimise J_Q(φx); y has the soft value of the next state by the targets."""
+    """φx: minimise J_Q(φx); y contains the soft value of the next state, computed with the target critics."""
     op = x.op
     pi_next = op.distribution(state.actor.params, x.s_next, x.noise.after)
     v_next = soft_value(op, state.targets, pi_next, x.s_next, alpha)
@@ -212,7 +214,8 @@ def track(targets: tuple[Net, Net], critics: Trainable, cfg: Any) -> tuple[Net, 
 
 
 def target_entropy(cfg: Any, head: Head, share: float = 0.4) -> Any:
-    """H̄ in nats, of the whole action; by default `share` of the largest entropy of discrete actions."""
+    """The target entropy H̄ of the joint action, in nats. Default: `share` times the largest entropy of discrete
+    actions, or −1 per component of a continuous action."""
     if cfg.target_entropy is not None:
         return cfg.target_entropy
     return -1.0 * head.num_actions if head.continuous else share * math.log(head.num_actions)

@@ -1,4 +1,4 @@
-"""`scopil evaluate RUN`: measures of a policy, per episode and on average, as a table and as JSON."""
+"""`scopil evaluate RUN`: plays episodes of a policy, prints a table of measures and writes them to a JSON file."""
 
 import json
 import re
@@ -23,19 +23,25 @@ def main(argv: list[str]) -> None:
 
 def evaluate(
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved agent", metavar="RUN")],
-    starts: Annotated[str, tyro.conf.arg(help="unseen, demonstrated or a file", metavar="STARTS")] = "unseen",
+    starts: Annotated[
+        str, tyro.conf.arg(help="initial states: unseen, demonstrated or a file", metavar="STARTS")
+    ] = "unseen",
     episodes: Annotated[
-        int | None, option("how many; default: 40 unseen starts, or one episode per given start", "N")
+        int | None, option("number of episodes; default: 40 from unseen starts, or one per given start", "N")
     ] = None,
-    policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how actions are chosen")] = "greedy",
-    seed: Annotated[int, tyro.conf.arg(help="of the unseen starts and of the sampled actions")] = 0,
-    each: Annotated[bool, tyro.conf.arg(help="print every episode")] = False,
+    policy: Annotated[
+        Literal["greedy", "sampled"], tyro.conf.arg(help="act deterministically, or sample actions")
+    ] = "greedy",
+    seed: Annotated[int, tyro.conf.arg(help="seed of the unseen starts and of the sampled actions")] = 0,
+    each: Annotated[bool, tyro.conf.arg(help="print the measures of every episode")] = False,
     rules: RulesOption = None,
-    env: Annotated[str | None, option("a Gymnasium id to play in; default: the one it was trained on", "ID")] = None,
+    env: Annotated[str | None, option("a Gymnasium id; default: the environment of training", "ID")] = None,
     trust_env: TrustEnv = False,
-    out: Annotated[Path | None, option("JSON file; default: beside the run, named after these options", "FILE")] = None,
+    out: Annotated[
+        Path | None, option("JSON file to write; default: in the folder of RUN, named after these options", "FILE")
+    ] = None,
 ) -> None:
-    """Play episodes and count violations."""
+    """Play episodes of a policy and count violations."""
     counted = None if rules is None else load_rules(rules)
     agent, source = load_with_run(run, env, trust_env=trust_env)
     if rules is None and source is not None:
@@ -62,8 +68,8 @@ def evaluate(
     print_measures(rows | {name: mean}, console=console)
     if warned:
         console.print(
-            f"familiarity below {UNFAMILIAR:g}: {warned['flagged, breaking a rule']:.0%} of the states that break a "
-            f"rule, {warned['flagged, lawful']:.1%} of the others (AUC {warned['auc']:.3f})"
+            f"familiarity is below {UNFAMILIAR:g} in {warned['flagged, breaking a rule']:.0%} of the states that break "
+            f"a rule and in {warned['flagged, lawful']:.1%} of the other states (AUC {warned['auc']:.3f})"
         )
     parts = [starts if starts in ("unseen", "demonstrated") else Path(starts).stem, policy]
     parts += [] if episodes is None else [f"{episodes}-episodes"]

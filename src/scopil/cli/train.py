@@ -34,9 +34,11 @@ from scopil.train.trainer import TrainStatus
 
 Verbosity = Annotated[
     Literal["quiet", "normal", "full"],
-    tyro.conf.arg(help="warnings only; progress; or every row of metrics", metavar="quiet|normal|full"),
+    tyro.conf.arg(
+        help="quiet: warnings only; normal: progress; full: every row of metrics", metavar="quiet|normal|full"
+    ),
 ]
-Wandb = Annotated[str | None, option("log to this project of Weights & Biases, too", "PROJECT")]
+Wandb = Annotated[str | None, option("also log to this Weights & Biases project", "PROJECT")]
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
         {name: _verb(algorithm, continuous) for name, algorithm in registered().items()},
         "scopil train",
         argv,
-        description="Train a policy into a run folder. scopil resume RUN continues an interrupted run.",
+        description="Train a policy and save it in a run folder. scopil resume RUN continues an interrupted run.",
         known=known,
     )
 
@@ -62,18 +64,21 @@ def resume_main(argv: list[str]) -> int:
 
 def resume(
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder", metavar="RUN")],
-    steps: Annotated[int | None, option("environment steps in all, to extend a run; default: its own", "N")] = None,
+    steps: Annotated[
+        int | None, option("new total of environment steps, to extend the run; default: unchanged", "N")
+    ] = None,
     verbosity: Verbosity = "normal",
     wandb: Wandb = None,
     trust_env: TrustEnv = False,
 ) -> int:
-    """Continue from the newest checkpoint. With a compiled environment the result is that of an uninterrupted run."""
+    """Continue from the newest checkpoint. In a compiled environment the result equals that of an uninterrupted run."""
     opened = Run.open(run, trust_env=trust_env)
     return train_run(opened if steps is None else opened.extended(steps), verbosity, wandb)
 
 
 def _continuous(argv: list[str]) -> bool:
-    """Whether the environment's actions are continuous: defaults differ for these, so --env is read first."""
+    """Whether the environment named by --env has continuous actions. The default settings depend on it, so --env is
+    read before the other options."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--env=") else [word])]
     named = [after for before, after in pairwise(words) if before == "--env"]
     if not named:
@@ -86,7 +91,7 @@ def _continuous(argv: list[str]) -> bool:
 
 
 def _options(algorithm: Algorithm, continuous: bool) -> type:
-    """The algorithm's settings as command-line options; meaning and range are the help text."""
+    """The algorithm's settings as command-line options. The help text of each gives its meaning and its range."""
     made: list[tuple[str, Any, Any]] = []
     for s in settings(algorithm.config, continuous):
         help = f"{s.about} {s.range}".strip().replace("%", "%%")
@@ -103,14 +108,17 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         ] = "scopil/MarbleMaze-Simple-v0",
         env_kwargs: EnvKwargs = (),
         max_episode_steps: MaxSteps = None,
-        demos: Annotated[str | None, option("a shipped set, a file or minari:ID", "NAME")] = None,
+        demos: Annotated[
+            str | None, option("demonstrations: a set shipped with scopil, a file or minari:ID", "NAME")
+        ] = None,
         rules: RulesOption = None,
-        steps: Annotated[int, tyro.conf.arg(help="environment steps in all")] = algorithm.budget,
+        steps: Annotated[int, tyro.conf.arg(help="total environment steps")] = algorithm.budget,
         seed: Annotated[int, tyro.conf.arg(help="seed of all random numbers")] = 0,
         eval_every: Annotated[int, tyro.conf.arg(help="steps between evaluations")] = 10_000,
         checkpoint_every: Annotated[int, tyro.conf.arg(help="steps between checkpoints")] = 50_000,
         log_every: Annotated[
-            int | None, option("steps between rows of metrics; default: 5000, or a tenth of a shorter run", "N")
+            int | None,
+            option("steps between rows of metrics; default: 5000; in a shorter run, a tenth of its steps", "N"),
         ] = None,
         verbosity: Verbosity = "normal",
         wandb: Wandb = None,
@@ -140,7 +148,8 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
 
 
 def _remarks(run: Run) -> Iterator[str]:
-    """Warnings about a run that is too short, and about the origin of the demonstrations."""
+    """Warnings about a run that is too short, demonstrations of another environment, and assumptions made when reading
+    the demonstrations."""
     check = run.spec.algorithm.short_run
     if check is not None and (warning := check(run.spec.build_config(run.env()), run.spec.steps)):
         yield warning
@@ -151,7 +160,7 @@ def _remarks(run: Run) -> Iterator[str]:
 
 
 def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> int:
-    """Train with a progress display, stop on a signal, and print the last evaluation."""
+    """Train with a progress display, stop on a signal, and print the last evaluation. Returns the exit code."""
     console = Console(quiet=verbosity == "quiet")
     spec = run.spec
     if run.finished:
@@ -185,12 +194,12 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
             {f"{spec.algorithm.title}, greedy, {starts} starts, last evaluation in training": last}, console=console
         )
     console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)
-    return INTERRUPTED if asked.is_set() else 0  # a signal during the last chunk
+    return INTERRUPTED if asked.is_set() else 0  # a signal arrived during the last chunk
 
 
 @contextmanager
 def _warnings(console: Console) -> Iterator[None]:
-    """Print warnings as one line without a source location, also with --verbosity quiet."""
+    """Print each warning on one line without its source location, also with --verbosity quiet."""
     console = Console() if console.quiet else console
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: console.print(f"[yellow]warning:[/] {escape(str(message))}")
@@ -199,7 +208,7 @@ def _warnings(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _signals(console: Console) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM stop after the current chunk; a second SIGINT stops at once."""
+    """SIGINT and SIGTERM stop training after the current chunk; a second SIGINT ends the process at once."""
     asked = threading.Event()
 
     def stop(number: int) -> None:

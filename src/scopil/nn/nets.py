@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as pytrees, with convolutions below them if observations are images."""
+"""Multilayer perceptrons as pytrees. For image observations, convolutions compute the inputs of the perceptron."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -19,7 +19,8 @@ _IN_NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {"relu": lambda x: np
 
 @jax.custom_vjp
 def affine(w: Float[Array, "out in"], b: Float[Array, " out"], h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-    """w h + b with samples as columns: 256 samples fill vector registers, nine outputs do not."""
+    """w h + b, with samples as columns: a batch of 256 samples fills the CPU's vector registers, a row of nine outputs
+    does not."""
     return w @ h + b[:, None]
 
 
@@ -28,8 +29,8 @@ def _affine_fwd(w, b, h):
 
 
 def _affine_bwd(saved, g):
-    """The usual gradients. wᵀ is copied first: XLA's product with a transposed view takes twice as long on a CPU
-    (benchmarks/README.md)."""
+    """The gradients of `affine`. wᵀ is copied first, because on a CPU XLA takes twice as long for a product with a
+    transposed view (benchmarks/README.md)."""
     w, h = saved
     return g @ h.T, g.sum(axis=1), jax.lax.optimization_barrier(w.T) @ g
 
@@ -38,7 +39,7 @@ affine.defvjp(_affine_fwd, _affine_bwd)
 
 
 def columns(x: Float[Array, "B in"]) -> Float[Array, "in B"]:
-    """Samples as columns, contiguous in memory: several networks read them."""
+    """`x` with samples as columns, copied into contiguous memory because several networks read it."""
     return jax.lax.optimization_barrier(x.T)
 
 
@@ -50,7 +51,7 @@ class MLP(eqx.Module):
     activation: Activation = eqx.field(static=True)
 
     def __init__(self, sizes: Sequence[int], key: PRNGKey, activation: Activation = "relu"):
-        """Weights and biases are uniform in ±1/√fan_in, from a single draw: each draw adds compile time."""
+        """Weights and biases are uniform in ±1/√fan_in. One random call draws them all: each call adds compile time."""
         shapes = [(fan_in + 1, fan_out) for fan_in, fan_out in pairwise(sizes)]
         ends = np.cumsum([rows * columns for rows, columns in shapes])
         unit = jax.random.uniform(key, (int(ends[-1]),), minval=-1.0, maxval=1.0)
@@ -62,19 +63,19 @@ class MLP(eqx.Module):
         self.activation = activation
 
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """For any leading axes."""
+        """The outputs for inputs with any number of leading axes."""
         y = self.columns(x.reshape(-1, x.shape[-1]).T)
         return y.T.reshape(*x.shape[:-1], y.shape[0])
 
     def columns(self, h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-        """The same with samples as columns, which is a third faster on a CPU."""
+        """The outputs for samples as columns. This layout is a third faster on a CPU."""
         *hidden, head = zip(self.weights, self.biases)
         for layer in hidden:
             h = _ACTIVATIONS[self.activation](affine(*layer, h))
         return affine(*head, h)
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The same function in NumPy: for one observation ten times faster than a compiled call."""
+        """The network as a NumPy function. For one observation it is ten times faster than a compiled call."""
         *hidden, (w, b) = [(np.array(w.T), np.array(b)) for w, b in zip(self.weights, self.biases)]
         act = _IN_NUMPY[self.activation]
 
@@ -99,16 +100,17 @@ def orthogonal_mlp(sizes: Sequence[int], key: PRNGKey, head_gain: float) -> MLP:
     return eqx.tree_at(lambda m: (m.weights, m.biases), net, (weights, biases))
 
 
-# The axes of an image. Channels (colours or frames) are the last axis, or the first if the first is shorter.
+# The shape of an image. Channels (colours or frames) are the first axis if it is shorter than the last, else the last.
 Image = tuple[int, int, int]
-# (channels, side of the kernel, stride) of every layer. The first is that of Mnih et al. 2015.
+# (channels, side of the kernel, stride) of every layer. `_LARGE` has the layers of Mnih et al. 2015.
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 _SMALL = ((16, 3, 2), (32, 3, 2))
-_LARGE_SIDE, _SMALL_SIDE = 36, 7  # the smallest side, in pixels, for which the last layer has an output
+_LARGE_SIDE, _SMALL_SIDE = 36, 7  # smallest height or width of an image, in pixels, for these layers
 
 
 class ConvNet(eqx.Module):
-    """Convolutions over the pixels at the start of a row, and an MLP of their features and the rest of the row.
+    """Convolutions, followed by an MLP. Each input is a row that begins with the pixels of an image. The MLP reads the
+    outputs of the convolutions and the rest of the row.
 
     Pixels are in [0, 255], in the order of the image's axes. Kernels are (height, width, in, out).
     """
@@ -117,7 +119,7 @@ class ConvNet(eqx.Module):
     offsets: tuple[Array, ...]
     mlp: MLP
     image: Image = eqx.field(static=True)
-    width: int = eqx.field(static=True)  # of a row
+    width: int = eqx.field(static=True)  # numbers per input row
 
     @property
     def strides(self) -> list[int]:
@@ -128,7 +130,7 @@ class ConvNet(eqx.Module):
         return self.image[0] < self.image[2]
 
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """For any leading axes."""
+        """The outputs for inputs with any number of leading axes."""
         y = self.mlp(self._features(x.reshape(-1, x.shape[-1])))
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
@@ -163,7 +165,8 @@ class ConvNet(eqx.Module):
 
 
 def _windows(h: Float[Array, "B H W C"], side: int, stride: int) -> Float[Array, "B h w window"]:
-    """The pixels under each position of a kernel. XLA's own convolution takes ten times as long in a loop on a CPU."""
+    """The pixels under each position of a kernel. Inside a compiled loop on a CPU, XLA's own convolution takes ten
+    times as long."""
     rows, columns = ((n - side) // stride * stride + 1 for n in h.shape[1:3])
     parts = [h[:, i : i + rows : stride, j : j + columns : stride] for i in range(side) for j in range(side)]
     return jnp.concatenate(parts, axis=-1)
@@ -175,7 +178,8 @@ Net = MLP | ConvNet
 def network(
     sizes: Sequence[int], key: PRNGKey, image: Image | None = None, make: Callable[[Sequence[int], PRNGKey], MLP] = MLP
 ) -> Net:
-    """A network for rows of `sizes[0]` numbers: an MLP, or with `image` a ConvNet whose rows begin with the pixels."""
+    """A network with `sizes[0]` inputs: an MLP, or with `image` a ConvNet. The inputs of a ConvNet begin with the
+    pixels."""
     if image is None:
         return make(sizes, key)
     key, *keys = jax.random.split(key, 1 + len(_layers(image)))

@@ -1,7 +1,7 @@
-"""Training as one compiled program: act, store, update; thousands of iterations per dispatch.
+"""Training as one compiled program. An iteration acts, stores and updates; one call runs thousands of iterations.
 
-One loop serves all algorithms; `Algorithm.wants` lists the data that it collects. The functions are pure: `jax.vmap`
-works over keys and over the numbers of a config (see examples/sweep.py).
+One loop serves all algorithms and collects the data listed in `Algorithm.wants`. The functions are pure: `jax.vmap`
+works over keys and over the numeric settings of a config (see examples/sweep.py).
 """
 
 import os
@@ -25,25 +25,25 @@ from scopil.policy import Policy
 from scopil.train.demo_data import DemoData, demo_data
 from scopil.types import PRNGKey, Transition
 
-MEMORY_SHARE = 0.8  # of the machine's memory that a replay or a rollout may take
+MEMORY_SHARE = 0.8  # largest share of the machine's memory for a replay or a rollout
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
-# For short programs, whose compile time dominates.
+# Compiler options for short programs, which take longer to compile than to run.
 FAST_COMPILE = {"xla_backend_optimization_level": 0}
 
 
 class TrainState(NamedTuple):
-    """The whole state of training: a run restored from it ends with the same bits."""
+    """The whole state of training. With a compiled environment, a run restored from it gives bit-identical results."""
 
     learner: Any
     env: EnvState | None  # None if the algorithm steps no environment
     replay: Replay | None
     key: PRNGKey  # constant; each iteration folds in its step number
-    env_steps: Int[Array, ""]  # gradient steps if the algorithm steps no environment
-    episode_return: Float[Array, " N"]  # of the unfinished episodes, so far
+    env_steps: Int[Array, ""]  # environment steps so far; gradient steps if the algorithm steps no environment
+    episode_return: Float[Array, " N"]  # returns so far of the unfinished episodes
 
 
 class Accumulator(NamedTuple):
-    """Sums over the iterations of a chunk, from which its metrics are computed."""
+    """Sums over the iterations of a chunk. `Loop.metrics_of` computes the metrics of the chunk from them."""
 
     sums: Metrics  # sums of the updates' metrics; with rollouts, the metrics of the newest update
     episodes: Metrics  # sums over the finished episodes
@@ -51,7 +51,7 @@ class Accumulator(NamedTuple):
 
 
 class Costed(NamedTuple):
-    """A step with the true cost of its next state, for the replay of oracles only."""
+    """A step with the true cost of its next state. Only algorithms that want the true cost store it."""
 
     step: Transition
     cost: Float[Array, "*B"]
@@ -68,8 +68,8 @@ class Loop:
     def __post_init__(self) -> None:
         if self._wants("true_cost") and not self.env.reports_cost():
             raise EnvError(
-                f"{self.algorithm.title} learns from the true cost and the environment reports none; want "
-                f'info["cost"] of every step (of a JAX environment: `cost` in its transition_info).'
+                f"{self.algorithm.title} learns from the true cost, but the environment reports none; want "
+                f'info["cost"] at every step (for a JAX environment: `cost` in its transition_info).'
             )
 
     def refuse_settings(self, cfg: Any) -> None:
@@ -101,14 +101,14 @@ class Loop:
     # --- the program --------------------------------------------------------------------------------------------------
 
     def init(self, key: PRNGKey, cfg: Any) -> TrainState:
-        """New networks, new episodes, a new replay."""
+        """The state before training, with new networks, new episodes and a new replay."""
         k_learner, k_env, k_run = jax.random.split(key, 3)
         stepped = self.algorithm.steps_environment
         num_envs = cfg.num_envs if stepped else 0
         learner = self.init_learner(k_learner, cfg)
         if self.algorithm.prepare is not None:
             assert self.demos is not None
-            k_prepare = jax.random.fold_in(k_learner, jnp.uint32(2**32 - 1))  # `init` may split k_learner
+            k_prepare = jax.random.fold_in(k_learner, jnp.uint32(2**32 - 1))  # a key that `init` does not use
             shown = Data(demos=self.demos.transitions, demo_starts=self.demos.starts)
             learner = self.algorithm.prepare(learner, shown, cfg, k_prepare)
         return TrainState(
@@ -128,8 +128,8 @@ class Loop:
         demos = self.demos.transitions
         never = jnp.zeros(len(demos.obs), bool)
         steps = Transition(demos.obs, demos.action, demos.reward, demos.next_obs, demos.terminated, never)
-        # Sets without the last observation of an episode repeat the one before it: from such a step a critic would
-        # learn an endless loop.
+        # If a demonstration set lacks the last observation of an episode, `next_obs` repeats `obs` there. Such steps
+        # are left out: a critic would learn that the state leads back to itself.
         last = np.append(np.diff(np.asarray(demos.episode)) != 0, True)
         same = (np.asarray(demos.obs) == np.asarray(demos.next_obs)).all(axis=-1)
         whole = np.flatnonzero(~(last & same & ~np.asarray(demos.terminated)))
@@ -141,12 +141,12 @@ class Loop:
         return self.algorithm.init(key, spaces, cfg)
 
     def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:
-        """Steps of all environments with the untrained policy and without updates."""
+        """Step all environments with the untrained policy, without updates."""
         return jax.lax.fori_loop(0, iterations, lambda _, s: self._collect(s, self._keys(s)[0])[0], state)
 
     def run(self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int) -> tuple[TrainState, Metrics]:
-        """Run iterations: steps of every environment, then the updates. The number of iterations is an argument of the
-        compiled program, so that one program serves every length."""
+        """Run iterations. Each steps every environment, then updates the learner. The number of iterations is an
+        argument of the compiled program, so that one program serves every length."""
         state, accumulator = self.run_on(state, cfg, iterations, self.new_accumulator(state, cfg))
         return state, self.metrics_of(accumulator, cfg)
 
@@ -159,12 +159,13 @@ class Loop:
     def run_on(
         self, state: TrainState, cfg: Any, iterations: Int[Array, ""] | int, accumulator: Accumulator
     ) -> tuple[TrainState, Accumulator]:
-        """`run` in several calls: each continues the accumulator of the call before."""
+        """A part of `run`. Each call continues with the state and the accumulator of the previous call."""
 
         def body(_, carry):
             state, (sums, episodes) = carry
             state, (metrics, played) = self._iteration(state, cfg)
-            # With rollouts updates are few and long: the metrics of the newest. Otherwise the mean.
+            # With rollouts, updates are few and long: the metrics are those of the newest update. Otherwise they are
+            # summed for the mean.
             sums = metrics if self._wants("rollout") else jax.tree.map(jnp.add, sums, metrics)
             return state, (sums, jax.tree.map(jnp.add, episodes, played))
 
@@ -179,7 +180,7 @@ class Loop:
         return metrics | _summary(accumulator.episodes, accumulator.iterations * self.iteration_steps(cfg))
 
     def iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
-        """One iteration: its update's metrics, and sums over the episodes that ended in it."""
+        """One iteration. Returns the new state, the metrics of its last update, and sums over ended episodes."""
         k_collect, k_update, k_restart = self._keys(state)
         began = None if state.env is None else state.env.steps == 0
         if not self.algorithm.steps_environment:
@@ -196,14 +197,14 @@ class Loop:
         state = self._restart(state._replace(learner=learner), cfg, k_restart)
         return state, (metrics, episodes)
 
-    # `iteration`, traced once for both its shapes and the loop; inlining leaves the program unchanged.
+    # With jit, JAX traces `iteration` only once, for its shapes and for the loop. `inline` keeps the program unchanged.
     _iteration = jax.jit(iteration, static_argnums=0, inline=True)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
 
     def _keys(self, state: TrainState) -> tuple[PRNGKey, ...]:
-        """Random keys of one iteration: to collect, to update, to restart."""
+        """The random keys of one iteration: for collecting, for updates and for restarts."""
         return tuple(jax.random.split(jax.random.fold_in(state.key, state.env_steps), 3))
 
     # --- collecting ---------------------------------------------------------------------------------------------------
@@ -211,8 +212,8 @@ class Loop:
     def _step(
         self, policy: Policy, env: EnvState, so_far: Float[Array, " N"], key: PRNGKey
     ) -> tuple[EnvState, Float[Array, " N"], Any, Metrics]:
-        """One step of every environment. Returns the state after it, the returns of unfinished episodes, the step to
-        store, and sums over the episodes that it finished."""
+        """One step of every environment. Returns the next state of the environments, the returns of unfinished
+        episodes, the step to store, and sums over the episodes that ended."""
         k_act, k_step = jax.random.split(key)
         action = policy.act(env.obs, k_act)
         if self._wants("true_cost"):
@@ -225,7 +226,7 @@ class Loop:
         return later, so_far, kept, sums
 
     def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
-        """One step of every environment, into the replay."""
+        """One step of every environment, stored in the replay."""
         assert state.env is not None
         assert state.replay is not None
         policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
@@ -239,7 +240,7 @@ class Loop:
         return state, kept, sums
 
     def _rollout(self, state: TrainState, cfg: Any, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
-        """`rollout_steps` steps of every environment with one policy."""
+        """`rollout_steps` steps of every environment with the same policy."""
         policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
 
         def step(carry, key):
@@ -308,7 +309,7 @@ class Loop:
         def step(carry, key):
             env, alive = carry
             k_act, k_step = jax.random.split(key)
-            # Observations after the end of an episode may be NaN, and a mask does not stop the gradient of NaN.
+            # Observations after the end of an episode may be NaN. A mask does not keep NaN out of the gradient.
             obs = jnp.where(jnp.broadcast_to(alive[:, None], env.obs.shape), env.obs, 0.0)
             action = policy.act(obs, k_act)
             after, transition = world.advance_batch(env, action, k_step)
@@ -320,7 +321,7 @@ class Loop:
         return PaddedEpisodes(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
 
     def _kept_shape(self) -> Any:
-        """A stored step of one environment, for its shapes and types."""
+        """A step of one environment, filled with zeros, which gives the shapes and types of its arrays."""
         obs = jnp.zeros(self.env.observation_space.shape, jnp.float32)
         space, flag = self.env.action_space, jnp.array(False)
         action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, gym.spaces.Box) else jnp.int32)
@@ -328,7 +329,7 @@ class Loop:
         return Costed(step, jnp.float32(0)) if self._wants("true_cost") else step
 
     def _stored(self, kept: Any) -> Any:
-        """A step as the replay stores it: pixels as bytes."""
+        """A step in the form that the replay stores: image observations as bytes."""
         return _with_observations(kept, jnp.float32 if self.env.spaces.image is None else jnp.uint8)
 
     def _stored_shape(self) -> Any:
@@ -344,7 +345,7 @@ class Loop:
         return state
 
     def iteration_steps(self, cfg: Any) -> int:
-        """Environment steps per iteration."""
+        """Environment steps per iteration; 1 if the algorithm steps no environment."""
         if self._wants("rollout"):
             return cfg.num_envs * cfg.rollout_steps
         return cfg.num_envs if self.algorithm.steps_environment else 1
@@ -405,7 +406,7 @@ def _summary(sums: Metrics, steps: Any) -> Metrics:
     if not sums:
         return {}
     played = jnp.maximum(sums["count"], 1.0)
-    none = jnp.where(sums["count"] > 0, 1.0, jnp.nan)  # no episode finished: no mean
+    none = jnp.where(sums["count"] > 0, 1.0, jnp.nan)  # NaN if no episode finished
     return {
         "episode/count": sums["count"],
         "episode/return": none * sums["return"] / played,
@@ -415,7 +416,7 @@ def _summary(sums: Metrics, steps: Any) -> Metrics:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process may use; None if the system does not report them."""
+    """Bytes of memory that this process may use; None if the operating system does not report the number."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The paper's three questions, answered from results. Each answer states its criterion."""
+"""Answers to the three questions of the SCOPIL paper, computed from results. Each answer states its criterion."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,13 @@ from scopil_bench.stats import holm, permutation_test
 from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.summaries import EVALUATIONS, Cell, Result, Results, in_words, summarise
 
-KEY = EVALUATIONS[0]  # greedy, demonstrated starts
-FEWER = 10  # times
-BOTH = 0.9  # smallest share of paired starts with both sides, and of lawful episodes, for a yes
-SIGNIFICANT = 0.05
-NAMED = 3  # at most so many comparisons are named in an answer; the details have all
+KEY = EVALUATIONS[0]  # the greedy policy from demonstrated starts
+FEWER = 10  # criterion: smallest ratio of the violations of other methods to those of SCOPIL
+# Criterion of "Yes" for two modes: the smallest share of lawful episodes, and the smallest share of starts, among those
+# with demonstrations on both sides, from which the policy passes on both sides.
+BOTH = 0.9
+SIGNIFICANT = 0.05  # a difference is significant if p is smaller
+NAMED = 3  # an answer names at most this many comparisons; its details list all
 
 
 def title(method: str) -> str:
@@ -26,7 +28,7 @@ def title(method: str) -> str:
 
 
 def answers(results: Results, simple: str = "simple") -> list[Answer]:
-    """`simple`: the task that replaces the paper's Simple."""
+    """The three answers. `simple` is the setting used as the paper's task Simple."""
     return [
         Answer("Does SCOPIL keep constraints that are not modelled?", *_keeps(results, simple)),
         Answer("Does SCOPIL keep both modes of the demonstrations?", *_modes(results)),
@@ -35,8 +37,9 @@ def answers(results: Results, simple: str = "simple") -> list[Answer]:
 
 
 def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """Whether a method has significantly fewer violations from unseen starts than every other, in every task where both
-    have runs. `yardsticks` are given the true cost and are not compared. All tests are corrected together."""
+    """Whether the method `ours` has significantly fewer violations from unseen starts than every other method, in every
+    setting with runs of both. Returns the answer and its details. The methods in `yardsticks` learn from the true cost
+    and are not compared. Holm's method corrects all tests together."""
     pairs = [
         (where, results[Cell(where.setting, ours)], runs)
         for where, runs in results.items()
@@ -53,8 +56,9 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
         if not fewer or p >= SIGNIFICANT:
             missed.append(f"{title(where.method)} on {where.setting}")
         lines.append(
-            f"{where.setting}, {in_words(key)}: {_figure(mine, key=key)} against {_figure(theirs, key=key)} of "
-            f"{title(where.method)} ({len(mine)} and {len(theirs)} seeds, p = {p:.2g}{_by_holm(len(tests))})."
+            f"{where.setting}, {in_words(key)}: {_figure(mine, key=key)} ({title(ours)}) against "
+            f"{_figure(theirs, key=key)} ({title(where.method)}) violations per episode ({len(mine)} and "
+            f"{len(theirs)} seeds, p = {p:.2g}{_by_holm(len(tests))})."
         )
     name, many, sure = title(ours), len(pairs), len(pairs) - len(missed)
     if not missed:
@@ -96,8 +100,9 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
             printed = PRINTED[where.setting.removesuffix("-simulated")]["scopil"]["violations"]
             lines.append(
                 f"{where.setting}, {in_words(KEY)}: {_figure(runs)} violations per episode (paper: {printed}; "
-                f"unavoidable, in initial states: {unavoidable(found):.3g}). With 95 % confidence at most "
-                f"{found.p_avoidable:.2%} of episodes contain an avoidable one; {found.unsafe:.0%} of seeds have any."
+                f"unavoidable, in initial states: {unavoidable(found):.3g}). With 95 % confidence, at most "
+                f"{found.p_avoidable:.2%} of episodes contain an avoidable violation; {found.unsafe:.0%} of seeds have "
+                f"an avoidable violation."
             )
     ours = results.get(Cell(simple, "scopil"))
     rivals = {a: results[Cell(simple, a)] for a in ("sac", "icrl", "bc") if Cell(simple, a) in results}
@@ -109,23 +114,23 @@ def _keeps(results: Results, simple: str) -> tuple[str, list[str]]:
     corrected = holm([permutation_test(_each(ours), _each(runs)) for runs in rivals.values()])
     for p, (method, runs) in zip(corrected, rivals.items()):
         theirs = float(np.mean(_each(runs)))
-        ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has none"
+        ratio = f"{theirs / base:.3g} times SCOPIL's" if base else "SCOPIL has no violations"
         fewer &= method not in judged or base * FEWER <= theirs
         lines.append(
-            f"{simple}, {in_words(KEY)}, {title(method)}: {_figure(runs)}, {ratio} "
+            f"{simple}, {in_words(KEY)}, {title(method)}: {_figure(runs)} violations per episode, {ratio} "
             f"(permutation test over seeds, p = {p:.2g}{_by_holm(len(rivals))})."
         )
     for key in EVALUATIONS[1:]:
         others = ", ".join(f"{_figure(runs, key=key)} ({title(a)})" for a, runs in rivals.items())
-        lines.append(f"{simple}, {in_words(key)}: {_figure(ours, key=key)} (SCOPIL), {others}.")
+        lines.append(f"{simple}, {in_words(key)}, violations per episode: {_figure(ours, key=key)} (SCOPIL), {others}.")
     names = " and ".join(title(a) for a in judged)
     where = simple.capitalize().replace("-simulated", " with simulated players")
     claim = (
-        f"on {where}, SCOPIL's greedy policy has at least {FEWER} times fewer violations than that of {names} from "
-        f"the demonstrated starts"
+        f"on {where}, SCOPIL's greedy policy has at least {FEWER} times fewer violations than the greedy policy of "
+        f"{names}, from the demonstrated starts"
     )
     if fewer:
-        return f"Yes: {claim}. For unseen starts see below.", lines
+        return f"Yes: {claim}. Results from unseen starts are listed below.", lines
     return f"No. The criterion, that {claim}, is not met.", lines
 
 
@@ -136,18 +141,18 @@ def _modes(results: Results) -> tuple[str, list[str]]:
         return "Not answered: this needs finished runs of SCOPIL on Two-modes.", []
     both, apart, lawful = (float(np.mean([m[k] for m in seen])) for k in ("both", "divergence", "lawful"))
     lines = [
-        f"The split between the sides differs from the demonstrated half and half by {apart:.3f} in total variation "
-        f"(0: the same; 0.5: one side only).",
-        "An episode counts for a side when it reaches the hole without an avoidable violation.",
+        f"The policy's distribution over the two sides differs from the demonstrated one (half and half) by "
+        f"{apart:.3f} in total variation (0: the same; 0.5: one side only).",
+        "An episode counts for a side if it reaches the hole without an avoidable violation.",
         f"two-modes, greedy: {_figure(runs)} violations per episode (paper: "
         f"{PRINTED['two-modes']['scopil']['violations']}).",
     ]
     found = (
-        f"sampled play passes the circle on both sides from {both:.1%} of the starts where both were demonstrated, and "
-        f"{lawful:.1%} of its episodes are lawful"
+        f"sampled play passes the circle on both sides from {both:.1%} of the starts with demonstrations on both "
+        f"sides, and {lawful:.1%} of the sampled episodes are lawful"
     )
     verdict = "No" if both < BOTH or lawful < 0.5 else "Yes" if lawful >= BOTH else "Mostly"
-    return f"{verdict}: {found} (the criterion is {BOTH:.0%} for each).", lines
+    return f"{verdict}: {found} (criterion: at least {BOTH:.0%} for each).", lines
 
 
 def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
@@ -173,8 +178,8 @@ def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
             verdict = f"With it there are {effect} violations, {in_words(KEY)} (p = {p:.2g})."
             if p >= SIGNIFICANT:
                 verdict = (
-                    f"No significant difference in violations between these seeds, {in_words(KEY)} (p = {p:.2g}; "
-                    f"significant is below {SIGNIFICANT:g})."
+                    f"No significant difference in violations with and without this entropy, {in_words(KEY)} "
+                    f"(p = {p:.2g}; significant: p < {SIGNIFICANT:g})."
                 )
     return verdict or "Not answered: this needs finished runs of SCOPIL and S-EiC on Simple.", lines
 
@@ -184,7 +189,8 @@ def _by_holm(comparisons: int) -> str:
 
 
 def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Without entropy in the constraint, λ lowers the policy's entropy and α raises it: both may diverge."""
+    """Seeds with violations, and the largest λ and α. Without entropy in the constraint, λ lowers the policy's entropy
+    and α raises it, so that both may diverge."""
     share = [summarise(runs, KEY).unsafe for runs in (a, b)]
     lines = [
         f"Seeds with an avoidable violation, {in_words(KEY)}: {share[0]:.0%} ({with_it}), {share[1]:.0%} ({without})."

@@ -1,4 +1,4 @@
-"""Compiled tasks with a rule that the reward does not ask for, and their scripted demonstrators."""
+"""Compiled tasks with a rule that is not part of the reward, and their scripted demonstrators."""
 
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -23,16 +23,16 @@ SPREAD = 0.15  # standard deviation of the noise on a demonstrator's continuous 
 class RuleTask(FuncEnv):
     """A task whose state is its observation, a vector of floats.
 
-    A subclass has the methods of a `FuncEnv` (`initial`, `transition`, `reward`), the rule (`violated`), and the two
-    functions that its demonstrator consists of: `lawful`, which actions keep the rule for certain, and `score`,
-    which of these is best (lowest).
+    A subclass defines the methods of a `FuncEnv` (`initial`, `transition`, `reward`), the rule (`violated`), and two
+    methods for its demonstrator: `lawful` tells whether an action is certain to keep the rule, and `score` ranks the
+    lawful actions (the lowest score is the best).
     """
 
     title: ClassVar[str]
-    rule: ClassVar[str]  # in words; empty: there is none
+    rule: ClassVar[str]  # the rule in words; empty if the task has no rule
     max_steps: ClassVar[int] = 100
     demonstrations: ClassVar[int] = 40
-    noise: ClassVar[float] = 0.1  # probability of a varied action
+    noise: ClassVar[float] = 0.1  # probability that the demonstrator tries a varied action
     has_goal: ClassVar[bool] = True
 
     def violated(self, before: Array, action: Array, after: Array) -> Bool[Array, ""]:
@@ -43,11 +43,11 @@ class RuleTask(FuncEnv):
         return jnp.array(False)
 
     def lawful(self, state: Array, action: Array) -> Bool[Array, ""]:
-        """Whether an action keeps the rule, now and with suitable actions later, whatever the random disturbance."""
+        """Whether an action keeps the rule and allows later actions to keep it, for every random disturbance."""
         return jnp.array(True)
 
     def score(self, state: Array, action: Array) -> Float[Array, ""]:
-        """What the demonstrator minimises over lawful actions."""
+        """The quantity that the demonstrator minimises over lawful actions."""
         raise NotImplementedError
 
     def candidates(self, state: Array) -> Array:
@@ -59,7 +59,8 @@ class RuleTask(FuncEnv):
         return jax.random.randint(key, (), 0, self.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
 
     def act(self, obs: Array, key: PRNGKey | None = None) -> Array:
-        """The demonstrator: the best lawful action; with a key sometimes a varied one, if it is lawful."""
+        """The demonstrator's action: the lawful action with the lowest score. With a key, a varied action replaces it
+        with probability `noise` if the varied action is lawful."""
         options = self.candidates(obs)
         scores = jax.vmap(lambda a: self.score(obs, a) + 1e6 * ~self.lawful(obs, a))(options)
         best = options[jnp.argmin(scores)]
@@ -69,7 +70,7 @@ class RuleTask(FuncEnv):
         other = self.varied(best, k_what)
         return jnp.where((jax.random.uniform(k_whether) < self.noise) & self.lawful(obs, other), other, best)
 
-    # --- of every such task ---------------------------------------------------------------------------------------
+    # --- the same for all tasks -----------------------------------------------------------------------------------
 
     def observation(self, state: Array, rng: Any = None, params: Any = None) -> Array:
         return state
@@ -81,7 +82,7 @@ class RuleTask(FuncEnv):
         return {"cost": jnp.float32(0.0)}
 
     def transition_info(self, state: Array, action: Array, next_state: Array, params: Any = None) -> dict[str, Array]:
-        """`cost`: 1 where the step breaks the rule. Evaluation reads it; learners never do."""
+        """`cost`: 1 if the step breaks the rule. Only evaluation and algorithms that want the true cost read it."""
         return {"cost": self.violated(state, action, next_state).astype(jnp.float32)}
 
     def measures(self, episode: Episode) -> dict[str, float]:
@@ -89,20 +90,20 @@ class RuleTask(FuncEnv):
 
 
 def box(*bounds: Bounds) -> gym.spaces.Box:
-    """A vector's space from (low, high) of each component."""
+    """The space of vectors with one pair of bounds (low, high) per component."""
     low, high = np.array(bounds, np.float32).T
     return gym.spaces.Box(low, high, dtype=np.float32)
 
 
 @lru_cache
 def compiled(task: type[RuleTask], max_episode_steps: int | None = None) -> CompiledEnv:
-    """One object per task and time limit, so that programs are compiled once."""
+    """The environment of a task. There is one object per task and time limit, so that programs are compiled once."""
     return CompiledEnv(task(), max_episode_steps=max_episode_steps or task.max_steps)
 
 
 @partial(jax.jit, static_argnums=0)
 def _played(env: CompiledEnv, starts: EnvState, key: PRNGKey) -> tuple[Transition, Float[Array, "T N"]]:
-    """Steps of the noisy demonstrator and their costs up to the time limit, whether or not an episode has ended."""
+    """Steps of the noisy demonstrator and their costs. Episodes that end early are continued up to the time limit."""
     act, count = env.env.act, starts.steps.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
 
     def step(state: EnvState, key: PRNGKey) -> tuple[EnvState, tuple[Transition, Array]]:
@@ -132,12 +133,12 @@ def play_demonstrator(task: type[RuleTask], starts: EnvState, key: PRNGKey) -> l
 
 
 def demonstrator_from_unseen_starts(task: type[RuleTask], episodes: int) -> list[Episode]:
-    """Episodes of the demonstrator from the starts that policies are judged from."""
+    """Episodes of the noisy demonstrator from the unseen starts used to evaluate policies."""
     return play_demonstrator(task, unseen_starts(compiled(task), episodes), jax.random.key(0))  # pyright: ignore[reportArgumentType]
 
 
 def demonstrate(task: type[RuleTask], env_id: str, episodes: int | None = None, seed: int = 0) -> Demonstrations:
-    """A set of demonstrations, the same for the same seed. Its starts are none of the unseen ones."""
+    """A set of demonstrations, determined by `seed`. Its starts are drawn independently of the unseen starts."""
     env, count = compiled(task), episodes or task.demonstrations
     k_starts, k_play = jax.random.split(jax.random.key(seed))
     return Demonstrations(
