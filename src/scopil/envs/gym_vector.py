@@ -179,8 +179,8 @@ def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
 
 def _finite_reward(reward: Any) -> float:
     number = float(reward)
-    if not np.isfinite(number):
-        raise EnvError(f"a reward of {number}; want finite numbers")
+    if not abs(number) <= np.finfo(np.float32).max:
+        raise EnvError(f"a reward of {number}; want finite numbers, at most 3.4e38")
     return number
 
 

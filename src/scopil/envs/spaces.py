@@ -116,7 +116,10 @@ class Spaces:
             if row.shape != raw.shape:
                 raise EnvError(f"an observation of shape {row.shape}; want its space's {raw.shape}")
             return _finite(row.reshape(-1))
-        return _finite(np.array(gym.spaces.flatten(raw, obs), np.float32))
+        row = np.array(gym.spaces.flatten(raw, obs), np.float32)
+        if row.shape != (self.size,):
+            raise EnvError(f"an observation of {row.size} numbers; want the {self.size} of its space {raw}")
+        return _finite(row)
 
     def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
         """`row` of a batch of observations, in the form of the batched space."""
