@@ -9,8 +9,8 @@ class ScopilError(Exception):
 
 
 class ConfigError(ScopilError):
-    """A setting is out of range, or two settings contradict each other. `setting` is the name of the
-    invalid setting; the command line derives the flag from this name."""
+    """A setting is out of range, or two settings contradict each other. `setting` is the name of the invalid
+    setting; the command line derives the flag from this name."""
 
     def __init__(self, message: str, setting: str | None = None):
         super().__init__(message)
@@ -35,7 +35,7 @@ class DivergedError(ScopilError):
 
 @contextmanager
 def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
-    """Turn every exception except a `ScopilError` into a `kind` exception that names the file `what`.
+    """Turn every exception except a `ScopilError` into a `kind` exception. The message names the source `what`.
 
     It serves code that reads untrusted files: NumPy, zipfile and h5py raise many exception types for damaged files."""
     try:
@@ -44,4 +44,4 @@ def refused_as(kind: type[ScopilError], what: object) -> Iterator[None]:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise kind(f"{what} cannot be read ({why}): the file is damaged or of an unknown format.") from error
+        raise kind(f"{what} cannot be read ({why}): damaged content or an unknown format.") from error

@@ -59,7 +59,7 @@ def play(
 
 
 def picture_of(env: gym.Env) -> Picture:
-    """A copy of the rendered image. The environment may reuse its array."""
+    """A copy of the rendered image, because the environment may reuse its array."""
     try:
         drawn = env.render()
     except (NotImplementedError, gym.error.Error) as error:  # gym.error: a rendering library is missing

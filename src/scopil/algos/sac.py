@@ -33,12 +33,13 @@ from scopil.types import PRNGKey
 
 @config
 class Config:
-    """The defaults are those of the SCOPIL paper, except those marked "ours", which the paper does not give."""
+    """For discrete actions the defaults are those of the SCOPIL paper, except settings marked "ours". The defaults for
+    continuous actions are not from that paper."""
 
     discount: float = setting(default=0.99, about="γ per environment step, the discount factor.", low=0, high=1)
     learning_rate: float = setting(default=3e-4, about="Learning rate η of the policy and the critics (Adam).", low=0)
     alpha_lr: float = setting(
-        default=2e-3, about="Learning rate of log α (Adam); κ in the paper.", low=0, continuous=3e-4
+        default=2e-3, about="Learning rate of log α (Adam); κ in the SCOPIL paper.", low=0, continuous=3e-4
     )
     polyak: float = setting(
         default=5e-3,
