@@ -1,7 +1,7 @@
-"""Configs: frozen dataclasses of settings with a meaning and a range.
+"""Configs: frozen dataclasses whose fields are settings, each with a default, a description and a range.
 
-Help texts, checks, error messages and the tables in the docs are generated from the fields. Real numbers are pytree
-leaves, over which `vmap` works; all other settings are static.
+Help texts, checks, error messages and the tables in the docs are generated from the fields. Settings of type float are
+pytree leaves, so that `vmap` can map over them. All other settings are static.
 """
 
 import difflib
@@ -18,13 +18,13 @@ from scopil.errors import ConfigError
 T = TypeVar("T")
 TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None)
 _TUPLES = (tuple[int, ...], tuple[int, ...] | None)
-_SAME = object()  # the default is the same for both kinds of actions
+_SAME = object()  # the default is the same for discrete and continuous actions
 
 
 def setting(
     default: Any, about: str, *, low: float | int = -math.inf, high: float | int = math.inf, continuous: Any = _SAME
 ) -> Any:
-    """A field of a config: its default, its meaning, and the range of its values (of each value of a tuple).
+    """A field of a config: its default, its description, and the range of its value (or of each value of a tuple).
 
     `continuous` is the default for environments with continuous actions, if it differs.
     """
@@ -32,16 +32,16 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-# `setting` is not declared as a field specifier: type checkers would then expect the default as a keyword.
+# `setting` is not declared as a field specifier: type checkers would then require `default` as a keyword.
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass of settings, registered as a pytree. A method `problem()` may return an error
     message for a combination of settings."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
-    no_type_check(made.__init__)  # inside jit and vmap a `float` is an array
+    no_type_check(made.__init__)  # not type-checked: inside jit and vmap a `float` setting is an array
     types = get_type_hints(cls)
     for f in fields(made):
-        f.type = types[f.name]  # a string if annotations are postponed
+        f.type = types[f.name]  # `f.type` is a string if the module postpones annotations
         if "about" not in f.metadata:
             raise TypeError(f"{cls.__name__}.{f.name} has no description; make it with setting(default, about).")
         if f.type not in TYPES:
@@ -87,7 +87,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
-    """A checked config: given values over the defaults for discrete or continuous actions."""
+    """A checked config: the given values, and the defaults for discrete or continuous actions for all others."""
     values = {name: _plain(value) for name, value in values.items()}
     known = {s.name: s.default for s in settings(cls, continuous)}
     for name in values:
@@ -99,14 +99,14 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Python numbers and tuples instead of NumPy scalars, JAX scalars and lists: configs are written to files."""
+    """Convert NumPy scalars, JAX scalars and lists to Python numbers and tuples, which can be written to files."""
     if isinstance(value, list | tuple):
         return tuple(_plain(one) for one in value)
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def check(cfg: Any) -> None:
-    """Raise `ConfigError` for values out of range. A config cannot check itself when it is made: jit rebuilds it with
+    """Raise `ConfigError` for values out of range. The constructor makes no checks, because jit calls it with
     tracers."""
     for f in fields(cfg):
         low, high = f.metadata["low"], f.metadata["high"]
@@ -149,7 +149,7 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
         try:
             yield float(number)  # pyright: ignore[reportArgumentType]
         except OverflowError:
-            yield math.inf  # larger than any float
+            yield math.inf  # the number is larger than any float
 
 
 def _shown(value: Any) -> str:
@@ -169,6 +169,6 @@ def markdown_table(cls: type) -> str:
         default = f"`{one.default}`"
         if continuous.default != one.default:
             default += f", continuous actions `{continuous.default}`"
-        about = one.about.replace("|", "\\|")  # a bar ends the cell
+        about = one.about.replace("|", "\\|")  # an unescaped | would end the cell
         rows.append(f"| `{one.name}` | {default} | {one.range} | {about} |")
     return "\n".join(rows) + "\n"

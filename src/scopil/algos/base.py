@@ -41,7 +41,7 @@ class PaddedEpisodes(NamedTuple):
 
 
 class TrueCost(NamedTuple):
-    """The cost that the environment reports. Only oracles, which are references, receive it."""
+    """The cost that the environment reports. Only the oracles receive it: algorithms that serve as references."""
 
     batch: Array  # of the replay batch (B,), or of the rollout (T, N)
     newest: Array  # of the newest steps: (N,), or of the rollout (T, N)
@@ -76,15 +76,15 @@ class Spaces(NamedTuple):
 
     obs_dim: int
     head: Head  # the number of discrete actions, or the bounds of continuous ones
-    image: Image | None = None  # its axes, if observations begin with the pixels of an image
+    image: Image | None = None  # the axes of the image, if observations begin with its pixels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """A learner as a value, for `scopil.Agent`, `RunSpec` or a study. Its name is used in commands and run folders."""
+    """An algorithm, to pass to `scopil.Agent`, `RunSpec` or a study. Commands and run folders use its name."""
 
     name: str
-    title: str  # as in tables
+    title: str  # the name in tables
     summary: str  # a few words for the list of algorithms
     config: type  # made by `scopil.config.config`
     init: Callable[[PRNGKey, Spaces, Any], Any]
@@ -97,13 +97,13 @@ class Algorithm:
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
     # state → the policy that collects data; None: `policy`.
     behaviour: Callable[[Any], Policy] | None = None
-    # Whether the replay begins with the demonstrated steps.
+    # Whether the replay buffer begins with the demonstrated steps.
     replay_demos: bool = False
     # demonstrated steps → mask (M,) of the steps used for learning; None: all.
     demo_filter: Callable[[DemoTransitions], np.ndarray] | None = None
-    # config → environment steps between resets of all environments; None: never.
+    # config → environment steps between resets of all environments; None: they are never reset together.
     restart_every: Callable[[Any], int] | None = None
-    # (config, environment steps of a run) → a warning if these are too few to learn, else None.
+    # (config, environment steps of a run) → a warning if the steps are too few to learn, else None.
     short_run: Callable[[Any, int], str | None] | None = None
     # (state, observations, actions) → the learned cost, if the algorithm learns one. Reports draw maps of it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
@@ -112,13 +112,13 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):
-            raise ConfigError(f"{self.name} wants {', '.join(sorted(unknown))}; there are {', '.join(get_args(Part))}.")
+            raise ConfigError(f"{self.name} wants {', '.join(sorted(unknown))}; known: {', '.join(get_args(Part))}.")
         if "true_cost" in self.wants and self.wants.isdisjoint({"replay", "rollout"}):
-            raise ConfigError(f"{self.name} wants the true cost of steps and no steps; add replay or rollout.")
+            raise ConfigError(f"{self.name} wants true_cost without replay or rollout; add one of them.")
         if "newest" in self.wants and "replay" not in self.wants:
-            raise ConfigError(f"{self.name} wants the newest step and no replay; add replay, or want rollout instead.")
+            raise ConfigError(f"{self.name} wants newest without replay; add replay, or use rollout instead.")
         if {"replay", "rollout"} <= self.wants:
-            raise ConfigError(f"{self.name} wants both a replay and rollouts; an update learns from one of them.")
+            raise ConfigError(f"{self.name} wants both replay and rollout; want only one of them.")
 
     @property
     def needs_demos(self) -> bool:
@@ -132,7 +132,7 @@ class Algorithm:
 
 
 def stand_in(name: str, title: str) -> Algorithm:
-    """Replaces an algorithm that is not installed: its runs can be read, played and reported, but not trained."""
+    """A placeholder for an algorithm that is not installed. Its runs can be read, played and reported, not trained."""
 
     def refuse(*_: Any) -> Any:
         refuse_stand_in(made)
@@ -155,7 +155,7 @@ def is_stand_in(algorithm: Algorithm) -> bool:
 
 
 def refuse_stand_in(algorithm: Algorithm) -> None:
-    """Raise if an algorithm is a stand-in."""
+    """Raise ConfigError if an algorithm is a stand-in (a placeholder)."""
     if is_stand_in(algorithm):
         raise ConfigError(
             f"{algorithm.name} is not a registered algorithm; pass the algorithm itself (Run.open(folder, algorithm), "
@@ -176,7 +176,7 @@ def spaces_of(observation_space: gym.Space, action_space: gym.Space, image: Imag
 
 
 def new_obs_stats(spaces: Spaces, cfg: Any) -> RunningStats | None:
-    """Statistics for normalising observations, if the config has `normalise_obs`. Pixels are scaled by the network."""
+    """Statistics for normalising observations if `normalise_obs` is set. None for images: the network scales pixels."""
     return new_stats((spaces.obs_dim,)) if cfg.normalise_obs and spaces.image is None else None
 
 

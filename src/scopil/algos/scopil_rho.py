@@ -1,4 +1,4 @@
-"""SCOPIL-ρ: SCOPIL from a clone under a second constraint, on the states that the policy visits.
+"""SCOPIL-ρ: SCOPIL from a clone (scopil_clone.py) with a second constraint, on the states that the policy visits.
 
     c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 novelty of a state relative to the demonstrations
     E_π[c] ≤ κ E_D[c]                                       the occupancy constraint
@@ -6,7 +6,7 @@
     μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
 
 f_k and τ_k are learned together with the policy (losses/density_ratio.py). Actor, temperature and λ are those of SCOPIL
-from a clone (scopil_clone.py). The learner receives no cost from the environment. Derivation:
+from a clone. The learner receives no cost from the environment. Derivation:
 docs/algorithms/scopil_rho.md.
 """
 
@@ -32,32 +32,33 @@ from scopil.types import PRNGKey
 
 @config
 class Config(scopil_clone.Config):
-    """Settings of SCOPIL from a clone and of the occupancy constraint. All numbers are ours, chosen on Marble Maze."""
+    """Settings of SCOPIL from a clone and of the occupancy constraint. The defaults were chosen on Marble Maze."""
 
-    learning_rate: float = setting(default=1e-3, about="η of policy and critics (Adam).", low=0)
-    multiplier_init: float = setting(default=1.05, about="λ₀, times the unit of reward.", low=0)
+    learning_rate: float = setting(default=1e-3, about="Learning rate η of policy and critics (Adam).", low=0)
+    multiplier_init: float = setting(default=1.05, about="λ₀: initial multiplier, in units of reward.", low=0)
     multiplier_lr: float = setting(
-        default=3e-4, about="η of the multiplier, plain ascent, times the unit of reward.", low=0
+        default=3e-4, about="Learning rate η of λ (gradient ascent), in units of reward.", low=0
     )
     return_unit: float = setting(
-        default=13.0, about="The unit of reward is |Σ γᵗ r| of a demonstrated episode over this.", low=1e-6
+        default=13.0, about="The unit of reward is |Σ γᵗ r| of a demonstrated episode divided by this.", low=1e-6
     )
-    # With β = ½ the policy tends to the minimum of −log π − αH as λ grows: 0.27 nats for nine actions and α = 0.4.
+    # With β = ½ the policy tends to the minimum of −log π − αH as λ grows. There −log π is 0.27 nats
+    # for nine actions and α = 0.4.
     entropy_split: float = setting(default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
-    occupancy_init: float = setting(default=4.0, about="μ₀.", low=0)
-    occupancy_lr: float = setting(default=3e-4, about="η of μ, plain ascent; 0 keeps μ at μ₀.", low=0)
+    occupancy_init: float = setting(default=4.0, about="μ₀: initial multiplier of the occupancy constraint.", low=0)
+    occupancy_lr: float = setting(default=3e-4, about="Learning rate η of μ (gradient ascent); 0 keeps μ at μ₀.", low=0)
     occupancy_share: float = setting(
-        default=0.5, about="κ: allowed novelty of the policy's states over that of held-out demonstrations.", low=0
+        default=0.5, about="κ: allowed novelty of the policy's states, relative to held-out demonstrations.", low=0
     )
     features: tuple[int, ...] | None = setting(
-        default=None, about="Components of the observation in c, by number. None: the slowest ones.", low=0
+        default=None, about="Indices of the observation's components that c uses. None: the slowest ones.", low=0
     )
     slow: float = setting(
-        default=1.5, about="A component is used if it changes at most this factor faster than the slowest one.", low=1
+        default=1.5, about="A component is used if it changes at most this many times as fast as the slowest.", low=1
     )
     one_way: float = setting(
         default=0.9,
-        about="A component drifts one way if its net change over an episode is this share of its range.",
+        about="A component drifts one way if its net change over an episode exceeds this share of its range.",
         low=0,
         high=1,
     )
@@ -65,22 +66,25 @@ class Config(scopil_clone.Config):
         default=0.9, about="The last part of an episode begins at this share of its steps.", low=0, high=1
     )
     last_drift: float = setting(
-        default=0.05, about="Share of its range that a drifting component covers in the last part, at least.", low=0
+        default=0.05, about="A drifting component covers more than this share of its range in the last part.", low=0
     )
-    blur: float = setting(default=1.0, about="σ of every component, in its typical change per step.", low=0)
-    folds: int = setting(default=4, about="K: classifiers, each trained without one of K folds.", low=2)
+    blur: float = setting(default=1.0, about="σ of a component's noise, in units of its RMS change per step.", low=0)
+    folds: int = setting(default=4, about="K: number of classifiers; each is trained without one of K folds.", low=2)
     quantile: float = setting(
         default=0.7, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
     )
-    threshold_lr: float = setting(default=0.01, about="Step of the thresholds τ_k.", low=0)
-    background: float = setting(default=0.1, about="ε: weight of states of any episode on both sides.", low=0)
+    threshold_lr: float = setting(default=0.01, about="Step size of the thresholds τ_k.", low=0)
+    background: float = setting(default=0.1, about="ε: weight of states of any episode, added to both classes.", low=0)
     classifier_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
-    classifier_lr: float = setting(default=3e-3, about="η of the classifiers (Adam).", low=0)
-    classifier_batch_size: int = setting(default=128, about="States of either kind per step of the classifiers.", low=1)
+    classifier_lr: float = setting(default=3e-3, about="Learning rate η of the classifiers (Adam).", low=0)
+    classifier_batch_size: int = setting(default=128, about="States of each class per step of the classifiers.", low=1)
     classifier_every: int = setting(default=4, about="Gradient steps of the policy per step of the classifiers.", low=1)
-    matched_capacity: int = setting(default=20_000, about="States of matched episodes that are kept.", low=1)
+    matched_capacity: int = setting(default=20_000, about="Number of states of matched episodes that are kept.", low=1)
     matched_within: float = setting(
-        default=0.9, about="Share of demonstrated starts whose nearest neighbour is within reach.", low=0, high=1
+        default=0.9,
+        about="An episode is matched if its start is within this quantile of distances between demonstrated starts.",
+        low=0,
+        high=1,
     )
 
     def problem(self) -> str | None:
@@ -115,7 +119,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """The clone; units, features and blur of c; the unit of λ; the cost of termination."""
+    """Train the clone. Compute the units, features and blur of c, the unit of λ, and the cost of termination e."""
     demos, starts = data.demos, data.demo_starts
     assert demos is not None
     assert starts is not None
@@ -124,9 +128,9 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
     if cfg.features is not None:
         use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
-        scale = jnp.where(scale > 0, scale, 1.0)  # a component that is constant in the demonstrations
+        scale = jnp.where(scale > 0, scale, 1.0)  # components that are constant in the demonstrations
     else:
-        # Fast components describe how the demonstrator moves, slow ones where. Constants describe neither.
+        # Slow components describe where the demonstrator is, fast ones how it moves. Constant ones are not used.
         pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
         use = pace <= cfg.slow * pace.min()
     ratio = state.ratio._replace(
@@ -143,7 +147,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     if demos.reward is not None:
         earned = mean_return(demos, cfg.discount)
         unit = jnp.where(earned > 0, earned / cfg.return_unit, 1.0)
-    # If no demonstration terminates, termination costs c = 1 for every step that it saves in an episode: Σ γᵗ.
+    # If no demonstration terminates, termination costs c = 1 per step of a mean demonstrated episode: e = Σ γᵗ.
     length = len(demos.obs) / (1 + (jnp.diff(demos.episode) != 0).sum())
     saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
     end_cost = jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32)
@@ -154,10 +158,12 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
 def cut_off(
     demos: DemoTransitions, before: Float[Array, "M D"], after: Float[Array, "M D"], cfg: Config
 ) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
-    """Components that drift one way until the time limit, and the value that most demonstrations still passed.
+    """The direction (±1) of components that drift one way until the time limit, 0 for others; and the value that
+    most demonstrations reach in this direction.
 
-    If the time limit ends the demonstrations, a policy that is faster reaches states beyond them, and the
-    demonstrations carry no information about these. A demonstration that terminates has reached its goal.
+    If the time limit ends the demonstrations, a faster policy reaches states beyond their last ones. The demonstrations
+    carry no information about these states. If a demonstration terminates, it has reached its goal, and no
+    component is cut off.
     """
     steps = len(before)
     rows = jnp.arange(steps)
@@ -167,10 +173,10 @@ def cut_off(
     high, low = (of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min))
     span = jnp.maximum(high - low, 1e-6)[demos.episode]
     begun = first[demos.episode]
-    late = begun + (cfg.last_share * (rows - begun)).astype(jnp.int32)  # of an episode's last row: its last part
+    late = begun + (cfg.last_share * (rows - begun)).astype(jnp.int32)  # in last rows: where the last part begins
 
     def covered(since: Float[Array, "M D"]) -> Float[Array, " D"]:
-        """Net change up to the end over the range of the component, mean over episodes."""
+        """Net change from `since` to the end, divided by the component's range; mean over episodes."""
         return jnp.sum(jnp.where(ends[:, None], (after - since) / span, 0.0), axis=0) / ends.sum()
 
     drift = covered(before[begun])
@@ -182,8 +188,8 @@ def cut_off(
 
 
 def mean_return(demos: DemoTransitions, discount: Float[Array, ""] | float) -> Float[Array, ""]:
-    """|Σ γᵗ r| of a demonstrated episode, mean over episodes."""
-    steps = len(demos.reward)  # at least as many as episodes
+    """The mean of |Σ γᵗ r| over the demonstrated episodes."""
+    steps = len(demos.reward)  # also the number of segments: there are at most as many episodes
     rows = jnp.arange(steps)
     first = jax.ops.segment_min(rows, demos.episode, steps)
     returns = jax.ops.segment_sum(demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps)
@@ -245,12 +251,12 @@ def behaviour(state: State) -> Policy:
 
 
 def learned_cost(state: State, obs: Array, action: Array) -> Array:
-    """c of the states; the action is ignored."""
+    """c of the observations; the actions are ignored."""
     return density_ratio.cost(state.ratio, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
 
 
 def monitor(state: State, demos: DemoTransitions) -> density_ratio.Monitor:
-    """The familiarity of states relative to the demonstrations."""
+    """A monitor of the familiarity of states relative to the demonstrations."""
     return density_ratio.monitor(state.ratio, demos.next_obs, demos.group % len(state.ratio.threshold))
 
 

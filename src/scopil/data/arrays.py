@@ -1,8 +1,8 @@
 """Demonstrations from arrays in the common layouts, and from trajectories with `obs` and `acts`.
 
-Layouts: blocks (episodes, steps, …), padded or not; rows of all episodes joined end to end, with lengths or with flags
-at the ends; lists with one array per episode. Every assumption is written into the set's `about["assumed"]`, one
-sentence each, and is stored with the set.
+Layouts: blocks of shape (episodes, steps, …), padded or not; rows, which are the steps of all episodes joined end to
+end, with the lengths of the episodes or with flags at their last steps; lists with one array per episode. The readers
+add a sentence to `about["assumed"]` for every assumption. These sentences are stored with the demonstrations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,16 +14,16 @@ import numpy as np
 from scopil.data.dataset import NO_FLAGS, Demonstrations, Episode, guess_space, real
 from scopil.errors import DatasetError
 
-RawEpisode = dict[str, Any]  # one episode as found: its part of each array
+RawEpisode = dict[str, Any]  # the arrays of one episode by name, before any check
 Arrays = dict[str, Any]
 
-READ_OFF = "read off the data"  # about["spaces"] of a set that came without spaces
+READ_OFF = "read off the data"  # about["spaces"] of demonstrations whose source gives no spaces
 ONLY_DONES = (
-    "dones do not distinguish the end of the task from a time limit: episodes count as terminated by the task; to "
-    "distinguish them, give terminated and truncated instead"
+    "dones do not distinguish termination by the task from a time limit: all episodes count as terminated; to "
+    "distinguish the two, give terminated and truncated instead"
 )
 PER_STEP = ("actions", "rewards", "next_observations", "terminals", "timeouts")  # one row per step
-BY_STEP = {"terminated": "terminals", "truncated": "timeouts"}  # the names of flags with one row per step
+BY_STEP = {"terminated": "terminals", "truncated": "timeouts"}  # flag per episode → name of the same flag per step
 PER_EPISODE = ("terminated", "truncated", "starts")  # one row per episode
 ALIASES = {
     "observations": ("obs", "observation", "states"),
@@ -34,8 +34,8 @@ ALIASES = {
     "timeouts": ("truncations",),
     "lengths": ("episode_lengths",),
 }
-DONES = ("dones", "done")  # set by time limits too, in imitation and Stable-Baselines3
-FIRST = "episode_starts"  # Stable-Baselines3: a flag per step, set at the first step of an episode
+DONES = ("dones", "done")  # imitation and Stable-Baselines3 set these at time limits too
+FIRST = "episode_starts"  # of Stable-Baselines3: a flag per step, set at the first step of an episode
 KNOWN = {"observations", "lengths", FIRST, *PER_STEP, *PER_EPISODE, *(other for n in ALIASES.values() for other in n)}
 
 
@@ -43,8 +43,8 @@ KNOWN = {"observations", "lengths", FIRST, *PER_STEP, *PER_EPISODE, *(other for 
 
 
 def from_arrays(source: Any) -> Demonstrations:
-    """A set from arrays by name, a pair or triple of arrays, trajectories, or `Transitions` of the `imitation` package.
-    The layouts are listed in docs/demonstrations.md."""
+    """Demonstrations from a dict of arrays, a pair or triple of arrays, trajectories, or `Transitions` of the
+    `imitation` package. The layouts are listed in docs/demonstrations.md."""
     name, source_name = "arrays", f"{type(source).__name__} in memory"
     if isinstance(source, Mapping):
         return from_mapping(source, name, source_name)
@@ -57,8 +57,8 @@ def from_arrays(source: Any) -> Demonstrations:
         return from_mapping(dict(zip(("observations", "actions", "rewards"), source)), name, source_name)
     if not isinstance(source, Iterable) or isinstance(source, np.ndarray):
         raise DatasetError(
-            f"demonstrations of type {type(source).__name__}; want a name, a path, a pair (observations, actions), a "
-            f"dict of arrays, or a list of trajectories with `obs` and `acts`."
+            f"demonstrations of type {type(source).__name__}; want the name of a shipped set, a path, a pair "
+            f"(observations, actions), a dict of arrays, or a list of trajectories with `obs` and `acts`."
         )
     return from_trajectories(source, "trajectories", source_name)
 
@@ -68,7 +68,7 @@ def _is_trajectory(item: Any) -> bool:
 
 
 def from_mapping(found: Mapping[str, Any], name: str, source: str) -> Demonstrations:
-    """A set from arrays by name; the layouts are in docs/demonstrations.md."""
+    """Demonstrations from a dict of arrays. The layouts are listed in docs/demonstrations.md."""
     arrays, named = _flattened(_canonical_names(found, name), name)
     assumed: list[str] = []
     if unused := sorted(set(map(str, found)) - KNOWN):
@@ -79,13 +79,13 @@ def from_mapping(found: Mapping[str, Any], name: str, source: str) -> Demonstrat
 
 
 def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstrations:
-    """A set from one object per episode: mappings, or objects with `obs` and `acts`, as in the `imitation` package."""
+    """Demonstrations from one object per episode: a dict, or an object with `obs` and `acts` as in `imitation`."""
     episodes, named, assumed = [], None, []
     for i, item in enumerate(items):
         where = f"{name}, episode {i}"
         if not _is_trajectory(item):
-            want = "a trajectory with `obs` and `acts`, a dict, or a pair of all observations and all actions"
-            raise DatasetError(f"{where}: {type(item).__name__}; want {want}.")
+            want = "a trajectory with `obs` and `acts`, or a dict; or give a pair (observations, actions)"
+            raise DatasetError(f"{where}: an item of type {type(item).__name__}; want {want}.")
         found = item if isinstance(item, Mapping) else _from_trajectory(item)
         assumed = [ONLY_DONES] if _only_dones(found) else assumed
         raw, named = _flattened(_canonical_names(found, where), where, named)
@@ -94,7 +94,7 @@ def from_trajectories(items: Iterable[Any], name: str, source: str) -> Demonstra
 
 
 def _from_trajectory(item: Any) -> RawEpisode:
-    """`imitation` sets `terminal` when an episode was recorded to its end; the last info tells if by a time limit."""
+    """`terminal` of `imitation`: the episode was recorded to its end. The last info tells if a time limit ended it."""
     raw: RawEpisode = {"observations": item.obs, "actions": item.acts, "rewards": getattr(item, "rews", None)}
     if hasattr(item, "terminal"):
         infos = getattr(item, "infos", None)
@@ -104,7 +104,7 @@ def _from_trajectory(item: Any) -> RawEpisode:
 
 
 def _canonical_names(found: Mapping[str, Any], where: str) -> Arrays:
-    """The known arrays under their first names; None values are dropped."""
+    """The known arrays, with aliases replaced by the keys of `ALIASES`. None values are dropped."""
     arrays = {k: found[k] for k in found if k in KNOWN}
     for name, others in ALIASES.items():
         for other in others:
@@ -123,11 +123,11 @@ def _only_dones(found: Mapping[str, Any]) -> bool:
     return bool(given & set(DONES)) and not given & telling
 
 
-# --- observations by name ---------------------------------------------------------------------------------------------
+# --- Dict observations ------------------------------------------------------------------------------------------------
 
 
 def _flattened(arrays: Arrays, where: str, before: gym.Space | None = None) -> tuple[Arrays, gym.Space | None]:
-    """`arrays` with Dict observations as flat rows, and their Dict space; None if observations have no names."""
+    """`arrays` with Dict observations flattened to rows, and their Dict space; None if observations are not dicts."""
     found, out = before, dict(arrays)
     for key in arrays.keys() & {"observations", "next_observations"}:
         rows = _named_rows(arrays[key], arrays["actions"], f"{where}: {key}")
@@ -135,13 +135,15 @@ def _flattened(arrays: Arrays, where: str, before: gym.Space | None = None) -> t
             continue
         out[key], space = rows
         if found is not None and space != found:
-            raise DatasetError(f"{where}: {key} of {space}, others of {found}; want the same in all episodes.")
+            raise DatasetError(f"{where}: {key} have {space}, others {found}; want one space for all episodes.")
         found = space
     return out, found
 
 
 def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] | None:
-    """Rows and space of Dict observations: of one episode or joined episodes, or of a list with one entry each."""
+    """Flat rows and the space of Dict observations; None if `values` has no dicts.
+
+    `values` is a dict of arrays, a list with one dict per step, or a list with one entry per episode."""
     if isinstance(values, Mapping):
         count, *steps = np.shape(actions)[:2]
         shapes = [np.shape(value) for value in values.values()]
@@ -159,18 +161,19 @@ def _named_rows(values: Any, actions: Any, where: str) -> tuple[Any, gym.Space] 
 def _by_names(values: Any, where: str, lead: int = 1) -> tuple[np.ndarray, gym.Space] | None:
     """Flat rows, and the Dict space, of a dict of arrays or a list of dicts; None for anything else.
 
-    Columns are in the order of the sorted names. `lead` is the number of axes before those of one observation."""
+    Columns are in the order of the sorted names. `lead` is the number of axes before those of an observation: 1 for
+    (steps, …), 2 for (episodes, steps, …)."""
     if isinstance(values, Sequence) and len(values) and all(isinstance(one, Mapping) for one in values):
         if odd := [i for i, one in enumerate(values) if set(one) != set(values[0])]:
-            names = f"{_names(values[odd[0]])}, the first {_names(values[0])}"
-            raise DatasetError(f"{where}: observation {odd[0]} has {names}; want the same names in all.")
+            names = f"{_names(values[odd[0]])}; the first has {_names(values[0])}"
+            raise DatasetError(f"{where}: observation {odd[0]} has names {names}; want the same names in all.")
         values = {key: [one[key] for one in values] for key in values[0]}
     if not isinstance(values, Mapping):
         return None
     parts = {str(key): _numbers(values[key], f"{where}: {key}") for key in sorted(values, key=str)}
     if not parts or len({part.shape[:lead] for part in parts.values()}) != 1:
         shapes = {key: part.shape for key, part in parts.items()}
-        raise DatasetError(f"{where}: observations of shapes {shapes}; want as many of each name.")
+        raise DatasetError(f"{where}: observations of shapes {shapes}; want the same number for each name.")
     flat = [part.reshape(*part.shape[:lead], -1) for part in parts.values()]
     space: dict[str, gym.Space] = {
         key: gym.spaces.Box(-np.inf, np.inf, part.shape[lead:], np.float32) for key, part in parts.items()
@@ -184,7 +187,7 @@ def _names(values: Mapping[str, Any]) -> str:
 
 def _numbers(values: Any, what: str) -> np.ndarray:
     if (found := real(values, what, finite=False)).ndim == 0:
-        raise DatasetError(f"{what}: one number; want rows of numbers.")
+        raise DatasetError(f"{what}: a single number; want an array with one row per step.")
     return found
 
 
@@ -218,13 +221,13 @@ def _split_lists(arrays: Arrays, name: str) -> list[RawEpisode]:
     arrays = {k: v for k, v in arrays.items() if k != "lengths"}
     for key, value in arrays.items():
         if len(value) != count:
-            raise DatasetError(f"{name}: {len(value)} {key} for {count} episodes; want one of each per episode.")
+            raise DatasetError(f"{name}: {len(value)} {key} for {count} episodes; want one entry per episode.")
     return [{k: v[i] for k, v in arrays.items()} for i in range(count)]
 
 
 def _is_block(arrays: Arrays, lengths: np.ndarray | None) -> bool:
-    """Whether arrays are (episodes, steps, …). Two axes of real numbers are rows; of integers (discrete states and
-    actions), a block."""
+    """Whether arrays are (episodes, steps, …). Arrays with two axes are rows if they hold real numbers, and a
+    block if they hold integers (discrete states and actions)."""
     obs, actions = arrays["observations"], arrays["actions"]
     if obs.ndim < 2 or actions.ndim < 2 or len(obs) != len(actions):
         return False
@@ -236,7 +239,7 @@ def _is_block(arrays: Arrays, lengths: np.ndarray | None) -> bool:
 
 
 def _split_blocks(arrays: Arrays, lengths: np.ndarray | None, name: str) -> list[RawEpisode]:
-    """Episodes of equal length, or padded to the longest and given with `lengths`."""
+    """Episodes of equal length, or episodes padded to the longest one, with their true lengths in `lengths`."""
     count, steps = arrays["actions"].shape[:2]
     last = arrays["observations"].shape[1] - steps  # 1 if the last observation is included
     arrays = _flags_by_step(arrays, (count, steps))
@@ -246,18 +249,18 @@ def _split_blocks(arrays: Arrays, lengths: np.ndarray | None, name: str) -> list
             raise DatasetError(f"{name}: {key} of shape {arrays[key].shape}; want {wanted}.")
     lengths = np.full(count, steps) if lengths is None else lengths
     if lengths.max(initial=0) > steps:
-        raise DatasetError(f"{name}: an episode of {lengths.max()} steps in arrays of {steps}; want at most that many.")
+        raise DatasetError(f"{name}: an episode of {lengths.max()} steps; the arrays have {steps} per episode.")
     extra = {"observations": last} | dict.fromkeys(PER_STEP, 0)  # rows beyond the number of steps
     return [{k: v[i, : n + extra[k]] if k in extra else v[i] for k, v in arrays.items()} for i, n in enumerate(lengths)]
 
 
 def split_rows(arrays: Arrays, lengths: np.ndarray | None, name: str, assumed: list[str]) -> list[RawEpisode]:
-    """Episodes joined end to end, separated by lengths, by flags, or by observations that do not follow."""
+    """Split rows into episodes: by lengths, by flags, or where next_observations differs from the next row."""
     obs, actions = arrays["observations"], arrays["actions"]
     if obs.ndim == 0 or actions.ndim == 0:
-        raise DatasetError(f"{name}: observations {obs.shape} and actions {actions.shape}; want rows of them.")
+        raise DatasetError(f"{name}: observations {obs.shape} and actions {actions.shape}; want rows, one per step.")
     rows = len(actions)
-    if lengths is None or len(lengths) != rows:  # if equal, one flag per episode is one flag per step
+    if lengths is None or len(lengths) != rows:  # else episodes have one step: flags per episode are flags per step
         arrays = _flags_by_step(arrays, (rows,))
     lengths = _infer_lengths(arrays, name, assumed) if lengths is None else lengths
     episodes, steps = len(lengths), int(lengths.sum())
@@ -265,7 +268,7 @@ def split_rows(arrays: Arrays, lengths: np.ndarray | None, name: str, assumed: l
     if last not in (0, episodes):
         raise DatasetError(
             f"{name}: observations of shape {obs.shape}; want {steps + episodes} rows for {episodes} episodes with "
-            f"{steps} actions, or {steps} (none after the last action)."
+            f"{steps} actions, or {steps} rows without the observation after the last action."
         )
     wanted = dict.fromkeys(PER_STEP, steps) | dict.fromkeys(PER_EPISODE, episodes)
     for key in sorted(wanted.keys() & arrays.keys()):
@@ -281,7 +284,7 @@ def split_rows(arrays: Arrays, lengths: np.ndarray | None, name: str, assumed: l
 
 
 def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
-    """The lengths of episodes joined end to end."""
+    """The lengths of episodes joined end to end, from their flags and next_observations."""
     obs, rows = arrays["observations"], len(arrays["actions"])
     flags = [k for k in ("terminals", "timeouts") if k in arrays]
     for key in {*flags, FIRST, "next_observations"} & arrays.keys():
@@ -298,7 +301,7 @@ def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
         jumps = np.any((follows[:-1] != obs[1:]).reshape(max(rows - 1, 0), -1), axis=1) & ~over[:-1]
         over[:-1] |= jumps
         if jumps.any():
-            assumed.append(f"{int(jumps.sum())} episodes end where next_observations is not the next observation")
+            assumed.append(f"{int(jumps.sum())} episodes end where next_observations differs from the next row")
     elif not flags:
         assumed.append("no lengths and no flags: read as one single episode")
     over[-1:] = True
@@ -325,25 +328,26 @@ def _lengths(found: Any, name: str) -> np.ndarray | None:
 def from_raw_episodes(
     raw: list[RawEpisode], name: str, source: str, assumed: list[str], named: gym.Space | None = None
 ) -> Demonstrations:
-    """The last step of every format: fill in ends and last observations, find the spaces, check everything.
+    """Demonstrations from the raw episodes of any format. Missing end flags and last observations are filled in, spaces
+    are inferred, and all arrays are checked.
 
-    `named` is the Dict space of the rows of observations, if they have names."""
+    `named` is the Dict space from which the observations were flattened, or None."""
     raw = [
         {k: v if k in PER_EPISODE else _numbers(v, f"{name}, episode {i}: {k}") for k, v in one.items()}
         for i, one in enumerate(raw)
     ]
     if raw and all(e["actions"].shape[1:] == (1,) and e["actions"].dtype.kind in "biu" for e in raw):
-        assumed.append("actions of one whole number per row are read as discrete actions")
+        assumed.append("integer actions with one column are read as discrete actions")
         raw = [e | {"actions": e["actions"][:, 0]} for e in raw]
     episodes = tuple(to_episode(one, f"{name}, episode {i}") for i, one in enumerate(raw))
     unended = [e for e in raw if len(e["observations"]) == len(e["actions"])]
     if repeated := sum("next_observations" not in e for e in unended):
         assumed.append(
             f"the last observation of {repeated} of {len(raw)} episodes is not recorded: the one before it is "
-            f"repeated; no learner uses it as a next state"
+            f"repeated; no learner uses the copy as a next state"
         )
     if len(unended) > repeated:
-        assumed.append("the last observation of an episode is the last of its next_observations")
+        assumed.append("the last row of next_observations is read as the last observation of its episode")
     if not any({*BY_STEP, *BY_STEP.values()} & e.keys() for e in raw):
         assumed.append(NO_FLAGS)
     spaces: dict[str, Any] = {
@@ -351,14 +355,14 @@ def from_raw_episodes(
         for what in ("observation", "action")
     }
     found = spaces["action_space"]
-    bounds = "a Box of their range" if isinstance(found, gym.spaces.Box) else f"{found}, by the largest action"
-    assumed.append(f"the action space is {bounds}; that of the environment replaces it when it is known")
+    bounds = "a Box of the observed range" if isinstance(found, gym.spaces.Box) else f"{found}, from the largest action"
+    assumed.append(f"the action space is {bounds}; if an environment is given, its action space replaces this one")
     about = {"source": source, "spaces": READ_OFF, "assumed": assumed}
     return Demonstrations(episodes=episodes, name=name, about=about, flattened_from=named, **spaces)
 
 
 def to_episode(raw: RawEpisode, where: str) -> Episode:
-    """An `Episode`, with its last observation and its ends filled in."""
+    """An `Episode`. A missing last observation and missing end flags are filled in."""
     obs, actions = raw["observations"], raw["actions"]
     if len(obs) == len(actions) > 0:
         after = raw.get("next_observations", obs)
@@ -367,7 +371,7 @@ def to_episode(raw: RawEpisode, where: str) -> Episode:
         obs = np.concatenate([obs, after[-1:]])
     terminated, truncated = _end_flag(raw, "terminated", where), _end_flag(raw, "truncated", where)
     if terminated is None:
-        terminated = truncated is None  # there are no flags
+        terminated = truncated is None  # without flags, the episode counts as terminated
     rewards = raw.get("rewards")
     if rewards is not None and rewards.shape == (len(actions), 1):
         rewards = rewards[:, 0]
@@ -376,7 +380,7 @@ def to_episode(raw: RawEpisode, where: str) -> Episode:
 
 
 def _end_flag(raw: RawEpisode, name: str, where: str) -> bool | None:
-    """A flag of the episode, or of its last step; None if there is neither."""
+    """The flag `name` of the episode, else the flag of its last step; None if neither is given."""
     if name in raw:
         return bool(np.all(raw[name]))
     if (by_step := BY_STEP[name]) not in raw:

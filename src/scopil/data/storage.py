@@ -1,7 +1,7 @@
 """Demonstrations on disk, and the formats that `load_demos` reads.
 
-The own format is a plain `.npz` that any NumPy reads, without pickle. The archive's comment is a seal: a SHA-256 over
-every byte before it, which detects any damage. Arrays: `observations`, `actions`, `rewards` (episodes joined end to
+scopil's own format is a `.npz` file that NumPy reads without pickle. The comment of the archive is a seal: a SHA-256 of
+all bytes before it, which detects any damage. Arrays: `observations`, `actions`, `rewards` (episodes joined end to
 end), `lengths` (actions per episode), `terminated`, `truncated`, `starts`, `info/NAME` (a number of `info` for every
 visited state, if all episodes have it), and `header`, a JSON text with names, spaces and provenance.
 """
@@ -41,7 +41,7 @@ class Format:
     entry-point group `scopil.demo_formats`."""
 
     name: str
-    matches: Callable[[str], bool]  # (source) → whether the source has this format, by its prefix, ending or kind
+    matches: Callable[[str], bool]  # (source) → whether the source has this format
     read: Callable[[str], Demonstrations]
     about: Callable[[str], str]  # (source) → one line for `scopil demos check`, called after `read`
 
@@ -63,7 +63,7 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
             Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
             trajectories with `obs` and `acts`, or `Demonstrations`, which are returned as they are. See
             docs/demonstrations.md.
-        env: an id or an environment. Plain arrays take its spaces.
+        env: an id or an environment. Its spaces are used for arrays, which have none of their own.
 
     Raises:
         DatasetError: the source is missing, damaged, not supported, or does not fit `env`.
@@ -80,7 +80,7 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
 
 
 def format_of(source: str) -> Format:
-    """The first format that matches; those of other packages come first."""
+    """The first format that matches. Formats of other packages are tried first."""
     for ending, advice in _REFUSED.items():
         if source.lower().endswith(ending) and not any(one.matches(source) for one in installed()):
             raise DatasetError(f"{source}: {advice}")
@@ -88,7 +88,7 @@ def format_of(source: str) -> Format:
         if one.matches(source):
             return one
     shipped = ", ".join(library()) or "none"
-    raise DatasetError(f"no demonstrations {source!r}: no file, no folder and no shipped set. Shipped: {shipped}.")
+    raise DatasetError(f"no demonstrations {source!r}: no such file, folder or shipped set. Shipped: {shipped}.")
 
 
 def library() -> dict[str, Path]:
@@ -102,7 +102,10 @@ _OBJECTS = (
     "actions of each: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
 )
 _PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
-_HDF5 = f"HDF5 has no layout of its own; make a Minari dataset of it (minari:ID), or save its arrays: {_ARRAYS}."
+_HDF5 = (
+    f"HDF5 has no standard layout for demonstrations; convert the file to a Minari dataset (minari:ID), or save its "
+    f"arrays: {_ARRAYS}."
+)
 # Common kinds of files that are not read, and what to do instead.
 _REFUSED = {
     ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
@@ -114,13 +117,13 @@ _REFUSED = {
 
 
 def _read_minari(source: str) -> Demonstrations:
-    from scopil.data.minari import from_minari  # an extra
+    from scopil.data.minari import from_minari  # imports an optional dependency
 
     return from_minari(source.removeprefix("minari:"))
 
 
 def _about_npz(source: str) -> str:
-    """`read` has verified the seal, if there is one: its presence is all that is checked here."""
+    """Checks only whether the file has a seal: `read` has already verified it."""
     with library().get(source, Path(source)).open("rb") as file:
         file.seek(-SEAL_BYTES, io.SEEK_END)
         sealed = file.read().startswith(seal()[:-64])
@@ -153,12 +156,12 @@ _OURS = (
 
 
 def write(demos: Demonstrations, path: str | Path) -> None:
-    """Write a sealed file. An older file stays until the new one is complete."""
+    """Write a sealed file. An existing file is replaced only once the new one is complete."""
     data = to_bytes(demos)
     try:
         write_atomically(Path(path), data)
     except OSError as error:
-        raise DatasetError(f"cannot write {path}: {error.strerror}. Nothing was changed there.") from error
+        raise DatasetError(f"cannot write {path}: {error.strerror}. No file was changed.") from error
 
 
 def to_bytes(demos: Demonstrations) -> bytes:
@@ -179,9 +182,9 @@ def to_bytes(demos: Demonstrations) -> bytes:
 
 
 def episode_arrays(episodes: Sequence[Episode], info: Iterable[str]) -> dict[str, np.ndarray]:
-    """Episodes joined end to end, one array per field, with the entries of `info` that are named.
+    """Episodes joined end to end: one array per field, and one per entry of `Episode.info` that is named in `info`.
 
-    Rewards, and starts, are in all episodes or left out. `episodes_in` is the inverse."""
+    Rewards are left out unless all episodes have them; starts likewise. `episodes_in` is the inverse."""
     arrays = {
         "observations": np.concatenate([e.observations for e in episodes]),
         "actions": np.concatenate([e.actions for e in episodes]),
@@ -207,7 +210,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
         members[f"{name}.npy"] = entry.getvalue()
     packed = _archive(members, zipfile.ZIP_DEFLATED)
     if unpacks_to_far_more(sum(map(len, members.values())), len(packed)):
-        packed = _archive(members, zipfile.ZIP_STORED)  # `unpack` refuses archives that are compressed so far
+        packed = _archive(members, zipfile.ZIP_STORED)  # `unpack` refuses very high compression ratios
     body = packed[:-SEAL_BYTES]
     return body + seal(body)
 
@@ -219,7 +222,7 @@ def _archive(members: dict[str, bytes], packing: int) -> bytes:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = packing
-            info.create_system = 3  # else it depends on the system that wrote it
+            info.create_system = 3  # the default depends on the operating system
             archive.writestr(info, data)
         archive.comment = seal()
     return buffer.getvalue()
@@ -238,8 +241,8 @@ def numbers_in(episodes: Sequence[Episode]) -> list[str]:
 
 
 def read(path: str | Path) -> Demonstrations:
-    """Read a sealed file, or a plain `.npz` with at least `observations` and `actions`. Arrays of other names are not
-    opened."""
+    """Read a sealed file, or a plain `.npz` with at least `observations` and `actions`. Arrays with unknown names
+    are not opened."""
     path = Path(path)
     arrays, sealed = unpack(path, lambda name: name in KNOWN or name == "header" or name.startswith(INFO))
     if "header" not in arrays:
@@ -261,10 +264,10 @@ def unpack(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> tup
     except ValueError as error:
         raise DatasetError(f"{path}: checksum does not match: the file was damaged or changed.") from error
     try:
-        if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy would advise to unpickle it
+        if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy's own error would advise unpickling the file
             raise ValueError("it is no zip archive")
         return read_npz(data, wanted), sealed
-    except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged input
+    except Exception as error:  # NumPy and zipfile raise many exception types for damaged input
         sound = "Object arrays" in str(error)  # NumPy's message for a sound file that would have to be unpickled
         why = _OBJECTS if sound else f"not a readable .npz, probably truncated or damaged ({error})."
         raise DatasetError(f"{path}: {why}") from error
@@ -296,7 +299,7 @@ def episodes_in(arrays: Mapping[str, np.ndarray], where: str) -> tuple[Episode, 
     states = pairs + episodes
     found = arrays["observations"].shape
     if found[:1] != (states,):
-        raise DatasetError(f"{where}: observations {found}; want {states} rows, {pairs} + {episodes} at the ends.")
+        raise DatasetError(f"{where}: observations {found}; want {states} rows: {pairs} steps and {episodes} ends.")
     infos = {name.removeprefix(INFO): array for name, array in arrays.items() if name.startswith(INFO)}
     for name, array in infos.items():
         if array.shape[:1] != (states,) or array.dtype.kind not in "biuf":
@@ -314,7 +317,7 @@ def episodes_in(arrays: Mapping[str, np.ndarray], where: str) -> tuple[Episode, 
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
-    """A space as JSON values; bounds are text, which is exact for every dtype."""
+    """A space as JSON values; bounds are stored as text, which is exact for every dtype."""
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.Dict):
@@ -349,6 +352,6 @@ def space_from_json(spec: dict[str, Any]) -> Any:
     if spec["type"] == "MultiDiscrete":
         return gym.spaces.MultiDiscrete(np.array(spec["nvec"]), start=np.array(spec["start"]))
     shape, dtype = tuple(spec["shape"]), np.dtype(spec["dtype"])
-    number = float if dtype.kind == "f" else int  # an int64 does not fit a float
+    number = float if dtype.kind == "f" else int  # a float cannot represent every int64
     low, high = (np.array([number(x) for x in spec[k]], dtype).reshape(shape) for k in ("low", "high"))
     return gym.spaces.Box(low, high, shape, dtype.type)

@@ -14,19 +14,21 @@ from scopil.errors import EnvError
 class StepResult(NamedTuple):
     """One step of every environment."""
 
-    next_obs: np.ndarray  # (N, D), the true successors
+    next_obs: np.ndarray  # (N, D), after the step and before any reset
     reward: np.ndarray  # (N,) float32
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
-    obs: np.ndarray  # (N, D), to act on: of the new episode wherever one ended
+    obs: np.ndarray  # (N, D), to act on next; where an episode ended, the first one of the new episode
     infos: Any  # as the environments returned them; `numbers` reads them
 
 
 @runtime_checkable
 class HostVector(Protocol):
-    """Environments that step together. `reset` begins an episode from each seed and returns observations and infos.
-    `step` begins an episode from its seed wherever one ended; without seeds no episode begins, and only the results of
-    `alive` environments are valid. `numbers` are those in one environment's `info`."""
+    """Environments that step together.
+
+    `reset` resets every environment with its seed and returns observations and infos. `step` resets the environments
+    whose episode ended, each with its seed; without `seeds`, no new episodes begin. If `alive` is given, only the
+    results of environments that it marks are valid. `numbers` returns the numbers in the `info` of one environment."""
 
     num_envs: int
 
@@ -88,7 +90,7 @@ class SerialEnvs:
 
 
 class GivenVectorEnv:
-    """A `VectorEnv` of the caller, in any autoreset mode."""
+    """A `VectorEnv` that the caller made, in any autoreset mode."""
 
     def __init__(self, spaces: Spaces, env: VectorEnv):
         self.num_envs, self._spaces, self._env = env.num_envs, spaces, env
@@ -98,10 +100,10 @@ class GivenVectorEnv:
             found = env.metadata.get("autoreset_mode")
             raise EnvError(f"{spaces.name}: metadata['autoreset_mode'] is {found!r}; want an AutoresetMode.") from error
         inner = env.unwrapped
-        self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # takes one seed each
+        self._own_seeds = isinstance(inner, SyncVectorEnv | AsyncVectorEnv)  # `reset` accepts one seed per environment
         apart = isinstance(inner, AsyncVectorEnv) and not inner.shared_memory
         if apart and self._mode is AutoresetMode.NEXT_STEP:
-            # Its workers do not know that they were reset, and reset again instead of taking the next step.
+            # Its workers do not register an explicit reset: they reset again instead of taking the next step.
             raise EnvError(
                 f"{spaces.name}: an AsyncVectorEnv with shared_memory=False in NEXT_STEP autoreset mode begins every "
                 f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
@@ -132,11 +134,11 @@ class GivenVectorEnv:
         reward = np.array([_finite_reward(r) for r in np.asarray(reward).reshape(-1)], np.float32)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         if not reward.shape == terminated.shape == truncated.shape == (self.num_envs,):
-            raise EnvError(f"a reward or end of episode for other than {self.num_envs} environments")
+            raise EnvError(f"rewards or end flags of the wrong shape; want ({self.num_envs},)")
         next_obs, ended = obs, terminated | truncated
         if ended.any() and self._mode is AutoresetMode.SAME_STEP:
             if "final_obs" not in infos:
-                raise EnvError("an episode ended without `final_obs` in infos; SAME_STEP autoreset wants it there")
+                raise EnvError("an episode ended without `final_obs` in infos; SAME_STEP autoreset mode requires it")
             next_obs = obs.copy()
             for i in np.flatnonzero(ended):
                 next_obs[i] = self._spaces.row(infos["final_obs"][i])
@@ -145,7 +147,7 @@ class GivenVectorEnv:
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
 
     def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """New episodes wherever one ended. In NEXT_STEP mode too: its own reset costs the other environments a step."""
+        """Reset the environments whose episode ended. Also in NEXT_STEP mode: its own reset would use up a step."""
         if ended.all():
             return self._begin(seeds)[0]
         each: Any = seeds.tolist() if self._own_seeds else None
@@ -153,8 +155,8 @@ class GivenVectorEnv:
         obs = self._rows(obs)
         if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
             raise EnvError(
-                "it resets all its environments where one was asked for (options={'reset_mask': …}); give an id, a "
-                "function that makes one environment, or a SyncVectorEnv or AsyncVectorEnv"
+                "this VectorEnv resets all its environments, not only those in options={'reset_mask': …}; give an id, "
+                "a function that makes one environment, a SyncVectorEnv or an AsyncVectorEnv"
             )
         return np.where(ended[:, None], obs, before)
 
@@ -180,7 +182,7 @@ def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:
 def _finite_reward(reward: Any) -> float:
     number = float(reward)
     if not abs(number) <= np.finfo(np.float32).max:
-        raise EnvError(f"a reward of {number}; want finite numbers, at most 3.4e38")
+        raise EnvError(f"a reward of {number}; want a finite number of magnitude at most 3.4e38")
     return number
 
 
@@ -193,7 +195,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _checked_info(info: Any) -> Any:
-    """`info` itself. Raises EnvError unless it is a dict without NaN costs: NaN would count as no violation."""
+    """Return `info`. Raise EnvError if it is not a dict or has a NaN cost, which would count as no violation."""
     if not isinstance(info, Mapping):
         raise EnvError(f"an info of type {type(info).__name__}; want a dict")
     for key, value in info.items():
@@ -205,7 +207,7 @@ def _checked_info(info: Any) -> Any:
 def is_nan(values: Any) -> bool:
     try:
         return bool(np.isnan(values).any())
-    except TypeError:  # no numbers
+    except TypeError:  # not numeric
         return False
 
 

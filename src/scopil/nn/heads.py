@@ -9,7 +9,7 @@ from scopil.nn.distributions import Categorical, SquashedGaussian, soft_clip_log
 
 
 class DiscreteHead(eqx.Module):
-    """Discrete actions. Learners number them from 0, the environment from `start`."""
+    """Discrete actions. Learners number them from 0, a Gymnasium environment from `start`."""
 
     num_actions: int = eqx.field(static=True)
     start: int = eqx.field(static=True, default=0)
@@ -27,11 +27,11 @@ class DiscreteHead(eqx.Module):
         return action
 
     def to_env(self, action: Array) -> Array:
-        """Actions for a batch environment, numbered from 0."""
+        """Actions for a `BatchEnv`, which also numbers them from 0."""
         return action
 
     def act_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """Actions numbered from `start`; greedy if `rng` is None."""
+        """Actions for a Gymnasium environment, numbered from `start`; greedy if `rng` is None."""
         noisy = outputs if rng is None else outputs + rng.gumbel(size=outputs.shape)
         return np.asarray(noisy.argmax(axis=-1) + self.start)
 
@@ -57,12 +57,12 @@ class BoxHead(eqx.Module):
         return SquashedGaussian(outputs)
 
     def to_learner(self, action: Float[Array, "*B A"]) -> Float[Array, "*B A"]:
-        """From the environment's box to [−1, 1]."""
+        """Map actions from the environment's bounds to [−1, 1]."""
         centre, half = self._box(action)
         return jnp.clip((action - centre) / half, -1.0, 1.0)
 
     def to_env(self, action: Float[Array, "*B A"]) -> Float[Array, "*B A"]:
-        """From [−1, 1] to the environment's box, clipped because of rounding."""
+        """Map actions from [−1, 1] to the environment's bounds. Clipped, because rounding may exceed the bounds."""
         centre, half = self._box(action)
         low, high = (jnp.broadcast_to(x, action.shape) for x in (self.low, self.high))
         return jnp.clip(centre + half * action, low, high)

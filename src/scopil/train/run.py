@@ -3,11 +3,11 @@
 run.json              algorithm, environment, demonstrations, rules, seed, budget, every setting
 versions.json         versions of the packages at the start
 demos.npz             a copy of the demonstrations, if there are any
-metrics.jsonl         one row per chunk; an interrupted and resumed run has the same rows
+metrics.jsonl         one row per chunk of training; an interrupted and resumed run writes the same rows
 timing.jsonl          wall-clock times
 checkpoints/          the two newest complete training states
 policy.safetensors    the final policy and the final state of the learner
-best.safetensors      the same for the best evaluation during training
+best.safetensors      the policy and the state of the learner at the best evaluation during training
 log.txt               output of the process, if a study or the studio started it
 """
 
@@ -64,7 +64,7 @@ class RunSpec:
     algorithm: Algorithm
     env: str
     demos: str | None = None
-    rules: str | None = None  # rules that evaluations count violations by; never given to the learner
+    rules: str | None = None  # the rules by which evaluations count violations; never given to the learner
     seed: int = 0
     steps: int = 0  # environment steps; 0: the algorithm's budget
     eval_every: int = 10_000  # steps between evaluations
@@ -83,26 +83,26 @@ class RunSpec:
         if self.steps >= 2**31:
             raise ConfigError(f"steps = {self.steps}; want fewer than 2³¹: the counter has 32 bits.", setting="steps")
         if self.log_every is not None and not (_whole(self.log_every) and 1 <= self.log_every <= training.CHUNK):
-            wanted = f"1 to {training.CHUNK:,}: a row is the mean since the row before"
+            wanted = f"1 to {training.CHUNK:,}: a row is the mean of the steps since the previous row"
             raise ConfigError(f"log_every = {self.log_every}; want {wanted}.", setting="log_every")
 
     def build_config(self, env: BatchEnv) -> Any:
-        """The config: given settings over the defaults for the environment's kind of actions."""
+        """The config: the given settings, and the defaults for the environment's kind of actions for all others."""
         return build(self.algorithm.config, self.config, head_for(env.action_space).continuous)
 
 
 class _Stopped(Exception):
-    """An evaluation was stopped."""
+    """`between` stopped an evaluation."""
 
 
 class Run:
-    """A run folder. `create` makes one, `open` opens an existing one, `train` continues from its newest checkpoint."""
+    """A run folder. `create` makes one, `open` opens an existing one, `train` continues from the newest checkpoint."""
 
     def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True):
         self.folder, self.spec, self._settings = folder, spec, settings
-        self.trust_env = trust_env  # False: the spec comes from a file and must not name code
+        self.trust_env = trust_env  # False: the spec comes from a file and is refused if it names code
         self._saved_at: int | None = None  # step of the newest checkpoint that this process wrote
-        self._demos: Demonstrations | None = None  # kept by `create` and `train`
+        self._demos: Demonstrations | None = None  # set by `create` and `train`
         self.policy_file, self.best_file = folder / "policy.safetensors", folder / "best.safetensors"
         self.demos_file = folder / "demos.npz"
         self.checkpoints = Checkpoints(folder / "checkpoints")
@@ -114,7 +114,7 @@ class Run:
         """A new run folder. Raises, before anything is written, if the spec cannot be trained."""
         folder = Path(folder)
         run = cls(folder, spec)
-        # A run that failed before its first row may be replaced.
+        # A run that failed before its first row of metrics may be replaced.
         if (folder / "run.json").exists() and run.begun:
             raise ConfigError(
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
@@ -147,7 +147,7 @@ class Run:
                     f"{folder} has format {str(found)[:20]}, this version of scopil reads {FORMAT}: run folders of "
                     f"other versions cannot be read; train again."
                 )
-            for key in ("algorithm", "title", "env", "demos", "rules"):  # these are printed
+            for key in ("algorithm", "title", "env", "demos", "rules"):  # commands and reports print these
                 if note.get(key) is not None and not is_line(note[key]):
                     raise CheckpointError(f"{folder}/run.json is damaged: {key} is not a line of text.")
             name, title = note.pop("algorithm"), note.pop("title")
@@ -174,13 +174,13 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether the run has a row, a checkpoint, a policy, or a process that is training it."""
+        """Whether the run has a row of metrics, a checkpoint, a policy, or a process that is training it."""
         found = self.finished or self.checkpoints.files() or self.metrics.rows()
         return bool(found) or self.training
 
     @property
     def training(self) -> bool:
-        """Whether a process is training it."""
+        """Whether a process is training the run."""
         return is_locked(self.folder / ".lock")
 
     @property
@@ -189,7 +189,7 @@ class Run:
         return self.spec.steps if self.finished else min(int(self.timing.last().get("env_steps", 0)), self.spec.steps)
 
     def newest_policy(self) -> Path:
-        """The final policy, or before the end of training the newest whole checkpoint."""
+        """The file of the final policy; before the end of training, the newest complete checkpoint."""
         return self.policy_file if self.finished else self._newest_checkpoint()[0]
 
     def newest_arrays(self) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
@@ -237,7 +237,7 @@ class Run:
         return open_env(id_in_file(self.spec.env, self.folder, self.trust_env))
 
     def rules(self) -> Rules | None:
-        """The rules that evaluations count violations by; None: the costs that the environment reports."""
+        """The rules by which evaluations count violations; None: by the costs that the environment reports."""
         return self._rules
 
     @cached_property
@@ -246,8 +246,8 @@ class Run:
         return None if name is None else load_rules(rules_in_file(name, self.folder, self.trust_env))
 
     def demos(self) -> Demonstrations | None:
-        """The run's copy of the demonstrations. Reports open hundreds of runs: a run that was neither created nor
-        trained by this process reads its copy at each call and keeps none."""
+        """The run's copy of the demonstrations. If this process neither created nor trained the run, the file is
+        read at each call and not cached, because reports open hundreds of runs."""
         if self._demos is not None or self.spec.demos is None:
             return self._demos
         return storage.read(self.demos_file)
@@ -282,7 +282,7 @@ class Run:
         longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
         if steps > self.spec.steps:
             with self._locked():
-                # In this order: a kill between the two leaves an unfinished run with the old budget.
+                # In this order: a process killed in between leaves an unfinished run with the old budget.
                 self.policy_file.unlink(missing_ok=True)
                 write_atomically(self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n")
         return longer
@@ -297,7 +297,7 @@ class Run:
             return True
         with self._locked():
             for leftover in (*self.folder.glob(".*.tmp"), *self.checkpoints.folder.glob(".*.tmp")):
-                leftover.unlink()  # from a write that was killed
+                leftover.unlink()  # a temporary file of an interrupted write
             self._saved_at = None
             self._demos = self.demos()
             trainer = self._trainer()
@@ -332,7 +332,7 @@ class Run:
         observe: Callable[[TrainStatus], bool | None],
         between: Between,
     ) -> Callable[[TrainStatus], bool | None]:
-        """The observer that evaluates, logs and saves. Rows are written before the checkpoint that follows them."""
+        """The observer that evaluates, logs and saves. It writes a row before the checkpoint of the same step."""
         evaluate = self._evaluator(trainer.loop.env, between)
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
@@ -368,7 +368,7 @@ class Run:
         return observe_all
 
     def _every(self) -> list[int]:
-        """The numbers at whose multiples a chunk ends, beside the usual chunk length."""
+        """Intervals in steps: chunks end at their multiples, and at the multiples of the usual chunk length."""
         short = self.spec.steps <= training.CHUNK
         log_every = self.spec.log_every or (max(1, self.spec.steps // 10) if short else training.CHUNK)
         wanted = log_every, self.spec.eval_every, self.spec.checkpoint_every
@@ -398,7 +398,7 @@ class Run:
 
     def _evaluator(self, env: BatchEnv, between: Between) -> Callable[[TrainStatus], dict[str, float]]:
         """Evaluation by greedy episodes, from the demonstrated starts if there are any. The measures are logged and
-        never reach the learner. On a host environment `between` may stop an evaluation; its measures are then empty."""
+        never reach the learner. In a host environment `between` may stop an evaluation; it then returns no measures."""
         first = where.watched_starts(env, self._demos or where.demos_for(self.spec.env))
         policy, rules = self.spec.algorithm.policy, self.rules()
 
@@ -417,11 +417,11 @@ class Run:
         return evaluate
 
     def command(self, verb: str) -> str:
-        """The command line of a verb for this folder."""
+        """The command `scopil VERB FOLDER` for this run, with the options that it needs."""
         return f"scopil {verb} {self.folder}{trust_option(self.spec.env, self.spec.rules)}"
 
     def _warn_of_differences(self, state: Any) -> None:
-        """Warn if the resumed run may end otherwise than an uninterrupted one: other versions, or new episodes."""
+        """Warn if the result may differ from that of an uninterrupted run: versions changed, or episodes restart."""
         ends = "the result may differ from that of an uninterrupted run."
         with suppress(OSError, ValueError):
             begun, now = parse_json((self.folder / "versions.json").read_bytes()), _versions()
@@ -431,7 +431,7 @@ class Run:
                 warnings.warn(f"{self.folder} was started with {changes}: {ends}", stacklevel=3)
         if state.env is not None and self.env().stale(state.env):
             warnings.warn(
-                f"a checkpoint cannot hold the internal state of {self.spec.env}: its episodes restart here; {ends}",
+                f"a checkpoint cannot hold the internal state of {self.spec.env}: its episodes restart; {ends}",
                 stacklevel=3,
             )
 
@@ -439,18 +439,18 @@ class Run:
         """A lock: one process per folder. The operating system releases it when the process ends."""
         _refuse_odd_entries(self.folder)
         try:
-            return lock(self.folder / ".lock", wait=0.3)  # is_locked() takes the lock briefly
+            return lock(self.folder / ".lock", wait=0.3)  # is_locked() of another process may hold the lock briefly
         except Locked as error:
             raise ConfigError(f"{self.folder} is being trained by another process.") from error
 
 
 def _refuse_odd_entries(folder: Path) -> None:
     if odd := odd_entry(folder):
-        raise CheckpointError(f"{odd}; want plain files in a run folder. Remove it or replace it by a copy.")
+        raise CheckpointError(f"{odd}; want plain files in a run folder. Remove the entry or replace it by a copy.")
 
 
 def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv) -> None:
-    """Try the rules on a demonstrated step: otherwise a faulty rule fails at the first evaluation, hours later."""
+    """Apply the rules to one demonstrated step, so that a faulty rule fails before training and not during it."""
     if rules is None or demos is None:
         return
     e = demos.episodes[0]
@@ -461,7 +461,7 @@ def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv)
 
 
 def _score(evaluation: dict[str, float]) -> tuple[float, float]:
-    """Score of an evaluation as logged."""
+    """Score of an evaluation, from its logged measures (`eval/NAME`)."""
     return score({name.removeprefix("eval/"): value for name, value in evaluation.items()})
 
 
@@ -470,7 +470,7 @@ def _whole(value: Any) -> bool:
 
 
 def save_learner(path: Path, algorithm: Algorithm, learner: Any, note: dict[str, Any]) -> None:
-    """Write a policy file: the policy, which can be read alone, and the whole learner, to continue from."""
+    """Write a policy file: the policy, which can be loaded alone, and the complete state of the learner."""
     policy = algorithm.policy(learner)
     save_tree(path, {"policy": policy, "learner": learner}, note | {"form": policy.form()})
 
@@ -483,7 +483,7 @@ def last_output(folder: Path) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Everything that the last digit of a result depends on."""
+    """Versions and flags that can change a result, if only by rounding."""
     versions = {name: version(name) for name in PACKAGES}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
     return versions | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}

@@ -1,8 +1,8 @@
 """The report of a study, or of a list of runs: report.html and report.md.
 
 The page begins with the question, a picture, a sentence for each setting and a table with a dot per seed. A section per
-setting follows, with training curves and episodes to choose from. Everything else is folded. report.md has the same
-text and tables; curves and episodes are on the HTML page alone.
+setting follows, with training curves and episodes to choose from. All other parts are collapsed. report.md has the same
+text and tables. Only the HTML page has curves and episodes. A "tray" is a drawing of episodes seen from above.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,19 +20,19 @@ from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_b
 from scopil_bench.report.views import View, Views
 from scopil_bench.summaries import SAFE, Cell, Result, Results, Timing, Verdict, evaluations_of
 
-SHORT = "These are short runs of {steps} steps that try the machinery. They are no evidence about the methods."
-LESS = "Runs of {steps} steps, the budget {budget!r}; the study's first budget is {full!r}."
+SHORT = "These are short runs of {steps} steps that test the software. They are no evidence about the methods."
+LESS = "These are runs of {steps} steps (budget {budget!r}). The study's main budget is {full!r}."
 QUESTION = (
     "How often does each method break the rules, from demonstrated and from unseen starts, and what reward does it get?"
 )
-COMPARED = "The first method of each setting, then the methods that it is compared with, the best first:"
+COMPARED = "For each setting: the first method, then the methods that it is compared with, starting with the best:"
 ON_THE_PAGE = "Training curves and episodes are drawn on the page report.html."
-EVERY_RUN = "Every run, seed by seed"  # not printed on paper: results.csv has the same
-HERO = 4  # trays of the first picture, at most
+EVERY_RUN = "Every run, seed by seed"  # left out of the printed page: results.csv has the same numbers
+HERO = 4  # maximum number of trays in the first picture
 
 
 class Answer(NamedTuple):
-    """The answer to a question of a study: one sentence, and the figures behind it."""
+    """The answer to a question of a study: one sentence, and the numbers that support it."""
 
     question: str
     verdict: str
@@ -45,12 +45,12 @@ class StudyReport(NamedTuple):
     title: str
     layout: Layout
     results: Results
-    command: str  # that makes the page again
+    command: str  # the shell command that makes the page again
     question: str = ""  # empty: QUESTION
     about: str = ""
     budget: str = ""
     full_budget: str = ""  # the budget that counts as evidence
-    seeds: int | None = None  # wanted per method; None: the given runs
+    seeds: int | None = None  # number of seeds wanted per method; None: no number is expected
     missing: Mapping[str, str] = {}  # unfinished run → its progress
     failed: Mapping[str, str] = {}  # failed run → the last line of its log
     answers: Sequence[Answer] = ()
@@ -60,13 +60,13 @@ class StudyReport(NamedTuple):
     targets: Sequence[Verdict] = ()
     timings: Mapping[str, Timing] = {}
     versions: Mapping[str, Sequence[str]] = {}
-    tuning: Sequence[Block] = ()  # settings that were searched
+    tuning: Sequence[Block] = ()  # the section about the search for settings
     views: Views = Views()
-    folders: Mapping[Cell, Sequence[str]] = {}  # of the runs, relative to the page
+    folders: Mapping[Cell, Sequence[str]] = {}  # folders of the runs, relative to the page
 
 
 def write(out: Path, report: StudyReport) -> None:
-    """report.md and report.html; for a study also tables.md, which depends on the results alone."""
+    """Write report.md and report.html; for a study also tables.md, which depends only on the results."""
     if report.layout.tables:
         figures = tables(report.layout, report.results, report.ranges, report.targets)
         write_atomically(out / "tables.md", page.to_markdown("Tables", figures, out).encode())
@@ -98,7 +98,7 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
     for setting, title in summary.settings_of(layout, results).items():
         blocks += [Heading(title), *_section(report, setting, anchors)]
     if report.targets or report.ranges:
-        blocks.append(Heading("What was expected"))
+        blocks.append(Heading("Expected results"))
     for title, held, grid in verdict_grids(report.ranges, report.targets):
         blocks.append(Fold(f"{title}: {held}", [grid]))
     blocks += report.tuning
@@ -114,13 +114,13 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
 def _sentences(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block]:
     """The answers, and a sentence for each setting."""
     lines = [f"<b>{escape(a.question)}</b> {escape(a.verdict)}" for a in answers] + [*map(escape, verdicts)]
-    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # no line break inside
+    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # no line break inside p = …
     words = Items([*(f"{a.question} {a.verdict}" for a in answers), *verdicts])
     return [Drawn(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>", [words])] if lines else []
 
 
 def _done(report: StudyReport) -> list[Block]:
-    """The number of finished runs; those that are missing are folded."""
+    """The number of finished runs, and a collapsed list of missing runs."""
     finished = sum(map(len, report.results.values()))
     if not (lines := _gaps(report)):
         return [Text(f"All {finished} runs are finished.")] if report.seeds else []
@@ -174,7 +174,7 @@ def _tray_ids(report: StudyReport) -> dict[str, str]:
 
 
 def _hero(report: StudyReport) -> list[Block]:
-    """Trays of the setting with the most methods, or the curves of violations."""
+    """The first picture: trays of the setting with the most methods, or else the curves of violations."""
     layout, results, views, ids = report.layout, report.results, report.views, _tray_ids(report)
     settings = summary.settings_of(layout, results)
     trays = {setting: _hero_trays(report, setting) for setting in settings if setting in views.trays}
@@ -190,10 +190,10 @@ def _hero(report: StudyReport) -> list[Block]:
                 f"<figcaption><b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
             )
         shown = [view["episodes"] for _, _, view in trays[setting]]
-        fewer = f" ({min(shown)} if episodes are long)" if len(set(shown)) > 1 else ""
+        fewer = f" ({min(shown)} for long episodes)" if len(set(shown)) > 1 else ""
         caption = (
-            f"{settings[setting]}: greedy episodes from the first {max(shown)} unseen starts{fewer}, the same for "
-            f"every method, of the seed with the median number of violations. A dot is a state, a red square a "
+            f"{settings[setting]}: greedy episodes from the first {max(shown)} unseen starts{fewer}. All methods have "
+            f"the same starts. The seed shown has the median number of violations. A dot is a state, a red square a "
             f"violation."
         )
         html = f'<div class="hero">{"".join(figures)}</div><p class="note">{escape(caption)}</p>'
@@ -207,7 +207,7 @@ def _hero(report: StudyReport) -> list[Block]:
 
 
 def _hero_trays(report: StudyReport, setting: str) -> list[tuple[str, int, View]]:
-    """Method, seed and episodes from unseen starts of the first methods whose median seed has any."""
+    """(method, median seed, its episodes from unseen starts) for the first methods that have such episodes."""
     kept, found = report.views.trays[setting]["runs"], []
     for method in summary.methods_of(report.layout, report.results, setting):
         seed = median_seed(report.results[Cell(setting, method)])
@@ -217,7 +217,9 @@ def _hero_trays(report: StudyReport, setting: str) -> list[tuple[str, int, View]
 
 
 def median_seed(runs: Sequence[Result]) -> int:
-    """The seed with the lower median of violations from unseen starts, or of reward if nothing counts violations."""
+    """The seed with the median violations from unseen starts (the lower median if the number of seeds is even).
+
+    If violations are not counted, reward is used instead."""
 
     def rank(run: Result) -> float:
         means = run.means.get(summary.UNSEEN) or next(iter(run.means.values()))
@@ -267,7 +269,7 @@ def _curves(report: StudyReport, setting: str, panels: Sequence[View]) -> str:
 
 
 def _charts(report: StudyReport, panels: Sequence[View], seeds: bool = True) -> list[str]:
-    """If methods were trained for different numbers of steps, the title of a chart names its number."""
+    """SVG charts. If methods were trained for different numbers of steps, each title states the number."""
     several = len({panel["trained"] for panel in panels}) > 1
     titled = [
         panel | {"title": f"{panel['title']}, trained for {panel['trained']:,} steps"} if several else panel
@@ -295,8 +297,8 @@ def _trays(report: StudyReport, setting: str) -> str:
         for title, method, seed, starts, view in shown
     ]
     note = (
-        "Greedy episodes from above. A dot is a state, a red square a violation."
-        '<span class="act"> Point at one to read which rule it breaks.</span>'
+        "Greedy episodes, seen from above. A dot is a state, a red square a violation."
+        '<span class="act"> Point at a red square to read which rule is violated.</span>'
     )
     return (
         f'<div class="trays" data-setting="{escape(setting)}"><div class="some">{"".join(figures)}</div>'
@@ -305,7 +307,7 @@ def _trays(report: StudyReport, setting: str) -> str:
 
 
 def _runs(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> Iterator[Block]:
-    """Each run with its figures and its folder; every number on the page links here."""
+    """A table of all runs with their results and folders. Every number on the page links to it."""
     for where, runs in report.results.items():
         if where.setting != setting:
             continue
@@ -324,7 +326,7 @@ def _runs(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> Ite
 
 
 def _script_data(report: StudyReport) -> dict[str, Any] | None:
-    """The data of the page's script: trays to choose from, and means to show at the pointer; None if there are none."""
+    """Data for the page's script: trays to choose from, and means to show at the pointer. None without such data."""
     views = report.views
     if not views.curves and not views.trays:
         return None
@@ -347,7 +349,7 @@ def _clock(report: StudyReport) -> list[Block]:
             rows.append([report.layout.cell_title(where), f"{np.median([t.seconds for t in mine]):,.0f} s", first])
     total = sum(t.seconds for t in report.timings.values())
     text = (
-        f"Medians over seeds, with compilation. Each run had one core of a machine that may have had other work. All "
-        f"runs together: {total / 3600:.1f} core hours."
+        f"Medians over seeds, including compilation. Each run used one core of a machine that may have run other "
+        f"processes. All runs together: {total / 3600:.1f} core hours."
     )
     return [Text(text), Grid(["", "Per run", f"To ≤ {SAFE:g} avoidable violations per episode"], rows)]

@@ -1,7 +1,8 @@
 """LunarLander with two unwritten rules, demonstrated by Gymnasium's own controller. Needs
 `pip install "scopil[box2d]"`.
 
-The controller stops the engines once a leg is on the ground, and tilts little; the reward asks for neither.
+The controller turns the engines off once a leg touches the ground, and keeps the lander nearly upright. The reward
+requires neither.
 """
 
 from types import SimpleNamespace
@@ -19,16 +20,17 @@ from scopil_bench.summaries import Table
 
 ENV = "LunarLander-v3"
 TILT = 0.4  # radians, 23 degrees
-LANDED = 200.0  # return of a solved episode; only such episodes are demonstrations
+LANDED = 200.0  # minimum return of a solved episode; only solved episodes become demonstrations
 DEMONSTRATIONS, EPISODES = 1000, 100
-# Less entropy than the default, the paper's for Marble Maze: a lander with random actions tips over.
-CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats, of log 4
-# Returns are in the hundreds, in Marble Maze about −14: the multiplier starts higher and moves faster in proportion.
+# The target entropy is below the default (the paper's value for Marble Maze): random actions tip the lander over.
+CONFIG = {"hidden": [64, 64], "replay_size": 300_000, "target_entropy": 0.14}  # nats; the maximum is log 4
+# Returns are in the hundreds; in Marble Maze they are about −14. The multiplier starts higher and has a higher
+# learning rate in proportion.
 SCOPIL_CONFIG = CONFIG | {"multiplier_init": 10.0, "multiplier_lr": 3e-3}
 
 
 def rules(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> dict[str, Any]:
-    """The two rules. Observations 6 and 7 show whether a leg has contact, 4 is the tilt; action 0 stops the engines."""
+    """The two rules. obs[6] and obs[7] are the contacts of the legs, obs[4] is the tilt. Action 0: engines off."""
     return {"engine": (obs[6] > 0 or obs[7] > 0) and action != 0, "tilt": abs(next_obs[4]) > TILT}
 
 
@@ -37,13 +39,13 @@ _DISCRETE = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))  # the 
 
 def land(obs: np.ndarray) -> int:
     """The action of Gymnasium's controller."""
-    from gymnasium.envs.box2d.lunar_lander import heuristic  # Box2D is an extra
+    from gymnasium.envs.box2d.lunar_lander import heuristic  # needs Box2D, an optional dependency
 
     return int(heuristic(_DISCRETE, obs))
 
 
 def demonstrate(episodes: int = DEMONSTRATIONS) -> Demonstrations:
-    """The controller's first solved episodes, from seed 0 on."""
+    """The first episodes that the controller solves, counting seeds from 0."""
     env, landed, seed = make_env(ENV), [], 0
     while len(landed) < episodes:
         (episode,) = record(env, land, 1, seed=seed)
@@ -69,9 +71,9 @@ STUDY = Study(
     name="lunar-lander",
     title="LunarLander with two unwritten rules",
     about=(
-        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, stops its engines once a "
-        f"leg is on the ground and stays within {TILT:g} rad of upright; the reward asks for neither, and no learner "
-        "is given these rules."
+        "A lander sets down between two flags. The demonstrator, Gymnasium's own controller, turns the engines off "
+        f"once a leg touches the ground and stays within {TILT:g} rad of upright. The reward requires neither, and no "
+        "learner is given these rules."
     ),
     tasks={"controller": Task(title="LunarLander", env=ENV, demos=demonstrate, demonstrator=land, rules=rules)},
     tables={"lander": Table("LunarLander", "controller", METHODS, METHODS)},
