@@ -445,7 +445,7 @@ def test_given_rules_replace_the_reported_costs(trained):
 
 
 def test_networks_that_no_machine_holds():
-    with pytest.raises(ConfigError, match="sac: networks larger than any machine; lower hidden"):
+    with pytest.raises(ConfigError, match="sac: the networks exceed all memory; lower hidden"):
         scopil.SAC(toy(continuous=False), hidden=(2**64,))
 
 

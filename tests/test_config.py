@@ -73,7 +73,7 @@ def test_values_at_the_ends_of_a_range_and_numbers_of_every_kind_are_taken(value
 
 def test_an_unknown_name_is_refused_with_a_suggestion():
     with pytest.raises(
-        ConfigError, match=r"there is no setting widht; there are bound, count, .*widths\. Did you mean widths\?"
+        ConfigError, match=r"unknown setting widht; known: bound, count, .*widths\. Did you mean widths\?"
     ):
         build(Small, {"widht": (3,)})
 

@@ -92,7 +92,7 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
     known = {s.name: s.default for s in settings(cls, continuous)}
     for name in values:
         if name not in known:
-            raise ConfigError(f"there is no setting {name}; there are {', '.join(sorted(known))}.{near(name, known)}")
+            raise ConfigError(f"unknown setting {name}; known: {', '.join(sorted(known))}.{near(name, known)}")
     made = cls(**(known | values))
     check(made)
     return made

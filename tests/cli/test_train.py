@@ -182,7 +182,7 @@ def test_warnings_before_training(here, capsys, monkeypatch):
     assert main([*argv, "--rules", "rules.py", "--out", "run"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "was recorded in other.py:Other, not in own.py:Own; only the spaces were compared" in out
-    assert "no lengths and no flags: read as one single episode" in out
+    assert "neither lengths nor flags are given: all rows are read as one episode" in out
     assert "the first 5,000 updates" in out
     assert "Next: scopil evaluate run --trust-env, or scopil report run --trust-env" in out
     shown_in("own.py:Own", lengths=np.array([4, 5]))

@@ -107,7 +107,7 @@ WRONG = [
     (f"{TRAIN} --zzz 1", "there is no option --zzz"),
     ("train sac extra --out new", "'extra'"),
     (f"{TRAIN} --steps many", "--steps: 'many' is not a whole number"),
-    ("train --resume run --steps 5", "--steps = 5; run has 1,000 already: want more"),
+    ("train --resume run --steps 5", "--steps = 5; run has 1,000 already; want at least"),
     (f"{TRAIN} --steps 0", "--steps = 0; want at least 1"),
     (f"{TRAIN} --eval-every 0", "--eval-every = 0; want at least 1"),
     (f"{TRAIN} --seed -1", "--seed = -1; want a whole number"),

@@ -130,7 +130,7 @@ def test_episodes_are_separated_by_what_there_is(tmp_path):
     assert any(assumed.startswith("2 episodes end") for assumed in demos.about["assumed"])
     demos = load_demos((PAIRS["observations"], JOINED["actions"]))
     assert [len(e) for e in demos] == [8]
-    assert any("one single episode" in assumed for assumed in demos.about["assumed"])
+    assert any("as one episode" in assumed for assumed in demos.about["assumed"])
     # A box of two and actions of one: rows, not episodes of one step.
     demos = load_demos((np.zeros((5, 2)), np.zeros((5, 1))))
     assert (len(demos), demos.observation_space.shape, demos.action_space.shape) == (1, (2,), (1,))

@@ -126,7 +126,7 @@ def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     Current.fault = fault
     run = Run.create(tmp_path / "run", spec(walk_id))
     good = {}
-    with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is good: scopil resume"):
+    with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is intact; continue: scopil resume"):
         run.train(lambda status: good.update({status.env_steps: jax.device_get(status.state.learner)}))
     assert list(good) == [200, 400]
     agent = scopil.load(run.folder)

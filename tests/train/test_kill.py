@@ -157,7 +157,7 @@ def test_one_process_per_folder_and_a_second_interrupt_stops_it_at_once(lab, und
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130, out + err
     assert "Ctrl-C again stops at once" in out
-    assert "stopped at once; what was saved before is whole" in out
+    assert "stopped; the files saved before are complete" in out
 
 
 def test_a_full_disk_is_an_error_of_one_line_and_loses_nothing(lab, undisturbed):

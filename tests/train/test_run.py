@@ -206,7 +206,7 @@ def test_a_finished_run_is_extended(undisturbed, tmp_path):
     assert not longer.finished  # a kill from here on leaves an unfinished run
     assert longer.train()
     assert_same_end(Run.open(run.folder), undisturbed, ENDS)
-    with pytest.raises(ConfigError, match=r"steps = 2,000; .* has 2,300 already: want more"):
+    with pytest.raises(ConfigError, match=r"steps = 2,000; .* has 2,300 already; want at least"):
         longer.extended(2000)
     assert longer.extended(2300).finished
 
@@ -241,7 +241,7 @@ def test_a_run_that_failed_at_its_first_step_may_be_replaced(undisturbed, tmp_pa
         ({"demos": None}, DatasetError, "learns from demonstrations"),
         ({"demos": "nowhere.npz"}, DatasetError, "no demonstrations 'nowhere.npz'"),
         ({"env": "Nowhere-v0", "algorithm": SAC, "demos": None}, EnvError, "Nowhere"),
-        ({"config": {"depth": 3}}, ConfigError, r"there is no setting depth; there are .*hidden.*learning_rate"),
+        ({"config": {"depth": 3}}, ConfigError, r"unknown setting depth; known: .*hidden.*learning_rate"),
         ({"config": {"discount": 1.5}}, ConfigError, "discount = 1.5"),
     ],
 )

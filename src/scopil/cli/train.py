@@ -214,7 +214,7 @@ def _signals(console: Console) -> Iterator[threading.Event]:
     def stop(number: int) -> None:
         if asked.is_set() and number == signal.SIGINT:
             console.show_cursor(True)
-            console.print("\nstopped at once; what was saved before is whole")
+            console.print("\nstopped; the files saved before are complete")
             os._exit(INTERRUPTED)  # the run folder stays readable
         elif not asked.is_set():
             console.print("stopping and saving …  (Ctrl-C again stops at once)")

@@ -303,7 +303,7 @@ def _infer_lengths(arrays: Arrays, name: str, assumed: list[str]) -> np.ndarray:
         if jumps.any():
             assumed.append(f"{int(jumps.sum())} episodes end where next_observations differs from the next row")
     elif not flags:
-        assumed.append("no lengths and no flags: read as one single episode")
+        assumed.append("neither lengths nor flags are given: all rows are read as one episode")
     over[-1:] = True
     return np.diff(np.flatnonzero(over) + 1, prepend=0)
 

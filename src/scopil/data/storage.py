@@ -265,7 +265,7 @@ def unpack(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> tup
         raise DatasetError(f"{path}: checksum does not match: the file was damaged or changed.") from error
     try:
         if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy's own error would advise unpickling the file
-            raise ValueError("it is no zip archive")
+            raise ValueError("not a zip archive")
         return read_npz(data, wanted), sealed
     except Exception as error:  # NumPy and zipfile raise many exception types for damaged input
         sound = "Object arrays" in str(error)  # NumPy's message for a sound file that would have to be unpickled

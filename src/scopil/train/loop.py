@@ -91,7 +91,7 @@ class Loop:
         try:
             policy = jax.eval_shape(lambda key: self.algorithm.policy(self.init_learner(key, cfg)), jax.random.key(0))
         except OverflowError as error:
-            raise ConfigError(f"{self.algorithm.name}: networks larger than any machine; lower hidden.") from error
+            raise ConfigError(f"{self.algorithm.name}: the networks exceed all memory; lower hidden.") from error
         if not isinstance(policy, Policy) or not isinstance(policy.network, Network):
             raise ConfigError(
                 f"{self.algorithm.name}: policy(state) is not a Policy with an MLP, a ConvNet or a GaussianNet; "

@@ -277,7 +277,8 @@ class Run:
         """The same run with a larger budget; training continues from its newest checkpoint."""
         if steps < self.spec.steps:
             raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already: want more.", setting="steps"
+                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already; want at least this.",
+                setting="steps",
             )
         longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
         if steps > self.spec.steps:
@@ -316,7 +317,9 @@ class Run:
                 found = self.checkpoints.read_newest()
                 advice = f"{self.folder} has no checkpoint yet."
                 if found is not None:
-                    advice = f"The checkpoint of step {int(found[0].stem):,} is good: {self.command('resume')}."
+                    advice = (
+                        f"The checkpoint of step {int(found[0].stem):,} is intact; continue: {self.command('resume')}."
+                    )
                 raise type(error)(f"{error} {advice}") from error
             finally:
                 self.env().close()

@@ -196,7 +196,7 @@ def test_import_takes_tables(capsys, tables):
     [
         (lambda data, middle: data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], "checksum"),
         (lambda data, _: data[:500], "truncated"),
-        (lambda *_: b"hello", "it is no zip archive"),  # and no advice to unpickle it
+        (lambda *_: b"hello", "not a zip archive"),  # and no advice to unpickle it
     ],
 )
 def test_check_names_the_failed_check(harm, message, capsys, here):
