@@ -1,6 +1,6 @@
-"""Pytrees of arrays as safetensors files with a checksum. Loading executes nothing.
+"""Pytrees of arrays as safetensors files with a checksum. Loading executes no code.
 
-A file holds every array under its path in the tree (typed keys as their data), a JSON note, and a checksum over both.
+A file holds each array under its path in the tree (typed keys as raw data), a JSON note, and a checksum over both.
 The unused part of a replay buffer is zero and is not written.
 """
 
@@ -37,7 +37,7 @@ def save_tree(path: Path, tree: Any, note: dict[str, Any]) -> None:
 
 def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | memoryview]:
     """The pieces of a safetensors file. The safetensors library would copy a full replay buffer three times, and its
-    order of metadata varies, while equal states have to give equal bytes."""
+    metadata order varies. Equal states must give equal bytes."""
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # keeps every array aligned
     header: dict[str, Any] = {"__metadata__": metadata}
     pieces, at = [], 0
@@ -55,7 +55,7 @@ def _safetensors(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> lis
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays by name and the note of a file, after a check of its checksum. Raises CheckpointError."""
+    """Check a file's checksum and return its arrays by name and its note. Raises CheckpointError."""
     try:
         body = unsealed(path.read_bytes())
     except OSError as error:
@@ -88,7 +88,7 @@ def load_tree(path: Path, like: Any, within: str | None = None) -> tuple[Any, di
 
 
 def branch(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """The arrays of one branch of a tree, which is a key of a dict or a field."""
+    """The arrays of one branch of a tree. A branch is a dict key or a field."""
     heads = (f"['{name}']", f".{name}")
     found = {n.removeprefix(h): a for n, a in arrays.items() for h in heads if n.startswith(h)}
     return {n: a for n, a in found.items() if not n or n[0] in ".["}  # `.env` is not a branch of `.env_steps`

@@ -17,17 +17,17 @@ from scopil.files import lock, write_atomically
 from scopil_bench.local import LOG, Process
 
 POLICY = "policy.safetensors"
-# Ray binds to 127.0.0.1 if this is 0, on Linux too; it is read when ray is imported. Ray's option _node_ip_address does
-# not help: it replaces 127.0.0.1 by the external address.
+# If this variable is 0, Ray binds to 127.0.0.1 on Linux too. Ray reads it at import. Ray's option _node_ip_address does
+# not help: Ray replaces 127.0.0.1 by the external address.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 CHECK = 1.0  # seconds between two checks of a run's files
-LOSSES = 5  # of one run in a row without a new file, before it counts as failed
-Files = dict[str, bytes]  # by path within the run's folder
-Stamps = dict[str, tuple[int, int]]  # modification time in ns, size
+LOSSES = 5  # a run fails after more consecutive losses of its task without a new file
+Files = dict[str, bytes]  # path within the run's folder → content
+Stamps = dict[str, tuple[int, int]]  # path → modification time in ns, size
 
 
 class Cluster:
-    """The cluster at `address` (`auto`: the one of this machine); without an address, Ray on this machine alone."""
+    """The cluster at `address` (`auto`: this machine's cluster); without an address, Ray on this machine only."""
 
     def __init__(self, address: str | None = None, gpus: float = 0.0):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -107,7 +107,7 @@ def _train(  # runs on a node
     name: str, files: Files, trust_env: bool, here: str | None = None
 ) -> Iterator[tuple[Files, list[str], int | None]]:
     """Yield new files, the names of all files, and the exit code (None while running). The process runs in `here`, the
-    folder of the command, if the node has it: a run may name code by file."""
+    command's folder, if it exists on the node, because a run may refer to code by file name."""
     with tempfile.TemporaryDirectory(prefix="scopil-") as place:
         folder = Path(place, name)
         _write(folder, files, list(files))
@@ -132,8 +132,8 @@ def _rank(path: str) -> int:
 
 
 def _news(folder: Path, seen: Stamps) -> tuple[Files, Stamps]:
-    """New and changed files, and the stamps of all. Policies and checkpoints are read first, so that their logs are at
-    least as new."""
+    """New and changed files, and the stamps of all files. Policies and checkpoints are read before logs, so that the
+    logs are at least as new."""
     news: Files = {}
     stamps: Stamps = {}
     paths = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]

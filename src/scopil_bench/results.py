@@ -1,4 +1,4 @@
-"""Evaluations of finished runs, and the files that hold the results of all of them.
+"""Evaluations of finished runs, and the files that store the results.
 
 results.json, results.csv    one entry per run; equal runs give equal bytes
 timing.json                  wall-clock times, which differ between equal runs
@@ -34,19 +34,19 @@ from scopil_bench.runner import name
 from scopil_bench.studies.base import FinishedRun, Study
 from scopil_bench.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing, counted
 
-FORMAT = 2  # of results.json
+FORMAT = 2  # format version of results.json
 DUALS = ("dual/lambda", "alpha/value")
 
-Rows = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
+Rows = Sequence[Mapping[str, Any]]  # rows of a run's metrics.jsonl
 Runs = Mapping[Cell, Sequence[Run]]
 
 
 class Evaluator(AbstractContextManager):
     """Evaluates runs and reads their folders, each file once.
 
-    An evaluation is kept in the run's folder (`scopil_bench.cache`) and played again only if it is missing or damaged,
-    or if the policy, the rules or the study's protocol have changed. Without a study the four usual evaluations are
-    made, as far as the environment and the demonstrations allow them. `rules` replace those of the runs."""
+    An evaluation is stored in the run's folder (`scopil_bench.cache`). It is repeated only if the file is missing or
+    damaged, or if the policy, the rules or the study's protocol changed. Without a study, the evaluator makes those of
+    the four standard evaluations that the environment and demonstrations allow. `rules` replace the runs' rules."""
 
     def __init__(self, study: Study | None = None, rules: Rules | None = None) -> None:
         self._study, self._rules = study, rules
@@ -64,7 +64,7 @@ class Evaluator(AbstractContextManager):
         return self._envs[run.spec.env]
 
     def rules(self, run: Run, setting: str | None = None) -> Rules | None:
-        """The rules that violations are counted by: the caller's, the study's, the run's, or the environment's."""
+        """The rules for counting violations: the first of the caller's, study's, run's and environment's rules."""
         if self._rules is not None:
             return self._rules
         given = None if self._study is None or setting is None else self._study.tasks[setting].rules
@@ -98,7 +98,7 @@ class Evaluator(AbstractContextManager):
         )
 
     def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
-        """The evaluation of a run's newest policy, from the run's folder or played now."""
+        """The evaluation of a run's newest policy: read from the run's folder, or else made now."""
         study, rules = self._study, self.rules(run, setting)
         made_from = {
             "policy": hashlib.sha256(run.newest_policy().read_bytes()).hexdigest(),
@@ -107,7 +107,7 @@ class Evaluator(AbstractContextManager):
             "evaluations": list(EVALUATIONS if study is None else study.evaluations),
             "rules": None if rules is None else rules.digest,
         }
-        # Without a study, an evaluation that was made for one is as good if policy and rules are the same.
+        # Without a study, an evaluation made for a study is reused if its policy and rules are the same.
         keys = made_from if study is not None else ("policy", "rules")
         kept = read_evaluation(run.folder)
         if kept is not None and all(kept["made_from"].get(key) == made_from[key] for key in keys):
@@ -132,8 +132,8 @@ class Evaluator(AbstractContextManager):
 def _play(
     env: BatchEnv, policy: Policy, key: str, demos: Demonstrations | None, episodes: int | None
 ) -> list[Any] | None:
-    """Episodes of one evaluation; None if there are no demonstrated starts to begin at. A deterministic episode is
-    played once: copies of it would make bounds on violations too tight."""
+    """Episodes of one evaluation; None if it needs demonstrated starts and there are none. A deterministic episode is
+    played once, because copies would make the bounds on violations too tight."""
     mode, _, which = key.partition("/")
     try:
         first = starts_from(which, env, demos, episodes)
@@ -143,14 +143,14 @@ def _play(
 
 
 def finished(runs: Runs) -> dict[Cell, list[Run]]:
-    """Cells with their finished runs; cells without any are left out."""
+    """Cells with their finished runs. Cells without finished runs are omitted."""
     return {cell: done for cell, each in runs.items() if (done := [run for run in each if run.finished])}
 
 
 def evaluate_runs(
     evaluator: Evaluator, runs: Runs, advance: Callable[[], None] = lambda: None
 ) -> dict[Cell, list[Result]]:
-    """Results of all runs. `advance` is called after each."""
+    """Results of all runs. `advance` is called after each run."""
     results: dict[Cell, list[Result]] = {}
     for cell, mine in runs.items():
         for run in mine:
@@ -160,8 +160,8 @@ def evaluate_runs(
 
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
-    """Means over the demonstrations, and over the scripted expert's episodes from unseen starts if there is one. Both
-    are counted by the setting's rules."""
+    """Means over the demonstrations and, if there is a scripted expert, over its episodes from unseen starts. The
+    setting's rules define the violations of both."""
     kept, rows = study.tasks[setting], {}
     env = open_env(kept.env)
     try:
@@ -189,18 +189,18 @@ def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) 
 
 
 def first_safe(rows: Rows) -> int | None:
-    """Steps at the first evaluation in training with at most SAFE avoidable violations per episode; None if there is
-    none, or if nothing counts violations."""
+    """Steps at the first evaluation during training with at most SAFE avoidable violations per episode; None if no
+    evaluation reached this, or if no violations were counted."""
     evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
     if not any("eval/avoidable" in row for row in evaluated):
         return None
-    # A rule that is not reported was not broken.
+    # A rule without a logged value was not broken.
     known = ((row["env_steps"], row.get("eval/avoidable", 0.0)) for row in evaluated)
     return next((step for step, avoidable in known if avoidable is not None and avoidable <= SAFE), None)
 
 
 def peaks(rows: Rows, steps: int) -> dict[str, float]:
-    """The largest multipliers in the second half of a run of so many steps."""
+    """The largest multipliers in the second half of a run of `steps` steps."""
     late = [row for row in rows if 2 * row["env_steps"] > steps]
     found = {key: [row[key] for row in late if row.get(key) is not None] for key in DUALS}
     return {key: max(values) for key, values in found.items() if values}
@@ -216,7 +216,7 @@ def state(run: Run) -> str:
 
 
 def save(out: Path, study: str, budget: str, results: Iterable[Result], missing: Mapping[str, str]) -> None:
-    """Write both files. `missing` has the progress of unfinished runs, by name."""
+    """Write both files. `missing` maps the names of unfinished runs to their progress."""
     ordered = sorted(results, key=lambda r: (*r.cell, r.seed))
     runs = [r.cell._asdict() | {key: value for key, value in r._asdict().items() if key != "cell"} for r in ordered]
     body = {"format": FORMAT, "study": study, "budget": budget, "runs": runs}
@@ -249,7 +249,7 @@ class Loaded(NamedTuple):
 
 
 def load(out: Path) -> Loaded:
-    """Raises ConfigError if results.json is damaged or of another format."""
+    """Raises ConfigError if results.json is damaged or has another format."""
     with refused_as(ConfigError, out / "results.json"):
         body = parse_json((out / "results.json").read_bytes())
         if body["format"] != FORMAT:
@@ -264,7 +264,7 @@ def load(out: Path) -> Loaded:
 
 
 def _refuse_malformed(result: Result) -> None:
-    """Names are text, counts are whole, everything else is numbers by name."""
+    """Names are strings, counts are integers, and every other field maps names to numbers."""
     if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
         raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
     digest = result.made_from == "" or is_line(result.made_from)
@@ -285,7 +285,7 @@ def all_of(results: Results) -> list[Result]:
 
 
 def timing(run: Run, safe: int | None) -> Timing:
-    """Wall-clock times of a run that was first safe after so many steps."""
+    """Wall-clock times of a run that was first safe after `safe` steps."""
     rows = run.timing.rows()
     with refused_as(CheckpointError, run.timing.path):
         spent = [(row["env_steps"], float(row["seconds"])) for row in rows]
@@ -294,7 +294,7 @@ def timing(run: Run, safe: int | None) -> Timing:
 
 
 def save_timings(out: Path, runs: Runs, results: Results) -> dict[str, Timing]:
-    """Write and return the times by name of run. `results` has the results of `runs` in the same order."""
+    """Write and return the times by run name. `results` has the results of `runs` in the same order."""
     pairs = [(run, result) for cell, each in runs.items() for run, result in zip(each, results[cell])]
     found = {name(run): timing(run, result.first_safe) for run, result in pairs if run.timing.path.exists()}
     rows = {key: t._asdict() for key, t in sorted(found.items())}

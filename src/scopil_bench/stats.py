@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 
 Values = Sequence[float] | np.ndarray
 Interval = tuple[float, float]
-EXACT_UP_TO = 20_000  # splits of two samples: up to so many all are tried, of more so many are drawn
+EXACT_UP_TO = 20_000  # maximum number of splits of two samples; if there are more, this many are drawn at random
 
 
 def mean_std(values: Values) -> tuple[float, float]:
@@ -28,7 +28,7 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile interval of a statistic over seeds. With few seeds it is too narrow (tests/bench/test_stats.py)."""
     values = np.asarray(values, np.float64)
-    if len(values) == 1:  # SciPy wants two values or more
+    if len(values) == 1:  # SciPy needs at least two values
         return float(values[0]), float(values[0])
     found = scipy_stats.bootstrap(
         (values,),
@@ -52,8 +52,8 @@ def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
 
 def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95) -> float:
     """One-sided upper bound on the probability of a hit, from the hits and trials of each seed. Trials of one seed are
-    not independent, so it is the larger of two bounds: Clopper and Pearson's over all trials, and Student's over the
-    seeds' shares of hits."""
+    not independent, so the result is the larger of two bounds: Clopper–Pearson over all trials, and Student's t over
+    the seeds' hit rates."""
     pooled = clopper_pearson_upper(sum(hits), sum(trials), level)
     seeds = len(hits)
     if seeds < 2:
@@ -64,15 +64,15 @@ def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95)
 
 
 def permutation_test(a: Values, b: Values, seed: int = 0) -> float:
-    """Two-sided p-value of a difference of means under exchange of labels. It is exact up to EXACT_UP_TO splits. Of
-    more, so many are drawn; the observed one counts as a draw, so that p is never 0."""
+    """Two-sided p-value of a difference of means under exchange of labels. It is exact up to EXACT_UP_TO splits. If
+    there are more, EXACT_UP_TO splits are drawn at random; the observed split counts as a draw, so p is never 0."""
     return _permutation_test(tuple(map(float, a)), tuple(map(float, b)), seed)
 
 
-@cache  # the same test stands in the answers, sentences and tables of a page
+@cache  # a report page uses the same test in several places
 def _permutation_test(first: tuple[float, ...], second: tuple[float, ...], seed: int) -> float:
     a, b = np.asarray(first), np.asarray(second)
-    if min(len(a), len(b)) == 1:  # SciPy refuses this; a split is given by the single value
+    if min(len(a), len(b)) == 1:  # SciPy rejects this; the single value determines the split
         alone, others = (a, b) if len(a) == 1 else (b, a)
         pooled = np.concatenate([alone, others])
         gaps = np.abs(pooled - (pooled.sum() - pooled) / len(others))
@@ -93,12 +93,12 @@ def _permutation_test(first: tuple[float, ...], second: tuple[float, ...], seed:
 def smallest_p(a: int, b: int) -> float:
     """The smallest p-value of `permutation_test` for samples of these sizes."""
     splits = math.comb(a + b, a)
-    return max((1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1))  # for equal sizes the mirrored split is as extreme
+    return max((1 + (a == b)) / splits, 1 / (EXACT_UP_TO + 1))  # for equal sizes, the mirrored split is equally extreme
 
 
 def holm(p_values: Values) -> list[float]:
     """P-values of several comparisons, corrected by Holm's method: the i-th smallest of n is multiplied by n − i + 1,
-    but is not below the corrected one before it. P(any false discovery) ≤ α if those of at most α count as found."""
+    and is at least the previous corrected value. Rejecting at corrected p ≤ α gives P(any false discovery) ≤ α."""
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the call of a verb with its command line."""
+"""Options shared by several commands, and the call of a command with its command-line arguments."""
 
 import difflib
 import inspect
@@ -56,7 +56,7 @@ def call(
     description: str | None = None,
     known: Iterable[str] = (),
 ) -> Any:
-    """Call a function, or one of several by subcommand, with the options in `argv`. Errors of the parser become one
+    """Call a function, or one of several by subcommand, with the options in `argv`. Parser errors are printed on one
     line. `prog` is the command as typed; `known` are options that are not in the function's signature."""
     said = io.StringIO()
     options: dict[str, Any] = {"prog": prog, "args": argv, "registry": _REGISTRY}
@@ -79,7 +79,7 @@ def call(
 
 
 def _later(verb: Verb) -> Verb:
-    """A function with the same options that returns the call: output of the verb must not count as parser errors."""
+    """A function with the same options that returns the call, so that its output is not taken for parser errors."""
 
     @wraps(verb)
     def ready(*args: Any, **options: Any) -> Verb:
@@ -89,7 +89,7 @@ def _later(verb: Verb) -> Verb:
 
 
 def _one_line(complaint: str, known: Iterable[str], prog: str) -> str:
-    """The parser's error as one sentence, with the nearest option if one is unknown."""
+    """The parser's error as one sentence, with the nearest known option if an option is unknown."""
     text = " ".join(_FRAME.sub(" ", complaint).split())
     ends = " Perhaps you meant| For full helptext| Available subcommands|$"
     if unknown := re.search(rf"Unrecognized options: (.*?)(?:{ends})", text):

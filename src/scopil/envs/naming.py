@@ -1,12 +1,12 @@
-"""Ids that `import scopil` registers, names of environments with options, and whether a file may name code.
+"""Ids that `import scopil` registers, environment names with options, and checks of names that refer to code.
 
 CartPole-v1                                          a Gymnasium id
 CartPole-v1(max_episode_steps=300)                   with arguments of `gym.make`
 module:Id-v0                                         from a module that registers it
 my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with its arguments
 
-A name with a colon runs code. The caller may give such a name. A policy, run folder or demonstration set may not,
-since it may come from anywhere, unless the code is in scopil or scopil_bench or the caller says that it is trusted.
+A name with a colon runs code. A caller may pass such a name. A policy, run folder or demonstration set may come from
+an untrusted source: its name is refused unless the code is in scopil or scopil_bench, or the caller trusts it.
 """
 
 import ast
@@ -25,12 +25,12 @@ IDS = {
     "multiple": "scopil/MarbleMaze-Multiple-v0",
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
-OTHERS = {  # tasks of other authors with added rules: id → entry point, time limit in steps
+OTHERS = {  # third-party tasks with added rules: id → entry point, time limit in steps
     "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
     "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
 }
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
-# Modules of this distribution. Not `scopil.py`, a file in the current folder, and not `scopil.__main__`, which is run.
+# Modules of this distribution. Excluded: `scopil.py` (a file in the current folder) and `scopil.__main__` (a script).
 _OWN_MODULE = re.compile(r"(scopil|scopil_bench)(\.(?!py\b)[a-z]\w*)+")
 
 
@@ -68,12 +68,12 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            options[key] = value  # text needs no quotes
+            options[key] = value  # strings need no quotes
     return options
 
 
 def names_code(env: Any) -> bool:
-    """Whether making this environment would import code outside this distribution; text options may name a file."""
+    """Whether making this environment may import code outside this distribution. A string option may name a file."""
     if not isinstance(env, str):
         return False
     name, options = split_options(env)
@@ -82,14 +82,14 @@ def names_code(env: Any) -> bool:
 
 
 def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
-    """`env`, a name read from the file or folder `source`. Raises EnvError if it names code that is not trusted."""
+    """Return `env`, a name read from the file or folder `source`. Raises EnvError if it refers to untrusted code."""
     if names_code(env) and not trust_env:
         raise EnvError(_distrusted(source, f"the environment {env!r}, and making it", f"env={env!r}"))
     return env
 
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
-    """`name`, of rules read from the folder `source`. Rules are code; only those of this distribution need no trust."""
+    """Return `name`, the name of rules read from the folder `source`. Rules outside this distribution need trust."""
     if not trust_env and not _is_ours(name):
         raise ConfigError(_distrusted(source, f"the rules {name!r}, and loading them", f"--rules {name}"))
     return name

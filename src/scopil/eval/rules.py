@@ -1,4 +1,4 @@
-"""User-defined rules to count violations by. Learners never get them.
+"""User-defined rules for counting violations. Learners never see them.
 
 A rule has a name, and either a cost function or a key of `info`:
 
@@ -7,7 +7,7 @@ A rule has a name, and either a cost function or a key of `info`:
         "crashed": "crashed",  # info["crashed"], as the environment reports it
     }
 
-They are given as `--rules my_rules.py`, with a run or a study, or as an attribute `rules` of the environment.
+Rules come from `--rules my_rules.py`, from a run or study, or from the environment's attribute `rules`.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ from scopil.envs.spaces import joint_sizes
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
 
-# (obs, action, next_obs) → a number, above 0 if the rule is broken (or such numbers by name), with observations in the
-# environment's form; or a key of `info`.
+# A key of `info`, or a function (obs, action, next_obs) → cost or dict of costs by name. A cost above 0 means that the
+# rule is broken. Observations have the environment's form.
 Rule = Callable[[Any, Any, Any], Any] | str
-UNNAMED = ""  # the rule of a function without a name, and of one that names its costs itself
+UNNAMED = ""  # for a function without a name, or a function that returns costs by name
 EXAMPLE = "--rules my_rules.py or my_rules.py:name"
 
 
@@ -54,7 +54,7 @@ class Rules:
 
     @classmethod
     def of(cls, given: Any, source: str | None = None) -> "Rules":
-        """From a function, functions or `info` keys by name, a list of these, or the name of a file."""
+        """Rules from a function, a dict of functions or `info` keys, a list of these, or a file name."""
         if isinstance(given, Rules):
             return given
         if isinstance(given, str | Path):
@@ -74,7 +74,7 @@ class Rules:
         )
 
     def known_to(self, episodes: Sequence[Episode]) -> "Rules | None":
-        """The rules that apply to these episodes: all functions, and the keys that their `info` has."""
+        """The rules that apply to these episodes: all functions, and the keys present in the episodes' `info`."""
         reported = {key for episode in episodes for key in episode.info}
         kept = {n: rule for n, rule in self.by_name.items() if not isinstance(rule, str) or rule in reported}
         return replace(self, by_name=kept) if kept else None
@@ -87,7 +87,7 @@ class Rules:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the rules' names and source files: stored evaluations by other rules are not reused."""
+        """A hash of the rules' names and source files. Stored evaluations with another hash are not reused."""
         files = {_file_of(rule) for rule in self.by_name.values()} - {None}
         text = [f"{name}={rule}" if isinstance(rule, str) else name for name, rule in self.by_name.items()]
         return hashlib.sha256("\n".join(text + sorted(map(str, files))).encode()).hexdigest()
@@ -100,7 +100,7 @@ def load_rules(name: str) -> Rules:
         return Rules.of(load_object(name, EXAMPLE), source=name)
     module = load_module(name, EXAMPLE)
     functions = [thing for key, thing in vars(module).items() if not key.startswith("_") and _is_rule(thing, module)]
-    found = getattr(module, "RULES", None) or [*dict.fromkeys(functions)]  # one under two names is one rule
+    found = getattr(module, "RULES", None) or [*dict.fromkeys(functions)]  # a function with two names is one rule
     if not found:
         raise ConfigError(f"{name} has no rules; want a dict RULES, or functions def my_rule(obs, action, next_obs).")
     return Rules.of(found, source=name)
@@ -117,10 +117,10 @@ def name_of_rules(given: Any) -> str | None:
 
 
 def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstrations | None = None) -> list[Episode]:
-    """The same episodes with the costs of `rules` instead of those that the environment reported.
+    """The same episodes with the costs of `rules` instead of the environment's costs.
 
-    A function gets observations in the form of `env`, or of the demonstrations. It judges each step by its next state,
-    so the initial state is lawful; a key of `info` counts in the initial state too.
+    A function gets observations in the form of `env` or of the demonstrations. It is called once per step, so it counts
+    no violation in the initial state. A key of `info` also counts in the initial state.
     """
     rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
     reported = {name for episode in episodes for name in episode.info}
@@ -146,7 +146,7 @@ def own_rules(env: BatchEnv) -> Rules | None:
 
 
 def _taken(env: BatchEnv | Demonstrations | None) -> Callable[[Any], Any]:
-    """The conversion of stored actions for rules: a stored joint choice is a number, a rule gets the vector."""
+    """The conversion of stored actions for rules: a joint discrete action is stored as a number; rules get a vector."""
     if not isinstance(env, BatchEnv) or joint_sizes(env.spaces.env_action) is None:
         return lambda action: action
     return lambda action: env.spaces.to_env(action) if np.ndim(action) == 0 else action
@@ -164,7 +164,7 @@ def _judged(episode: Episode, rules: Rules, see: Callable[[Any], Any], take: Cal
             raise _not_told_apart(twice[0].removeprefix("cost_"), rules.source)
         costs |= mine
     kept = {k: v for k, v in episode.info.items() if k != "cost" and not k.startswith("cost_")}
-    # Functions may report broken rules only; an episode that breaks none then has no cost at all.
+    # A function may report broken rules only. An episode without violations then has no costs.
     return replace(episode, info=kept | (costs or {"cost": np.zeros(len(seen))}))
 
 
@@ -191,7 +191,7 @@ def _by_name(name: str, cost: Any) -> dict[str, float]:
 
 
 def _not_told_apart(name: str, source: str | None) -> ConfigError:
-    """The error for two rules with one name, of which only one would be counted."""
+    """The error for two rules with the same name: only one of them would be counted."""
     what = f"two rules are called {name!r}" if name else "several rules, of which not all have a name"
     return ConfigError(
         f"{source or 'rules'}: {what}; want a name of its own for each. Give them as a dict by name: "
@@ -201,7 +201,7 @@ def _not_told_apart(name: str, source: str | None) -> ConfigError:
 
 def _name_of(rule: Any) -> str:
     name = getattr(rule, "__name__", UNNAMED)
-    return name if name.isidentifier() else UNNAMED  # a lambda has none
+    return name if name.isidentifier() else UNNAMED  # a lambda has no name
 
 
 def _is_rule(thing: Any, module: Any) -> bool:
@@ -217,8 +217,8 @@ def _about(rule: Rule) -> str:
 
 
 def _file_of(rule: Rule) -> str | None:
-    """The text of the file that a function is written in."""
+    """The text of the file that defines a function."""
     try:
         return None if isinstance(rule, str) else Path(inspect.getfile(rule)).read_text()
-    except (TypeError, OSError):  # a built-in, or a console
+    except (TypeError, OSError):  # a built-in function, or one defined in a console
         return None

@@ -1,4 +1,4 @@
-"""Starts of evaluation episodes: demonstrated initial states, unseen ones, or those in a file."""
+"""Starts of evaluation episodes: demonstrated initial states, unseen initial states, or initial states from a file."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +15,11 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed; no run trains from it
 WATCH_SEED = 20_250_710  # unseen starts of evaluations during training; never used to judge a run
 EPISODES = 40
-FEW = 10  # episodes of an evaluation during training, if the environment is slow
+FEW = 10  # number of episodes per evaluation during training if the environment is slow
 
 
 def can_replay(demos: Demonstrations, env: BatchEnv | None) -> bool:
-    """Whether the demonstrated actions can be played again from the demonstrated starts."""
+    """Whether the demonstrated actions can be replayed from the demonstrated starts."""
     return demos.starts is not None and env is not None and env.can_start_at
 
 
@@ -33,7 +33,7 @@ def demonstrated_starts(env: BatchEnv, demos: Demonstrations) -> EnvState:
 
 
 def unseen_starts(env: BatchEnv, episodes: int = EPISODES, seed: int = 0) -> Starts:
-    """Starts that no run has trained from. They depend on `seed` alone: every policy gets the same."""
+    """Starts that no run has trained from. They depend on `seed` only, so every policy gets the same starts."""
     return env.random_starts([UNSEEN_SEED, seed] if seed else [UNSEEN_SEED], episodes)
 
 
@@ -47,12 +47,12 @@ def starts_from(
     """The starts of an evaluation.
 
     Args:
-        which: `unseen`, `demonstrated`, a file (a demonstration set or a `.npy` array of starts), or such an array.
+        which: `unseen`, `demonstrated`, a file (a demonstration set or a `.npy` array), or an array of starts.
         env: the environment to play in.
         demos: the demonstrations that `demonstrated` refers to.
-        episodes: number of starts; by default one per given start, or 40 unseen ones. Given starts are repeated in
-            order if there are fewer.
-        seed: of the unseen starts.
+        episodes: number of starts; by default all given starts, or 40 unseen starts. Given starts are repeated in
+            order if there are too few.
+        seed: the seed of the unseen starts.
     """
     seed = checked_seed(seed)
     if episodes is not None and episodes < 1:
@@ -96,7 +96,7 @@ def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
 
 @lru_cache(maxsize=16)
 def demos_for(env_id: str | None, name: str | None = None) -> Demonstrations | None:
-    """The shipped set of that name or, without a name, the set of that environment with the shortest name: `simple-v1`,
+    """The shipped set called `name`. Without a name, the environment's set with the shortest name: `simple-v1`,
     not `simple-simulated-v1`. It supplies starts for a policy that was trained without demonstrations."""
     if name is not None:
         return storage.read(shipped) if (shipped := storage.library().get(name)) else None

@@ -56,13 +56,13 @@ def log_ratios(z: Float[Array, "M T"], z_old: Float[Array, "M T"], mask: Bool[Ar
 def importance_weights(log_ratio: Float[Array, " M"]) -> Float[Array, " M"]:
     """w_j = M P_j / Σ_i P_i.
 
-    A softmax of logs: the published code multiplies the ratios, and at T = 400 the product overflows float32.
+    This is a softmax of logs. The published code multiplies the ratios; the product overflows float32 at T = 400.
     """
     return log_ratio.shape[0] * jax.nn.softmax(log_ratio)
 
 
 def forward_kl(log_ratio: Float[Array, " M"]) -> Float[Array, ""]:
-    """KL(old ‖ new) = E_j[ −log P_j ]. The published code saturates at −log e = 11.51; this does not."""
+    """KL(old ‖ new) = E_j[ −log P_j ]. The published code saturates at −log e = 11.51; this function does not."""
     return -log_ratio.mean()
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # these import JAX, which takes a second
     from scopil.eval.rules import Rules
 
 SAME = 1e-4  # tolerance of a replay: rounding differs between machines, and observations are of order one
-JUMP = 5.0  # factor over the largest other step of an episode that makes a last step suspicious
-RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # random play, to estimate the effect of actions
-MAX_NAMED = 8  # columns listed by number
+JUMP = 5.0  # a last step is suspicious if it exceeds the episode's largest other step by this factor
+RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # random episodes to estimate the effect of actions
+MAX_NAMED = 8  # maximum number of columns listed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Check:
     what: str
     text: str
     ok: bool = True
-    warning: bool = False  # suspicious, but no reason to refuse the set
+    warning: bool = False  # suspicious, but the set is still accepted
 
     @property
     def mark(self) -> str:
@@ -107,8 +107,8 @@ def _copies(demos: Demonstrations) -> Check:
 
 
 def _jumps(demos: Demonstrations) -> Iterator[Check]:
-    """A recorder that resets too early stores the first observation of the next episode as the last of this one: a
-    large step in columns that change slowly."""
+    """A recorder that resets too early stores the next episode's first observation as this episode's last one. This
+    appears as a large step in columns that change slowly."""
     factors = []
     for e in demos:
         rows = e.observations.reshape(len(e) + 1, -1).astype(np.float64)
@@ -145,8 +145,8 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
 
 
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
-    """Whether each action is stored with the observation it was taken at. Judged by random play in the environment, a
-    misalignment is an error; judged by the set alone, a warning."""
+    """Whether each action is stored with the observation at which it was taken. A misalignment is an error if random
+    episodes in the environment show it, and a warning if only the set shows it."""
     from scopil.data.alignment import likeliest_shift, too_wide
     from scopil.data.fit_to_env import fit_to_env
     from scopil.envs.gym_env import open_env
@@ -198,8 +198,8 @@ def _random_play(env_id: str) -> Demonstrations:
 
 
 def replay_env(demos: Demonstrations, trust_env: bool = False):
-    """The compiled environment to replay `demos` on; None if it cannot start at a given state, or if the file names
-    code that is not trusted."""
+    """The compiled environment to replay `demos` in; None if it cannot start at a given state, or if the set's
+    environment name refers to untrusted code."""
     from scopil.envs.gym_env import compile_env
 
     if demos.env_id is None or demos.starts is None or (names_code(demos.env_id) and not trust_env):
@@ -241,14 +241,14 @@ def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
 
 
 def known_env(demos: Demonstrations, env_id: str | None, trusted: bool) -> str | None:
-    """The given environment, or else that of the set, unless it names code that is not trusted."""
+    """The given environment, or else the set's environment unless its name refers to untrusted code."""
     own = None if names_code(demos.env_id) and not trusted else demos.env_id
     return env_id or own
 
 
 def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measures":
     """Means over the demonstrated episodes, with violations of the caller's rules. The environment, if known, converts
-    observations to the form that rules take."""
+    observations to the form that rules expect."""
     from scopil.envs.gym_env import open_env
     from scopil.eval.episodes import measure_demonstrations
     from scopil.eval.measures import average

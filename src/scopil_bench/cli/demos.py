@@ -1,4 +1,4 @@
-"""`scopil demos`: list, show, record, generate, check, export and import demonstrations; how many are enough."""
+"""`scopil demos`: list, show, record, generate, check, export and import demonstrations; estimate how many suffice."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +90,7 @@ def _print_set(demos: Demonstrations, plot: Path | None = None, rules: Any = Non
 
 
 def _brief(value: Any) -> Any:
-    """A value of `about` on one line; a list of dicts (players) as its length and the ranges of its values."""
+    """A value of `about` on one line. A list of dicts (players) is shown as its length and its values' ranges."""
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
     if isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value):
@@ -100,7 +100,7 @@ def _brief(value: Any) -> Any:
 
 
 def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], None]:
-    """The function that draws episodes into `plot`. Raises, before anything is played, if it cannot."""
+    """The function that draws episodes into `plot`. Raises before any episode is played if drawing is impossible."""
     from scopil.eval.pictures import check_ending, save_panels
 
     check_ending(plot)
@@ -114,7 +114,7 @@ def _drawing(demos: Demonstrations, env: Any, plot: Path) -> Callable[[Any], Non
 def _statistics(
     demos: Demonstrations, further: Callable[[Episode], dict[str, float]] | None, episodes: Sequence[Episode] | None
 ) -> Table:
-    """Reward, steps and the environment's own measures, per episode."""
+    """Reward, steps and the environment's own measures of each episode."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in ("", "mean", "std", "min", "max"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
@@ -195,7 +195,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _refuse_unwritable(out: Path) -> None:
-    """Raise before the work, not after it, if `out` is a folder."""
+    """Raise before the work starts if `out` is a folder."""
     if out.is_dir():
         raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
 
@@ -239,14 +239,14 @@ def import_(
     _refuse_unwritable(out)
     demos = storage.load_demos(source)
     was = demos.digest
-    if env is not None:  # the same episodes in the environment's spaces, checked again
+    if env is not None:  # convert the episodes to the environment's spaces and check them again
         from scopil.data.fit_to_env import fit_to_env, into_spaces  # imports JAX
 
         fitted = fit_to_env(demos, env)
         demos = replace(into_spaces(demos, env) if fitted is demos else fitted, env_id=env)
     if name is not None:
         demos = replace(demos, name=name)
-    if "source" in demos.about:  # another format, without a checksum
+    if "source" in demos.about:  # the source has another format without a checksum
         demos = replace(demos, about=demos.about | {"source_sha256": was})
     storage.write(demos, out)
     for sentence in demos.about.get("assumed", []):
@@ -263,4 +263,4 @@ def _rules(name: str | None) -> Any:
 
 
 def _console() -> Console:
-    return Console(highlight=False, markup=False)  # names and provenance may hold brackets
+    return Console(highlight=False, markup=False)  # names and provenance may contain brackets

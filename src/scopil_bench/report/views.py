@@ -1,6 +1,6 @@
-"""The data that a page draws from runs: training curves, and episodes from above.
+"""The data of a report page's drawings: training curves, and episodes seen from above.
 
-Episodes are drawn if the environment has `draw_episodes` and reports the place of each state in that drawing as
+Episodes are drawn if the environment has `draw_episodes` and reports each state's position in the drawing as
 `info["position"]`.
 """
 
@@ -23,16 +23,16 @@ from scopil_bench.report.svg import TRAY
 from scopil_bench.results import Evaluator, Rows, Runs
 from scopil_bench.summaries import Cell, Results
 
-POINTS = 60  # of a curve, at most
-EPISODES = 40  # on a tray, at most
-STATES = 400_000  # on all trays of a page together: about 2 MB
+POINTS = 60  # maximum number of points of a curve
+EPISODES = 40  # maximum number of episodes on a tray
+STATES = 400_000  # maximum number of states on all trays of a page: about 2 MB
 
 View = dict[str, Any]
 Logged = Mapping[str, Mapping[str, Rows]]  # method → seed → metrics
 
 
 class Views(NamedTuple):
-    """By setting."""
+    """The drawings of a page, by setting."""
 
     curves: Mapping[str, Sequence[View]] = {}  # panels of evaluations during training
     inner: Mapping[str, Sequence[View]] = {}  # panels of the metrics that the algorithms declare
@@ -40,11 +40,11 @@ class Views(NamedTuple):
 
 
 def views_of(runs: Runs, results: Results, evaluator: Evaluator) -> Views:
-    """Everything that can be drawn of these runs, which have been evaluated."""
+    """All drawings of these runs. The runs must have been evaluated."""
     curves: dict[str, list[View]] = {}
     inner: dict[str, list[View]] = {}
     trays: dict[str, View] = {}
-    budget = STATES // max(1, 2 * sum(map(len, runs.values())))  # states on one tray; a run has two, by starts
+    budget = STATES // max(1, 2 * sum(map(len, runs.values())))  # states per tray; a run has one tray per kind of start
     for setting in dict.fromkeys(cell.setting for cell in runs):
         mine = {cell.method: each for cell, each in runs.items() if cell.setting == setting}
         logged = {m: {str(run.spec.seed): evaluator.rows(run) for run in each} for m, each in mine.items()}
@@ -61,7 +61,7 @@ def views_of(runs: Runs, results: Results, evaluator: Evaluator) -> Views:
 
 
 def evaluation_curves(logged: Logged) -> list[Curve]:
-    """Violations in all and by rule, reward and steps of evaluations, as far as they were logged."""
+    """Total violations, violations by rule, reward and steps of evaluations, if they were logged."""
     seen = {name for each in logged.values() for rows in each.values() for row in rows for name in row}
     rules = sorted(name.removeprefix("eval/violations/") for name in seen if name.startswith("eval/violations/"))
     found = [Curve("eval/violations", "Violations per episode"), Curve("eval/reward", "Reward")]
@@ -80,8 +80,8 @@ def learner_curves(algorithms: Iterable[Algorithm]) -> list[Curve]:
 
 
 def panels(wanted: Sequence[Curve], logged: Logged, trained: Mapping[str, int]) -> list[View]:
-    """A panel for each curve that some method has. Methods trained for other numbers of steps have their own panels:
-    an axis of eight million steps would hide one million."""
+    """A panel for each curve that at least one method has. Methods with different numbers of training steps get
+    separate panels: a curve of one million steps is too short on an axis of eight million."""
     found = []
     for steps in sorted(set(trained.values())):
         for curve in wanted:
@@ -94,7 +94,7 @@ def panels(wanted: Sequence[Curve], logged: Logged, trained: Mapping[str, int]) 
 
 def line_of(runs: Mapping[str, Rows], metric: str) -> View | None:
     """Mean and population standard deviation of a metric over the runs that logged it at a step, and the value of each
-    seed; at most POINTS steps, the last one among them. None if no run logged it."""
+    seed, at no more than POINTS steps including the last one. None if no run logged it."""
     at = {seed: {row["env_steps"]: row.get(metric) for row in rows} for seed, rows in runs.items()}
     values: dict[int, list[float]] = {}
     for logged in at.values():
@@ -124,7 +124,7 @@ def _short(value: Any) -> float | None:
 def _tray(
     setting: str, runs: Mapping[str, Sequence[Run]], results: Results, evaluator: Evaluator, budget: int
 ) -> View | None:
-    """The first greedy episodes of every run, by starts, and demonstrations; None if the environment draws none."""
+    """Demonstrations and each run's first greedy episodes by starts; None if the environment cannot draw them."""
     first = next(iter(runs.values()))[0]
     env, rules = evaluator.env(first), evaluator.rules(first, setting)
     if (draw := env.drawing()) is None:
@@ -163,7 +163,7 @@ def _background(draw: Drawing) -> tuple[str, list[float]]:
 
 def paths(episodes: Sequence[Any], corners: Sequence[float], budget: int) -> View:
     """Episodes as the data of one SVG path, with a list [x, y, episode, step, rules] for each violation. At least three
-    episodes are kept, and no more than `budget` states if there are others."""
+    episodes are kept. More episodes are kept only within `budget` states."""
     x0, x1, y0, y1 = corners
     found, broken, states = [], [], 0
     for number, episode in enumerate(episodes):

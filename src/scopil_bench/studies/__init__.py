@@ -21,20 +21,20 @@ _OURS = {
 
 
 def names() -> list[str]:
-    """Every registered study, without importing any."""
+    """Every registered study. No study is imported."""
     return list(dict.fromkeys([*_OURS, *(point.name for point in entry_points(group=GROUP))]))
 
 
 def find(name: str) -> "Study":
-    """A built-in study, one of an installed package, or one in a file (`my_study.toml`, `my_study.py`). A file may run
-    code: `name` must come from the caller, never from a file."""
+    """A study that is built in, in an installed package, or in a file (`my_study.toml`, `my_study.py`). A file may run
+    code, so `name` must come from the caller, never from a file."""
     from scopil_bench.studies.study_file import is_study_file, read_study
 
     return read_study(name) if is_study_file(name) else find_installed(name)
 
 
 def find_installed(name: str) -> "Study":
-    """A built-in study or one of an installed package. No file is read, so that the name may come from a folder."""
+    """A study that is built in or in an installed package. No file is read, so a run folder may supply the name."""
     if name in _OURS:
         module, _, attribute = _OURS[name].partition(":")
         return getattr(import_module(module), attribute)

@@ -1,7 +1,7 @@
-"""The tray: one *update* of ball and tilt, in px, deterministic, after Lygerakis et al. (PETRA 2021).
+"""The tray: a deterministic *update* of ball (in px) and tilt, after Lygerakis et al. (PETRA 2021).
 
-The origin is the tray's centre and y points up. Tilt is an integer number of ticks of 0.1 rad, since floating-point
-sums of 0.1 miss the clamp.
+The origin is the tray's centre and y points up. Tilt is an integer number of ticks of 0.1 rad, because
+floating-point sums of 0.1 do not reach the clamp exactly.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-CELL = 43.615993  # px; the ball's diameter. 11 × 11 cells, of which the outer ring is wall
+CELL = 43.615993  # px; the ball's diameter. The tray has 11 × 11 cells; the outer ring is wall
 REACH = 4 * CELL  # the ball's centre stays in [−REACH, REACH]²
 HOLE_RADIUS = CELL / 3
 MAX_TICKS = 5

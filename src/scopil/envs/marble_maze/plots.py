@@ -18,7 +18,7 @@ from scopil.eval.measures import breaks_a_rule
 
 GREEN, RED, INK = "#1a7f37", "#cf222e", "#24292f"
 POINTS = 101  # points per side of the cost grid
-Cost = Callable[[Array, Array], Array]  # (observations, actions) → cost of each
+Cost = Callable[[Array, Array], Array]  # (observations, actions) → costs of the pairs
 
 
 def draw_episodes(axes: Any, episodes: Sequence[Episode], params: MarbleParams) -> None:

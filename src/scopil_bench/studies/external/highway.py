@@ -1,8 +1,8 @@
 """highway-env (`highway-fast-v0`) with one observation per lane, and a scripted driver. Needs
 `pip install "scopil[highway]"`.
 
-Three lanes, twenty other cars, one decision per second, thirty seconds. The reward is for speed and the right lane,
-minus a crash. The driver keeps a distance, which the reward does not ask for.
+An episode has three lanes, twenty other cars, and one decision per second for thirty seconds. The reward favours speed
+and the right lane, and penalizes a crash. The driver also keeps a distance, which the reward does not require.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from scopil.data.record import record
 
 ENV = "scopil/Highway-v0"
 DEMONSTRATIONS = 60
-SIGHT = 100.0  # m; also the distance where there is no car
+SIGHT = 100.0  # m; also the reported distance if there is no car
 LANES, WIDTH = 3.0, 4.0
 CARS = {"type": "Kinematics", "vehicles_count": 10, "see_behind": True, "normalize": False}
 LEFT, STAY, RIGHT, FASTER, SLOWER = range(5)
@@ -26,7 +26,7 @@ def _box(low: float, high: float, size: int) -> gym.spaces.Box:
 
 
 class Highway(gym.ObservationWrapper):
-    """The next car ahead and behind in the left, the own and the right lane, in metres and seconds. highway-env itself
+    """The next car ahead and behind in the left, own and right lanes, in metres and seconds. highway-env itself
     lists the nearest cars without their lanes."""
 
     def __init__(self, render_mode: str | None = None):
@@ -34,12 +34,12 @@ class Highway(gym.ObservationWrapper):
 
         super().__init__(gym.make("highway-fast-v0", render_mode=render_mode, config={"observation": CARS}))
         self.observation_space = gym.spaces.Dict(
-            lane=_box(-1.0, LANES, 1),  # 0 is the left one; fractional during a lane change
+            lane=_box(-1.0, LANES, 1),  # 0 is the leftmost lane; fractional during a lane change
             speed=_box(-40.0, 40.0, 2),  # along the road and across
             ahead=_box(0.0, SIGHT, 3),  # distance to the next car; 0 if there is no such lane
-            closing=_box(-40.0, 40.0, 3),  # own speed minus its speed
+            closing=_box(-40.0, 40.0, 3),  # own speed minus that car's speed
             behind=_box(0.0, SIGHT, 3),  # distance to the next car behind
-            gaining=_box(-40.0, 40.0, 3),  # its speed minus the own speed
+            gaining=_box(-40.0, 40.0, 3),  # that car's speed minus own speed
         )
 
     def observation(self, observation: np.ndarray) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ def _nearest(distance: np.ndarray, speed: np.ndarray) -> tuple[float, float]:
 
 
 def drive(obs: dict[str, np.ndarray]) -> int:
-    """The driver: keeps well behind the car ahead, changes to a free lane, and is never faster than 25 m/s."""
+    """The driver keeps a distance to the car ahead, changes to a free lane, and drives at most 25 m/s."""
     speed, lane = obs["speed"][0], obs["lane"][0]
     if _gap(obs, 1) < 3:  # seconds
         settled = abs(lane - round(lane)) < 0.1
@@ -81,7 +81,7 @@ def _gap(obs: dict[str, np.ndarray], side: int) -> float:
 
 
 def _free_side(obs: dict[str, np.ndarray]) -> int | None:
-    """The action towards a lane with a longer gap ahead and a gap behind, None if there is none."""
+    """The action towards a lane with a longer gap ahead and a gap behind; None if there is no such lane."""
     for side, action in ((2, RIGHT), (0, LEFT)):
         behind = obs["behind"][side] - 2 * max(obs["gaining"][side], 0)
         if _gap(obs, side) > max(1.5, _gap(obs, 1) + 0.5) and behind > 15:

@@ -1,7 +1,7 @@
 """Expected ranges of results, from JSON files by budget.
 
-`scopil study --check` fails if a result is outside its *range*. A *target* is an aim; the report shows whether it is
-met.
+`scopil study --check` fails if a result is outside its *range*. The report shows whether
+a result meets a *target*; a missed target is no failure.
 """
 
 import json
@@ -14,7 +14,7 @@ from scopil_bench.stats import mean_std
 from scopil_bench.studies.paper.answers import title
 from scopil_bench.summaries import Cell, Result, Results, Verdict, in_words
 
-ROUNDING = 1e-9  # the mean of three times 0.025 is not 0.025
+ROUNDING = 1e-9  # tolerance: in floating point, the mean of three values 0.025 is not 0.025
 PAPER, UNSEEN = (Path(__file__).with_name(f"expected_{study}.json") for study in ("paper", "unseen"))
 
 
@@ -25,11 +25,11 @@ class Expectation:
     setting: str
     method: str
     measure: str
-    source: str  # of the bounds
+    source: str  # source of the bounds
     tried: str = ""  # attempts that did not reach a target
-    evaluation: str = "greedy/demonstrated"  # or `modes`: sampled play from the paired starts
+    evaluation: str = "greedy/demonstrated"  # or `modes`: sampled actions from the paired starts
     statistic: Literal["mean", "std"] = "mean"
-    over: str | None = None  # the value is divided by this method's in the same task
+    over: str | None = None  # the value is divided by this method's value in the same task
     low: float | int | None = None
     high: float | int | None = None
 
