@@ -1,4 +1,4 @@
-"""Studies, their executor, statistics and report page. Imports `scopil`; only commands of `scopil` import this package."""
+"""Studies, their executor, statistics and report page. Only commands of `scopil` import this package."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
