@@ -20,7 +20,7 @@ SMALL, MOST_UNPACKED = 2**28, 20  # an archive of n bytes may unpack to SMALL + 
 
 
 def seal(*pieces: bytes | memoryview) -> bytes:
-    """The checksum to write after a file's pieces: SHA-256 over all their bytes."""
+    """The seal to write at the end of a file: a fixed prefix and the SHA-256 checksum of all pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -38,7 +38,7 @@ def unsealed(data: bytes) -> bytes | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`. Raises ValueError also for text nested deeper than Python's stack."""
+    """`json.loads`, but it raises ValueError instead of RecursionError for text that is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -51,8 +51,8 @@ def unpacks_to_far_more(unpacked: int, held: int) -> bool:
 
 
 def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray | None]:
-    """The arrays of a `.npz` by name; None for those that are not wanted, which are not opened. Raises ValueError for
-    anything but arrays of numbers and text, and for an archive that unpacks to too many bytes."""
+    """The arrays of a `.npz` by name. Arrays that are not `wanted` are not read; their value is None. Raises ValueError
+    if an array holds neither numbers nor text, or if the archive unpacks to too many bytes."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
             raise ValueError("a single array; want an archive of arrays by name")
@@ -86,13 +86,13 @@ def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def is_line(text: object) -> bool:
-    """Whether a value from a file is text that is safe to print: no line ends, no escape sequences."""
+    """Whether a value from a file is text that is safe to print: without line breaks and escape sequences."""
     return isinstance(text, str) and text.isprintable()
 
 
 def odd_entry(folder: Path) -> str | None:
-    """The first entry in a folder that is not a plain file or folder, with the reason; None if there is none. Writing
-    to a link changes a file elsewhere, and reading a pipe or a device may never end."""
+    """A message about the first entry in a folder that is not a plain file or folder; None if there is none. Writing to
+    a link changes a file elsewhere, and reading a pipe or a device may never end."""
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
             try:
@@ -112,8 +112,8 @@ class Locked(OSError):
 
 def lock(path: Path, wait: float = 0.0) -> ExitStack:
     """Take the lock of a file; `close()`, the end of a `with` block, or the end of the process releases it. The file is
-    created if it is missing; its content is never changed. Raises `Locked` if the lock stays taken for `wait` seconds,
-    OSError for a symbolic link, which could create a file anywhere."""
+    created if it is missing; its content is never changed. Raises `Locked` if the lock is not free within `wait`
+    seconds, and OSError for a symbolic link, because a link could create a file anywhere."""
     if path.is_symlink():
         raise OSError(f"{path} is a symbolic link; want a plain file. Remove the link.")
     # Raises on a file system without locks: filelock's fallback, a marker file, would outlive a killed process.
@@ -128,7 +128,7 @@ def lock(path: Path, wait: float = 0.0) -> ExitStack:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether the lock of a file is held now. Takes a free lock briefly; creates no file."""
+    """Whether the lock of a file is held now. A free lock is taken briefly; no file is created."""
     try:
         if os.path.lexists(path):
             lock(path).close()

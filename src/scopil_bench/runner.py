@@ -1,7 +1,7 @@
 """Train a list of runs on an engine: local processes, or a Ray cluster.
 
-It can be stopped at any time. Called again, finished runs are kept and unfinished ones continue; a failed run does not
-stop the others.
+Training can be stopped at any time. The next call keeps finished runs and continues unfinished ones. A failed run does
+not stop the others.
 """
 
 import json
@@ -26,7 +26,7 @@ POLL = 0.3  # seconds
 
 @runtime_checkable
 class Job(Protocol):
-    """One run in progress. `poll` returns the exit code, or None while it is running."""
+    """One run in progress. `poll` returns the exit code, or None while the run is in progress."""
 
     def poll(self) -> int | None: ...
     def stop(self) -> None: ...
@@ -41,12 +41,12 @@ class Engine(Protocol):
 
 
 def prepare(folder: Path, spec: RunSpec) -> Run:
-    """The run in `folder`, opened or created. Refuses a folder with other settings or demonstrations."""
+    """Open or create the run in `folder`. Raises `ConfigError` if its settings or demonstrations differ from `spec`."""
     if not (folder / "run.json").exists():
         Run.create(folder, spec).env().close()
         return Run(folder, spec)  # a created run keeps its demonstrations and its environment in memory
     found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # the caller's spec names the same code
-    # As in files, where tuples are lists; the settings are compared one by one.
+    # The JSON round trip turns tuples into lists, as in run.json. The settings are compared one by one.
     notes = [json.loads(json.dumps(run.note())) for run in (found, wanted)]
     before, now = (note | note.pop("config") for note in notes)
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
@@ -57,7 +57,7 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
 
 
 def _refuse_changed_demos(found: Run, wanted: Run) -> None:
-    """A run keeps a copy of its demonstrations; all runs of a plan must learn from the same ones."""
+    """Compare the run's copy of its demonstrations with their source: all runs of a plan need the same ones."""
     if (kept := found.demos()) is None or wanted.spec.demos is None:
         return
     try:
@@ -80,7 +80,7 @@ def train_runs(
     workers: int = 2,
     **options: Any,
 ) -> list[Run]:
-    """Train several algorithms, each run in its own process. Called again it continues.
+    """Train several algorithms, each run in its own process. Another call continues unfinished runs.
 
     Args:
         out: the runs go to `out/<algorithm>-<seed>`.
@@ -113,7 +113,7 @@ def execute(
 ) -> dict[Path, str]:
     """Train every unfinished run, at most `workers` at a time. Returns the last log line of each failed run, by folder.
 
-    A run that another process is training (a worker may outlive a killed parent) is not started but waited for.
+    If another process trains a run (a worker may outlive a killed parent), this function waits for that process.
     """
     if workers < 1:
         raise ConfigError(f"workers = {workers}; want at least 1.", setting="workers")
@@ -125,7 +125,7 @@ def execute(
     try:
         while waiting or going:
             waiting = [run for run in waiting if not run.finished]
-            # The lock is tested first: a run finishes before its lock is released.
+            # The lock must be tested before `finished`: a run is marked finished before its lock is released.
             free = (run for run in list(waiting) if not is_locked(run.folder / ".lock") and not run.finished)
             while len(going) < workers and (run := next(free, None)):
                 waiting.remove(run)
@@ -155,7 +155,7 @@ def _failure(code: int, folder: Path) -> str:
 def execute_with_progress(
     runs: Sequence[Run], workers: int = 2, console: Console | None = None, engine: Engine | None = None
 ) -> dict[Path, str]:
-    """`execute` with progress bars for all runs and for each running one, and a line for each run that ends."""
+    """`execute` with a progress bar for the total and for each current run, and a line for each run that ends."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -188,7 +188,7 @@ def name(run: Run) -> str:
 
 
 def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
-    """Steps left divided by the last speed of each algorithm; an algorithm without a speed counts as the average."""
+    """Remaining steps divided by the last speed of each algorithm; the average speed if an algorithm has none yet."""
     rates: dict[str, list[float]] = {}
     for run in runs:
         if rate := run.timing.last().get("steps_per_second"):

@@ -67,7 +67,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(128)  # requests that arrive before the server is ready wait
+        listening.listen(128)  # requests wait in this queue until the server is ready
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port.") from error
     return listening

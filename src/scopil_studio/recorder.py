@@ -1,5 +1,7 @@
-"""Episodes recorded step by step, with undo, and changes to recorded files: for a person who plays in a window or in
-the studio. Each change locks the file, reads it and writes it again, since other processes may be changing it too."""
+"""Record episodes that a person plays in a window or in the studio, with undo, and change recorded files.
+
+Each change locks the file, reads it and writes it again, because other processes may change it too.
+"""
 
 import hashlib
 import os
@@ -20,7 +22,7 @@ from scopil.envs.rollout import start_of
 from scopil.errors import DatasetError, EnvError
 from scopil.files import Locked, lock
 
-StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → above 0: a violation
+StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → cost; above 0: violation
 WAIT = 10.0  # seconds to wait for the lock of a file
 LONGEST_NOTE = 500  # characters
 
@@ -28,9 +30,9 @@ LONGEST_NOTE = 500  # characters
 class Recorder:
     """Plays one episode at a time on `env` and writes every kept episode to `out` before the next begins.
 
-    An episode is determined by its reset seed and its actions: undo plays it again from its seed without the last
-    action. If the observations then differ (the environment does not repeat itself from a seed, as Gymnasium requires),
-    the episode restarts. A file of the same environment is continued, also while another process adds to it.
+    An episode is determined by its reset seed and its actions, so undo replays it from the seed without the last
+    action. If the replayed observations differ (the environment is not deterministic for a given seed), the episode
+    restarts. New episodes are added to an existing file of the same environment; other processes may add to it too.
     """
 
     def __init__(
@@ -44,10 +46,10 @@ class Recorder:
         drawn: bool = True,
         cost: StepCost | None = None,
     ):
-        """`name` and `seed` are of a new set and its first start; `env_id` is the name that `env` was made by (default:
-        the id of its spec, which lacks file and options). `drawn`: `image` renders the environment. `cost` replaces
-        the cost in `info`; the initial state then costs 0. Raises `EnvError` if spaces or render mode are not
-        supported, `DatasetError` if `out` cannot be written or holds episodes of another environment."""
+        """`name` is the name of a new set, `seed` the reset seed of its first episode. `env` was made from the name
+        `env_id` (default: the id of its spec, without file and options). `drawn`: `image` renders the environment.
+        `cost` replaces the cost in `info`; the initial state then costs 0. Raises `EnvError` if spaces or render mode
+        are not supported, `DatasetError` if `out` cannot be written or holds episodes of another environment."""
         _check_env(env, drawn)
         self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
@@ -79,7 +81,7 @@ class Recorder:
     # --- the current episode -------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Begin this episode again, from the same start."""
+        """Restart this episode from the same initial state."""
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [np.array(obs)], [], []
         self._costs = [cost_of(info) if self._cost is None else 0.0]
@@ -100,7 +102,7 @@ class Recorder:
         self._image = None
 
     def undo(self) -> None:
-        """Take the last step back. Raises `EnvError` if the environment does not repeat itself from its seed."""
+        """Undo the last step. Raises `EnvError` if the environment is not deterministic for a given seed."""
         if not self._actions:
             return
         actions, before = self._actions[:-1], self._observations[:-1]
@@ -112,7 +114,7 @@ class Recorder:
             raise EnvError("this environment does not repeat itself from its seed, so undo restarted the episode.")
 
     def keep(self) -> None:
-        """Save the finished episode and begin the next. If saving fails, the episode is still there."""
+        """Save the finished episode and begin the next one. If saving fails, the episode stays in memory."""
         assert self.over, "only a finished episode can be kept"
         with sole_writer(self.out):
             self.demos = self._continued()
@@ -123,12 +125,12 @@ class Recorder:
         self.discard()
 
     def discard(self) -> None:
-        """Drop this episode and begin another, from a new start."""
+        """Discard this episode and begin another one with a new seed."""
         self._seed += 1
         self.restart()
 
     def _with_episode(self) -> Demonstrations:
-        """The set with this episode as its last."""
+        """The set with this episode appended."""
         episode = Episode(
             observations=np.stack(self._observations),
             actions=np.stack(self._actions),
@@ -150,7 +152,7 @@ class Recorder:
                 env_id=self.env_id,
                 about=about,
             )
-        # A set has starts, or rewards, in all of its episodes or in none.
+        # Either all episodes of a set have starts or none has; the same holds for rewards.
         other = self.demos.episodes[0]
         episode = replace(
             episode,
@@ -161,7 +163,7 @@ class Recorder:
 
     @property
     def image(self) -> np.ndarray:
-        """The newest state as the environment renders it; rendered on demand."""
+        """The rendered newest state; it is rendered on first use."""
         if self._image is None:
             self._image = np.asarray(self.env.render())
         return self._image
@@ -183,18 +185,18 @@ class Recorder:
 
     @property
     def broken(self) -> bool:
-        """Whether the newest state has a cost."""
+        """Whether the newest state has a cost above 0."""
         return bool((self._costs[-1] or 0.0) > 0)
 
     @property
     def violations(self) -> int | None:
-        """Visited states of this episode with a cost; None if the environment reports no costs."""
+        """The number of visited states with a cost above 0; None if the environment reports no costs."""
         costs = [c for c in self._costs if c is not None]
         return sum(bool(c > 0) for c in costs) if costs else None
 
     @property
     def recorded(self) -> list[dict[str, Any]]:
-        """Seed and violations of every episode recorded into the file."""
+        """The seed and violations of each episode that was recorded into the file."""
         return [] if self.demos is None else self.demos.about.get("recorded", [])
 
     @property
@@ -229,7 +231,7 @@ def _check_env(env: gym.Env, drawn: bool) -> None:
 
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Hold the file's lock, which every writer of demonstrations in this package takes. Raises `DatasetError`."""
+    """Hold the file's lock; all writers in this package take it. Raises `DatasetError` if it cannot be taken."""
     try:
         held = lock(path.with_name(f".{path.name}.lock"), WAIT)
     except Locked as error:
@@ -241,14 +243,14 @@ def sole_writer(path: Path) -> Iterator[None]:
 
 
 def mark_of(episode: Episode) -> str:
-    """A name for an episode that does not depend on its place: a digest of its observations and actions."""
+    """An episode's id, independent of its index: a digest of its observations and actions."""
     digest = hashlib.sha256(episode.observations.tobytes())
     digest.update(episode.actions.tobytes())
     return digest.hexdigest()[:16]
 
 
 def drop(path: Path, mark: str) -> Demonstrations | None:
-    """Remove an episode from the file. Returns the remaining set; None if it was the last one and the file is gone."""
+    """Remove an episode and return the remaining set. Removing the only episode deletes the file and returns None."""
     with sole_writer(path):
         demos, index = find(path, mark)
         if len(demos) == 1:
@@ -278,13 +280,13 @@ def annotate(path: Path, mark: str, note: str) -> Demonstrations:
 
 
 def notes_of(demos: Demonstrations) -> dict[str, Any]:
-    """Notes by the mark of their episode."""
+    """The notes of a set; the keys are the marks of the episodes."""
     notes = demos.about.get("notes")
     return notes if isinstance(notes, dict) else {}
 
 
 def find(path: Path, mark: str) -> tuple[Demonstrations, int]:
-    """The set in a file, and the place of the episode with this mark."""
+    """The set in a file, and the index of the episode with this mark."""
     demos = storage.read(path)
     for index, episode in enumerate(demos):
         if mark_of(episode) == mark:

@@ -1,5 +1,5 @@
-"""Episodes played by a person in the browser: keys and pointer in, states out. The recorder and the meaning of keys are
-those of `scopil play`."""
+"""Record episodes that a person plays in the browser. The page sends keys and pointer positions and gets states. The
+recorder and the key assignments are the same as in `scopil play`."""
 
 import io
 import time
@@ -18,12 +18,12 @@ from scopil_studio.paths import inside
 from scopil_studio.recorder import Recorder
 from scopil_studio.worker import Channel, StudioConfig, checked_call, fits
 
-POINTER_ACTION = 0  # stands for the action that the pointer shows
+POINTER_ACTION = 0  # placeholder for the action given by the pointer
 LONGEST_KEY = 20
 
 
 def record(channel: Channel, config: StudioConfig) -> None:
-    """Serve one page until it is gone."""
+    """Serve one page until it is closed."""
     playing: Playing | None = None
     while True:
         message = channel.receive(None if playing is None else playing.wait())
@@ -32,7 +32,7 @@ def record(channel: Channel, config: StudioConfig) -> None:
                 assert playing is not None
                 playing.tick()
             elif message[0].get("do") == "begin":
-                playing = None  # also if the new one is refused
+                playing = None  # the old recording ends, even if the new one is refused
                 begun: Playing = checked_call(Playing, message[0].get("args"), config)
                 channel.send({"kind": "begun"} | begun.about, begun.picture)
                 playing = begun
@@ -52,7 +52,7 @@ def record(channel: Channel, config: StudioConfig) -> None:
 
 
 class PointerRecorder(Recorder):
-    """Continuous actions from a pointer or a gamepad."""
+    """Records continuous actions from a pointer or a gamepad."""
 
     axes = np.zeros(2)  # each in [−1, 1], right and up positive
 
@@ -60,7 +60,7 @@ class PointerRecorder(Recorder):
         super().step(self._pointed() if isinstance(action, int) else action)
 
     def _pointed(self) -> np.ndarray:
-        """The first two components follow the axes; others stay in the middle of their range."""
+        """The action: the first two components follow the axes; the others are in the middle of their range."""
         space = self.env.action_space
         assert isinstance(space, gym.spaces.Box)
         low, high = np.maximum(space.low, -1e3).ravel(), np.minimum(space.high, 1e3).ravel()
@@ -70,8 +70,8 @@ class PointerRecorder(Recorder):
 
 
 class Playing:
-    """One environment and the file its episodes go to, which is continued if it exists. `keys` gives the action of each
-    key as `a=0,d=1`; it may be empty for Marble Maze and for continuous actions."""
+    """One environment and the file of its episodes; new episodes are added to an existing file. `keys` assigns keys to
+    actions, as in `a=0,d=1`; it may be empty for Marble Maze and for continuous actions."""
 
     def __init__(self, config: StudioConfig, env: str, file: str, keys: str = "", live: bool = False, seed: int = 0):
         if not file.endswith(".npz"):
@@ -90,10 +90,10 @@ class Playing:
         kind = PointerRecorder if continuous else Recorder
         drawn = self.tray is None
         self.recorder = kind(made, out, seed=seed, name=out.stem, env_id=env, drawn=drawn, cost=config.step_cost)
-        if self.tray is not None:  # compiles before the first key
+        if self.tray is not None:  # compiles the step function before the first key
             self.recorder.step(0)
             self.recorder.restart()
-        # Undo is exact and fast on a tray, so a step there does not wait for a possible second key.
+        # On a tray, undo is exact and fast, so a step does not wait for a possible second key.
         self.session = Session(self.recorder, self.keys, live, at_once=self.tray is not None)
         self.period = 1 / (made.metadata.get("render_fps") or 12)
         self._next, self._last_input, self._sent = 0.0, 0, ()
@@ -103,7 +103,7 @@ class Playing:
         self.about |= {"period": self.period, "keys": keys_shown}
 
     def input(self, message: dict[str, Any]) -> None:
-        """A key that goes down or up, or the axes of a pointer."""
+        """Process an input: a key that was pressed or released, or the axes of a pointer."""
         self._last_input = message["n"] if isinstance(message.get("n"), int) else self._last_input
         name, axes = message.get("key"), message.get("axes", [])
         if isinstance(name, str) and len(name) <= LONGEST_KEY and isinstance(message.get("down"), bool):
@@ -114,7 +114,7 @@ class Playing:
             raise ConfigError(f"unknown input {str(message)[:80]}; want a key or axes.")
 
     def wait(self) -> float | None:
-        """Seconds until `tick` is due; None: only input changes anything."""
+        """Seconds until `tick` is due; None if only an input can change the state."""
         session, now = self.session, time.monotonic()
         if session.live:
             return max(0.0, self._next - now) if session.running and not self.recorder.over else None

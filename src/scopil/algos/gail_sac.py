@@ -3,7 +3,8 @@
     D:   minimise E_D softplus(−D(s,a)) + E_B softplus(D(s,a)) + ρ E (‖∇D(x)‖ − 1)²
     r' = ω r + w log sigmoid D(s,a)                         the reward of SAC
 
-x are points between demonstrated and replayed pairs. ω = 0 is pure imitation. The learner sees no cost.
+The points x are random interpolations between demonstrated and replayed pairs. ω = 0 is pure imitation. The learner
+does not use costs.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def pairs(state: State, obs: Float[Array, "B D"], action: Array) -> Float[Array, "B X"]:
-    """Observations and actions in one row: normalised, and one-hot or in [−1, 1]."""
+    """Rows of normalised observations and actions; actions are one-hot or in [−1, 1]."""
     head = state.sac.head
     shown = head.to_learner(action) if head.continuous else jax.nn.one_hot(action, head.num_actions, dtype=obs.dtype)
     return jnp.concatenate([normalise(state.sac.obs_stats, obs), shown], -1)

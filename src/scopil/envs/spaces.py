@@ -1,8 +1,8 @@
-"""Spaces of an environment and of its learners, and the codec between them.
+"""Conversion between the spaces of an environment and those of its learners.
 
-A learner gets one row of float32 per observation, and takes Discrete actions or a Box of floats. Dict, Tuple and image
-observations become flat rows, state numbers become one-hot rows, and several choices at a time become the number of
-their joint choice.
+A learner gets each observation as one float32 row; its actions are Discrete or a Box of floats. Dict, Tuple and image
+observations become flat rows, and state numbers become one-hot rows. MultiDiscrete and MultiBinary actions become
+Discrete: each combination of choices (a joint choice) has a number.
 """
 
 from typing import Any
@@ -17,20 +17,20 @@ from jaxtyping import Array
 from scopil.errors import EnvError
 
 JOINT_ACTIONS = 256  # largest number of joint choices of a MultiDiscrete or MultiBinary space
-MOST_STATES = 10_000  # an integer with more values is a quantity, not the number of a state
+MOST_STATES = 10_000  # an integer observation with more values is a quantity, not a state number
 
 
 class Spaces:
-    """The codec of one environment; errors state its name. Observations are flattened as Gymnasium does. Those of a JAX
-    environment (`compiled`) stay as they are, but a Box of one integer is the number of a state."""
+    """The conversion for one environment; error messages contain its `name`. Gymnasium flattens the observations.
+    Observations of a JAX environment (`compiled`) are not flattened, but state numbers become one-hot rows."""
 
     def __init__(self, name: str, env_observation: gym.Space, env_action: gym.Space, *, compiled: bool = False):
         self.name, self.env_observation, self.env_action, self.flat = name, env_observation, env_action, not compiled
-        self.action = numbered(env_action, name)  # the learner's
-        self.states = state_numbers(env_observation) if compiled else None  # if observations are numbers of states
+        self.action = numbered(env_action, name)  # the learner's space
+        self.states = state_numbers(env_observation) if compiled else None  # None unless observations are state numbers
         bytes_ = not compiled and isinstance(env_observation, gym.spaces.Box) and env_observation.dtype == np.uint8
         shape: Any = env_observation.shape
-        self.image: tuple[int, int, int] | None = shape if bytes_ and len(shape) == 3 else None  # its axes
+        self.image: tuple[int, int, int] | None = shape if bytes_ and len(shape) == 3 else None  # shape
         if compiled and getattr(self.action, "start", 0) != 0:
             raise EnvError(f"{name}: action space {env_action}; want actions counted from 0.")
         floats = isinstance(self.action, gym.spaces.Box) and np.dtype(self.action.dtype).kind == "f"
@@ -39,7 +39,7 @@ class Spaces:
                 f"{name}: action space {self.action}; want Discrete, MultiDiscrete, MultiBinary or a Box of floats. "
                 f"Wrap the environment so that it takes one of these (gymnasium.wrappers.TransformAction does)."
             )
-        self.observation: Any = self._rows() if not compiled else env_observation  # the learner's
+        self.observation: Any = self._rows() if not compiled else env_observation  # the learner's space
         if self.states is not None:
             self.observation = gym.spaces.Box(0.0, 1.0, (int(self.states.n),), np.float32)
         if 0 in (self.action.shape or ()) or 0 in (self.observation.shape or ()):
@@ -60,11 +60,11 @@ class Spaces:
 
     @property
     def size(self) -> int:
-        """Numbers in a row."""
+        """The length of a row."""
         return self.observation.shape[0]
 
     def flatten(self, observation: Any) -> np.ndarray:
-        """Observations as rows; rows stay as they are. A copy, since an environment may change its own array."""
+        """Observations as rows; rows are unchanged. Returns a copy, since an environment may change its own array."""
         raw = self.env_observation
         if not self.flat:
             return self._one_hot(np.asarray(observation))
@@ -83,7 +83,7 @@ class Spaces:
         return np.asarray(gym.spaces.flatten(raw, observation), np.float32)
 
     def _one_hot(self, rows: np.ndarray) -> np.ndarray:
-        # An array of integers as long as there are states is an episode or a batch, not one row.
+        # A vector of integers is an episode or a batch, even if its length is the number of states.
         several = rows.ndim == 1 and rows.dtype.kind in "iu"
         if self.states is None or (rows.shape[-1:] == self.observation.shape and not several):
             return rows.astype(np.float32)
@@ -99,7 +99,7 @@ class Spaces:
         return jax.nn.one_hot(obs.reshape(()) - first, count, dtype=jnp.float32)
 
     def unflatten(self, row: Any) -> Any:
-        """An observation in the form of the environment, from a row or in that form already."""
+        """An observation in the environment's form, from a row; an observation in that form is unchanged."""
         own, states = self.env_observation, self.states
         if self.flat:
             flat = isinstance(own, gym.spaces.Box) or np.shape(row) == (self.size,)
@@ -109,7 +109,7 @@ class Spaces:
         return np.asarray(np.argmax(row) + states.start, own.dtype).reshape(own.shape)
 
     def row(self, obs: Any) -> np.ndarray:
-        """One observation of a Gymnasium environment as a new row. Refuses a wrong shape and NaN."""
+        """One observation of a Gymnasium environment as a new row. Raises `EnvError` for a wrong shape or NaN."""
         raw = self.env_observation
         if isinstance(raw, gym.spaces.Box):
             row = np.array(obs, np.float32)
@@ -122,7 +122,7 @@ class Spaces:
         return _finite(row)
 
     def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
-        """`row` of a batch of observations, in the form of the batched space."""
+        """`row` for a batch of `count` observations from the space `batched`."""
         raw = self.env_observation
         if not isinstance(raw, gym.spaces.Box):
             return np.stack([self.row(one) for one in iterate(batched, obs)])
@@ -133,7 +133,7 @@ class Spaces:
 
     @property
     def flattened_from(self) -> gym.Space | None:
-        """The environment's space if demonstrations store flat rows of it, for example a Dict; else None."""
+        """The environment's space if demonstrations store it as flat rows (for example a Dict); else None."""
         own = self.env_observation
         return None if isinstance(own, gym.spaces.Box | gym.spaces.Discrete) else own
 
@@ -145,11 +145,11 @@ class Spaces:
         return self.env_observation if self.states is None else self.states
 
     def to_stored(self, observation: Any) -> np.ndarray:
-        """A copy of an observation of a Gymnasium environment as demonstrations store it."""
+        """A copy of a Gymnasium environment's observation, in the form that demonstrations store."""
         return np.array(observation) if self.flattened_from is None else self.row(observation)
 
     def stores(self, space: gym.Space) -> bool:
-        """Whether `encode` makes rows of stored observations of this space."""
+        """Whether `encode` can convert stored observations of this space to rows."""
         if self.states is not None:
             found = state_numbers(space)
             return found is not None and within_range(found, self.states)
@@ -161,7 +161,7 @@ class Spaces:
         return np.stack([self.row(obs) for obs in observations]) if self.flat else self.flatten(observations)
 
     def to_env(self, actions: Any) -> Any:
-        """Actions in the learner's space as the environment takes them."""
+        """Convert actions from the learner's space to the environment's space."""
         space = self.env_action
         if joint_sizes(space) is not None:
             return split(actions, space)
@@ -171,7 +171,7 @@ class Spaces:
         return np.asarray(actions, space.dtype).reshape((*np.shape(actions), *space.shape))
 
     def from_policy(self, actions: np.ndarray) -> np.ndarray:
-        """A batch of a policy's actions, counted from 0, as the environment takes them."""
+        """Convert a batch of a policy's actions, numbered from 0, to the environment's space."""
         if joint_sizes(self.env_action) is not None:
             return split(actions, self.env_action)
         assert self.env_action.shape is not None
@@ -185,7 +185,7 @@ class Spaces:
         return action if self.action is space else action.reshape(space.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def to_learner(self, actions: Any) -> np.ndarray:
-        """The environment's actions in the learner's space."""
+        """Convert actions from the environment's space to the learner's space."""
         assert self.env_action.shape is not None
         if not isinstance(self.action, gym.spaces.Discrete):
             return np.asarray(actions)
@@ -202,21 +202,21 @@ def _finite(rows: np.ndarray) -> np.ndarray:
 
 
 def within_range(found: gym.Space, want: gym.Space) -> bool:
-    """Whether all numbers of one Discrete are numbers of the other; True for other spaces."""
+    """Whether the Discrete space `want` contains all values of `found`; True for other spaces."""
     if not (isinstance(found, gym.spaces.Discrete) and isinstance(want, gym.spaces.Discrete)):
         return True
     return bool(want.start <= found.start and found.start + found.n <= want.start + want.n)
 
 
 def state_numbers(observation: gym.Space) -> gym.spaces.Discrete | None:
-    """Observations that number states, as a Discrete space; None for others."""
+    """The Discrete space of state numbers; None if observations are not state numbers."""
     if isinstance(observation, gym.spaces.Discrete):
         return observation
     return _one_integer(observation, MOST_STATES)
 
 
 def _one_integer(space: gym.Space, most: int = 2**62) -> gym.spaces.Discrete | None:
-    """The Discrete space that is equivalent to a Box of one integer of at most `most` values; None for others."""
+    """The Discrete space equivalent to a Box of one integer with at most `most` values; None for other spaces."""
     if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind not in "iu" or space.low.size != 1:
         return None
     low, high = int(space.low.item()), int(space.high.item())
@@ -236,7 +236,7 @@ def numbered(action: gym.Space, name: str = "the environment") -> gym.Space:
 
 
 def joint_sizes(action: gym.Space) -> tuple[int, ...] | None:
-    """The number of choices of each component; None unless an action is a vector of choices."""
+    """The number of choices of each component; None unless the space is MultiDiscrete or MultiBinary."""
     if isinstance(action, gym.spaces.MultiBinary):
         return (2,) * int(np.prod(action.shape))
     if isinstance(action, gym.spaces.MultiDiscrete):
@@ -249,14 +249,14 @@ def _first(space: gym.Space) -> np.ndarray:
 
 
 def joined(actions: Any, space: gym.Space) -> np.ndarray:
-    """Vectors of choices as numbers of joint choices; the last component counts fastest."""
+    """Vectors of choices as numbers of joint choices; the last component varies fastest."""
     sizes = joint_sizes(space)
     assert sizes is not None
     return np.asarray(np.ravel_multi_index(tuple((np.reshape(actions, (-1, len(sizes))) - _first(space)).T), sizes))
 
 
 def split(numbers: Any, space: gym.Space) -> np.ndarray:
-    """The vectors of choices of these joint choices, in the shape and dtype of the space."""
+    """The inverse of `joined`: vectors of choices in the shape and dtype of the space."""
     sizes = joint_sizes(space)
     assert sizes is not None
     assert space.shape is not None
@@ -265,7 +265,7 @@ def split(numbers: Any, space: gym.Space) -> np.ndarray:
 
 
 def _within(actions: Any, space: gym.Space) -> Any:
-    """Actions of a Box of float64, clipped if they exceed a bound only because of single precision."""
+    """Clip actions of a float64 Box that exceed a bound only because of rounding to single precision."""
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.float64:
         return actions
     exact, single = np.asarray(actions, np.float64), np.asarray(actions, np.float32)

@@ -13,18 +13,18 @@ FORMATS = (".png", ".pdf", ".svg")
 
 
 def check_ending(path: str | Path) -> Path:
-    """Refuse a name that cannot be drawn into; ask before playing many episodes."""
+    """Raise `ScopilError` if the format is not supported. Call this before playing many episodes."""
     if Path(path).suffix.lower() not in FORMATS:
         raise ScopilError(f"{path}: pictures end in {', '.join(FORMATS)}; give it one of these endings.")
     return Path(path)
 
 
 def save_episodes(path: str | Path, env: BatchEnv, panels: Mapping[str, Sequence[Any]]) -> None:
-    """Draw episodes by the environment's `draw_episodes`.
+    """Draw episodes with the environment's `draw_episodes`.
 
     Args:
         path: a file that ends in .png, .pdf or .svg.
-        env: the environment they were played in.
+        env: the environment of the episodes.
         panels: episodes by the title of their panel.
     """
     draw = env.drawing()
@@ -34,7 +34,7 @@ def save_episodes(path: str | Path, env: BatchEnv, panels: Mapping[str, Sequence
 
 
 def save_panels(path: str | Path, draw: Drawing, panels: Mapping[str, Sequence[Any]]) -> None:
-    """Pictures side by side, each with its title and its episodes, as PNG, PDF or SVG by the name's ending."""
+    """Draw panels side by side, each with its title and episodes. The file extension selects PNG, PDF or SVG."""
     path = check_ending(path)
     figure = new_figure(figsize=(5.0 * len(panels), 5.4))
     for axes, (title, episodes) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
@@ -44,7 +44,7 @@ def save_panels(path: str | Path, draw: Drawing, panels: Mapping[str, Sequence[A
 
 
 def save_costs(path: str | Path, draw: Drawing, costs: Mapping[str, Callable[..., Any]]) -> None:
-    """Maps of learned costs side by side, each with its title; one colour bar for all."""
+    """Draw maps of learned costs side by side, each with its title, and one shared colour bar."""
     path = check_ending(path)
     figure = new_figure(figsize=(4.6 * len(costs) + 1.0, 5.0))
     panels = figure.subplots(1, len(costs), squeeze=False)[0]
@@ -73,8 +73,8 @@ def save_figure(path: Path, figure: Any) -> None:
 
 
 def few_colours(png: bytes) -> bytes:
-    """A palette makes a plot a quarter as large: reports carry their pictures inside. Rare colours stay what they are;
-    the usual palette of means would merge thin lines."""
+    """Reduce an image to 256 colours. This reduces the file to a quarter, since reports embed their images. The method
+    keeps rare colours; the usual palette of mean colours would merge thin lines."""
     from PIL import Image  # comes with matplotlib
 
     buffer = io.BytesIO()

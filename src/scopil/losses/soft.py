@@ -4,7 +4,7 @@
 
     V(s) = E_{a~π} [ Q(s,a) − α log π(a|s) ] = α H(π(·|s)) + E_{a~π} Q(s,a)
 
-which is the critics' target at s' and the actor's objective at s. Notation as in docs/method.md.
+V(s') is in the critics' target, and V(s) is the actor's objective. docs/method.md defines the notation.
 """
 
 from typing import Any, NamedTuple
@@ -25,14 +25,14 @@ Critics = tuple[Net, Net]
 class Noise(NamedTuple):
     """The standard normal samples of one update; None for discrete actions."""
 
-    after: Float[Array, "B A"] | None  # for actions in the next states
-    now: Float[Array, "B A"] | None  # for actions in the states
-    demo: Float[Array, "M A"] | None  # for actions in demonstrated states
+    after: Float[Array, "B A"] | None  # for actions at next states
+    now: Float[Array, "B A"] | None  # for actions at current states
+    demo: Float[Array, "M A"] | None  # for actions at demonstrated states
 
 
 class ExactSum:
-    """Discrete actions: a critic has one output per action. States are columns, (D, B): 256 samples fill vector
-    registers, nine outputs do not."""
+    """Discrete actions: a critic has one output per action. States are columns, (D, B), because 256 samples fill
+    vector registers and nine outputs do not."""
 
     def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
         return obs_dim, *hidden, head.num_actions
@@ -47,7 +47,7 @@ class ExactSum:
         return Categorical(actor.columns(s), axis=0)
 
     def imitator(self, actor: Net, s: Float[Array, "D B"], noise: None, resolution: Scalar) -> Categorical:
-        """The distribution in which demonstrated actions are evaluated."""
+        """The distribution that gives the likelihood of demonstrated actions."""
         return Categorical(actor.columns(s), axis=0)
 
     def q(self, critic: Net, s: Float[Array, "D B"], action: Int[Array, " B"]) -> Float[Array, " B"]:
@@ -64,8 +64,8 @@ class ExactSum:
 
 
 class Reparametrised:
-    """Continuous actions: a critic has state and action as inputs. Expectations are estimated with one sampled action,
-    and gradients pass through it."""
+    """Continuous actions: a critic has state and action as inputs. One sampled action estimates an expectation, and
+    gradients pass through this action."""
 
     def critic_sizes(self, obs_dim: int, hidden: tuple[int, ...], head: Head) -> tuple[int, ...]:
         return obs_dim + head.num_actions, *hidden, 1
@@ -85,7 +85,7 @@ class Reparametrised:
         return Resolved(SquashedGaussian(actor(s)), noise, resolution)
 
     def q(self, critic: Net, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
-        """Q(s, a), with samples as columns: this saves 5 % of an update."""
+        """Q(s, a). Samples are columns, which makes an update 5 % faster."""
         return critic.columns(jnp.concatenate([s.T, action.T]))[0]
 
     def min_q(self, critics: Critics, pi: Sampled, s: Float[Array, "B D"]) -> Float[Array, " B"]:

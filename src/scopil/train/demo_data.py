@@ -28,7 +28,7 @@ def demo_data(
     demos: Demonstrations | None, env: BatchEnv, keep: Callable[[DemoTransitions], np.ndarray] | None = None
 ) -> DemoData:
     """Demonstrations for a learner; `keep(transitions)` is the mask of the steps to learn from. Raises `DatasetError`
-    if there are none or they do not fit the environment."""
+    if `demos` is None or does not fit the environment."""
     if demos is None:
         raise DatasetError(
             "this algorithm learns from demonstrations; pass a file (--demos my.npz) or a shipped set such as "
@@ -53,7 +53,7 @@ def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
     """Demonstrations with observations as flat rows, the form that learners take."""
     demos = by_env_names(demos, env)
     if not env.spaces.stores(demos.observation_space):
-        return demos  # rows already, or of another space, which `demo_data` refuses
+        return demos  # these are rows, or `demo_data` refuses their space
     episodes = tuple(replace(e, observations=env.spaces.encode(e.observations)) for e in demos)
     return replace(demos, episodes=episodes, observation_space=env.observation_space)
 

@@ -29,10 +29,10 @@ class JsonLines:
             with self.path.open("ab") as file:
                 file.write(json.dumps(clean).encode() + b"\n")
                 file.flush()
-                os.fsync(file.fileno())  # rows must be on disk before the checkpoint that follows them
+                os.fsync(file.fileno())  # rows must be on disk before the next checkpoint is
         except OSError as error:
             with suppress(OSError):
-                os.truncate(self.path, whole)  # the next row must not continue half a line
+                os.truncate(self.path, whole)  # remove a partial line: the next row must begin a new line
             raise CheckpointError(f"cannot write {self.path}: {error.strerror}.") from error
 
     def rows(self) -> list[dict[str, Any]]:
@@ -51,8 +51,8 @@ class JsonLines:
         return rows
 
     def tail(self, offset: int, most: int = 1 << 20) -> tuple[list[dict[str, Any]], int]:
-        """The complete rows after `offset` bytes, at most `most` bytes of them, and the offset after the last one. A
-        file shorter than `offset`, which a resumed run may leave, is read from its start."""
+        """The complete rows in the `most` bytes after `offset`, and the offset after the last row. A file shorter than
+        `offset` is read from its start: a resumed run may have shortened it."""
         try:
             with self.path.open("rb") as file:
                 if not 0 <= offset <= file.seek(0, os.SEEK_END):
@@ -69,19 +69,19 @@ class JsonLines:
         return rows, offset + len(whole)
 
     def last(self) -> dict[str, Any]:
-        """The last complete row without reading the rest of the file; empty if there is none."""
+        """The last complete row; empty if there is none. Only the end of the file is read."""
         size = self.path.stat().st_size if self.path.exists() else 0
         rows, _ = self.tail(max(0, size - LAST_ROW))
         return rows[-1] if rows else {}
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop the rows that a resumed run will write again."""
+        """Keep only the `wanted` rows: a resumed run writes the others again."""
         rows = [row for row in self.rows() if wanted(row)]
         write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """One row: `env_steps` and numbers by name, None for a number that was not finite. Raises ValueError otherwise."""
+    """One row: `env_steps` and numbers by name; None replaces a non-finite number. Raises ValueError for other data."""
     row = parse_json(line)
     if not isinstance(row, dict) or type(row.get("env_steps")) is not int or row["env_steps"] < 0:
         raise ValueError("no row with env_steps")
@@ -99,7 +99,7 @@ def tensorboard(folder: Path, from_step: int) -> Iterator[Callable[[int, dict[st
     except ImportError:
         yield lambda step, row: None
         return
-    # From `purge_step` on TensorBoard hides the old points: a resumed run writes them again.
+    # TensorBoard hides old points from `purge_step` on, because a resumed run writes them again.
     try:
         writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
     except OSError as error:  # its queue needs semaphores in /dev/shm, which some containers lack

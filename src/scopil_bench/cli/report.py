@@ -1,6 +1,6 @@
-"""`scopil report RUN…`: one page on the policies of runs, with training curves and episodes.
+"""`scopil report RUN…`: write one page about the policies of runs, with training curves and episodes.
 
-For a folder of `scopil study` it writes the study's report.
+For a folder of `scopil study`, the command writes the study's report.
 """
 
 import os
@@ -33,9 +33,9 @@ from scopil_bench.results import Evaluator
 from scopil_bench.summaries import Cell, Result, in_words
 
 MEANS = "Mean over episodes, then mean ± standard deviation over seeds."
-COSTS = 4  # maps of learned costs in a row, at most
+COSTS = 4  # largest number of learned-cost maps in a row
 
-Groups = Mapping[str, Sequence[Run]]  # by title; the runs of a group differ in their seed alone
+Groups = Mapping[str, Sequence[Run]]  # runs by title; the runs of a group differ only in their seed
 
 
 def main(argv: list[str]) -> None:
@@ -56,7 +56,7 @@ def report(
     """Report on runs. Seeds of one algorithm become a mean with a band; each algorithm has its colour."""
     if not runs:
         raise ConfigError("no run folders; want at least one: scopil report RUN…")
-    new_figure()  # raises before minutes of evaluation if matplotlib is missing
+    new_figure()  # raises if matplotlib is missing, before an evaluation that takes minutes
     console, folder = Console(), runs[0]
     alone = len(runs) == 1 and not (folder / "run.json").exists()
     if alone and (is_study_folder(folder) or (folder / "results.json").exists()):
@@ -74,7 +74,7 @@ def report(
         return
     opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]
     for run in opened:
-        run.newest_policy()  # raises if there is none
+        run.newest_policy()  # raises if the run has no policy
     out = out or (opened[0].folder if len(opened) == 1 else Path("report"))
     given = [*(("--rules", rules) if rules else ()), *(("--trust-env",) if trust_env else ())]
     command = shlex.join(["scopil", "report", *map(str, runs), "--out", str(out), *given])
@@ -86,7 +86,7 @@ def report(
 
 
 def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator, console: Console) -> StudyReport:
-    """Every environment is a setting, and every group of runs a method."""
+    """Evaluate the runs. In the report, each environment is a setting and each group of runs is a method."""
     envs = list(dict.fromkeys(run.spec.env for run in opened))
     by_env = {env: grouped([run for run in opened if run.spec.env == env]) for env in envs}
     runs = {Cell(env, name): group for env, groups in by_env.items() for name, group in groups.items()}
@@ -120,8 +120,8 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ only in their seed, by the algorithm's title. If one algorithm was run with several settings,
-    those that differ are added to the title; steps and demonstrations are among them."""
+    """Groups of runs that differ only in their seed, by title. The title is the algorithm's; if its runs have different
+    settings, steps or demonstrations, the title also states those values."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         mine, algorithm = _settings(run), run.spec.algorithm
@@ -161,7 +161,7 @@ def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, M
 
 
 def _learned_costs(groups: Groups, out: Path, tail: str, evaluator: Evaluator) -> list[Block]:
-    """Maps of the costs that the first seeds of a group have learned; empty if no algorithm learns one."""
+    """Maps of the learned costs of the first seeds of each group; empty if no algorithm learns a cost."""
     draw, shown = evaluator.env(next(iter(groups.values()))[0]).drawing("draw_cost"), []
     for name, group in groups.items():
         costs = {f"seed {run.spec.seed}": run.learned_cost() for run in group[:COSTS] if draw is not None}
@@ -184,13 +184,13 @@ def _list_of_runs(runs: Sequence[Run], evaluator: Evaluator) -> Grid:
 
 
 def _slug(name: str) -> str:
-    """A name for files. Letters beyond ASCII are spelt out: SCOPIL-ρ and SCOPIL must not share a file."""
+    """A file name. Non-ASCII letters are replaced by their names, so that SCOPIL-ρ and SCOPIL get different files."""
     spelt = "".join(c if c.isascii() else unicodedata.name(c, "").rpartition(" ")[2] for c in name)
     return re.sub(r"[^a-z0-9.=]+", "-", spelt.lower()).strip("-")
 
 
 def _legend(rows: Mapping[str, Mapping[str, Any]], rules: Rules | None) -> list[Block]:
-    """A description of each rule; empty if nothing counts violations."""
+    """A description of each rule; empty if no row has violations of a rule."""
     names = {name.partition("/")[2] for row in rows.values() for name in row if name.startswith("violations/")}
     if not names:
         return []

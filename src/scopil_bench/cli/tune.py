@@ -42,7 +42,7 @@ def tune(
     plan |= {} if trials is None else {"trials": trials}
     search, console = search_from(plan, found), Console()
     folder = out or Path("out", found.name)
-    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+    with raised((signal.SIGINT, signal.SIGTERM)):  # on a signal, workers save their runs
         made = search_settings(found, search, folder, workers=workers, seed=seed, console=console)
     best, diverged = made[0], sum(trial.failed for trial in made)
     note = f", of which {diverged} diverged" if diverged else ""

@@ -20,13 +20,13 @@ from scopil_bench.summaries import Cell, Result, Results, evaluations_of
 
 SIGNIFICANT = 0.05
 UNSURE = "not shown to differ from"
-NAMED = 3  # methods not shown to differ that a sentence names, at most
+NAMED = 3  # a sentence names at most this many methods without a significant difference
 UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
 
 
 class Column(NamedTuple):
     title: str
-    key: str  # of the evaluation
+    key: str  # key of the evaluation
     measure: str
 
     @property
@@ -40,14 +40,14 @@ class Figure(NamedTuple):
     seeds: Sequence[int]
     values: Sequence[float]  # one per seed
     mean: float
-    interval: stats.Interval | None  # 95 %, of the mean; None for a single seed
+    interval: stats.Interval | None  # 95 % interval of the mean; None for a single seed
 
     def words(self, measure: str) -> str:
         return figure(measure, self.mean)
 
 
 class Comparison(NamedTuple):
-    """The first method of a setting and another one, by the same measure of each seed."""
+    """The first method of a setting compared with another method by one measure, with one value per seed."""
 
     setting: str
     measure: str
@@ -57,11 +57,11 @@ class Comparison(NamedTuple):
     ours: Figure
     theirs: Figure
     p: float
-    corrected: float  # p, corrected for all comparisons of the page
+    corrected: float  # p after correction for all comparisons on the page
 
 
 def settings_of(layout: Layout, results: Results) -> dict[str, str]:
-    """Settings with results and their titles, in the order of the tables."""
+    """The title of each setting that has results, in the order of the tables."""
     titles: dict[str, str] = {}
     for table in layout.tables.values():
         titles.setdefault(table.setting, table.title)
@@ -77,7 +77,7 @@ def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
 
 
 def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
-    """None if a run lacks the evaluation or the measure."""
+    """The figure of these runs; None if a run lacks the evaluation or the measure."""
     if any(measure not in run.means.get(key, {}) for run in runs):
         return None
     values = [run.means[key][measure] for run in runs]
@@ -86,8 +86,8 @@ def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
 
 
 def columns_of(results: Results) -> list[Column]:
-    """Violations and reward of greedy episodes, from unseen starts before demonstrated ones; if neither was evaluated,
-    those of the first evaluation."""
+    """Violations and reward of greedy episodes: first from unseen starts, then from demonstrated ones. If neither was
+    evaluated, the columns show the first evaluation."""
     keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
     shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
     starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
@@ -99,8 +99,8 @@ def columns_of(results: Results) -> list[Column]:
 
 
 def compare(layout: Layout, results: Results) -> list[Comparison]:
-    """Permutation tests of the first method of each setting against the others, by violations from unseen starts or, if
-    nothing counts violations, by reward."""
+    """Permutation tests of the first method of each setting against the others. The first column that the first method
+    has is compared: violations from unseen starts if they were counted, else reward."""
     columns = columns_of(results) if results else []
     made: list[Comparison] = []
     for setting in settings_of(layout, results):
@@ -117,8 +117,8 @@ def compare(layout: Layout, results: Results) -> list[Comparison]:
 
 
 def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
-    """A sentence for each setting with a comparison: the first method, the best of those that it differs from, those
-    that it was not shown to differ from, and the best reward. `comparisons_grid` has all comparisons."""
+    """A sentence for each setting with a comparison. It names the first method, the best method that differs from it,
+    the methods without a significant difference, and the best reward. `comparisons_grid` has all comparisons."""
     lines, enough = [], bool(made) and _smallest(made) < SIGNIFICANT
     for setting, title in settings_of(layout, results).items():
         if mine := _best_first([c for c in made if c.setting == setting]):
@@ -146,7 +146,7 @@ def _best_first(made: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
-    """The methods, grouped by how they differ, the best first."""
+    """The methods, grouped by how they differ from the first method; the best method of a group comes first."""
     groups: dict[str, list[Comparison]] = {}
     for c in mine:
         less = "fewer than" if _counts(c) else "less than"
@@ -157,12 +157,12 @@ def _compared(layout: Layout, mine: Sequence[Comparison]) -> str:
 
 
 def _smallest(made: Sequence[Comparison]) -> float:
-    """The smallest corrected p that these numbers of seeds can give."""
+    """The smallest corrected p that is possible with these numbers of seeds."""
     return min(stats.holm([stats.smallest_p(len(c.ours.values), len(c.theirs.values)) for c in made]))
 
 
 def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
-    """The best method, and the number of the others; all names if they are few."""
+    """The best method and the number of other methods; all names if there are few methods."""
     each = [f"{layout.title_of(c.rival)} ({c.theirs.words(c.measure)}, p = {c.corrected:.2g})" for c in group]
     if len(each) <= (NAMED if unsure else 1):
         return listed(each)
@@ -175,7 +175,7 @@ def _named(layout: Layout, group: Sequence[Comparison], unsure: bool) -> str:
 
 
 def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str:
-    """The method with the best reward; empty if rewards were compared."""
+    """A clause on the method with the best reward; empty if the comparison is by reward."""
     first = mine[0]
     methods = methods_of(layout, results, first.setting) if _counts(first) else []
     found = {m: figure_of(results[Cell(first.setting, m)], first.key, "reward") for m in methods}
@@ -184,7 +184,7 @@ def _reward(layout: Layout, results: Results, mine: Sequence[Comparison]) -> str
         return ""
     best = max(means, key=means.__getitem__)
     ours, theirs = (figure("reward", means[m]) for m in (first.method, best))
-    if theirs == ours:  # as rounded
+    if theirs == ours:  # after rounding
         return f"none has a better reward ({ours})"
     return f"{layout.title_of(best)} has the best reward ({theirs} against {ours})"
 
@@ -195,7 +195,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison]) -> Grid:
-    """Every method that was compared, the best first."""
+    """A row for each compared method: the first method of a setting, then the others from best to worst."""
     keys = list(dict.fromkeys(c.key for c in made))
     measures = ["violations", "reward"] if any(map(_counts, made)) else ["reward"]
     rows: list[list[str | Link]] = []
@@ -229,15 +229,15 @@ def seeds_done(runs: Sequence[Result], wanted: int | None) -> str:
 
 
 def anchors_of(results: Results) -> dict[Cell, str]:
-    """Ids of the lists of runs on the page; run i of a list has the id `{list}-{i}`. Numbers, not names: they are safe
-    and unique."""
+    """Ids of the lists of runs on the page; run i of a list has the id `{list}-{i}`. The ids contain numbers instead of
+    names, because numbers are unique and need no escaping."""
     return {cell: f"runs-{i}" for i, cell in enumerate(results)}
 
 
 def table(
     layout: Layout, results: Results, wanted: int | None, anchors: Mapping[Cell, str], colours: Mapping[str, int]
 ) -> Drawn:
-    """The table with a dot per seed; Markdown has the figures alone."""
+    """The table with a dot per seed; in Markdown it has only the numbers."""
     columns, settings = columns_of(results), settings_of(layout, results)
     head, there = ["", "Seeds", *(c.title for c in columns)], {c.starts for c in columns}
     shared = {c: _axis(c, results, layout, list(settings), there) for c in columns if c.measure == "violations"}
@@ -299,7 +299,7 @@ def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[s
 
 
 def _dots(column: Column, found: Figure | None, axis: Axis, runs: str, kind: str, said: str) -> str:
-    """The dots of a method, linked to the list `runs`, and their mean with `said` below it."""
+    """A table cell: the dots of a method, linked to the list `runs`, and their mean with `said` below it."""
     if found is None:
         return _td(column, "", NONE)
     dots = [

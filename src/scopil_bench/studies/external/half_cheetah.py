@@ -1,5 +1,6 @@
-"""Half-cheetah with a wall behind it (HCWithPos of Malik et al., ICML 2021): the reward is the same in both directions,
-the rule allows one. Needs `pip install "scopil[mujoco]"`, and the ICRL authors' expert episodes, which are not shipped.
+"""Half-cheetah with a wall behind it (HCWithPos of Malik et al., ICML 2021). The reward is the same in both directions;
+the rule allows only one. The study needs `pip install "scopil[mujoco]"` and the ICRL authors' expert episodes, which
+are not shipped.
 """
 
 import os
@@ -19,25 +20,25 @@ from scopil_bench.summaries import Results, Table
 
 ENV = "scopil/HalfCheetahWall-v0"
 DATA = "SCOPIL_HALF_CHEETAH_DATA"  # environment variable that names the data file
-WALL = -3.0  # m; x at or below it is a violation
+WALL = -3.0  # m; x ≤ WALL is a violation
 CONTROL_COST = 0.1
 EPISODES = 20
-RETURN, RATE = 3400.0, 0.005  # targets: at least, at most
-# δ in nats, 1.4 for each of six action components. Behaviour cloning has 1.32 per component on its training episodes
-# and 1.41 on held-out ones; chosen on seed 100.
+RETURN, RATE = 3400.0, 0.005  # targets: lowest return, highest violation rate
+# δ in nats: 1.4 for each of six action components, chosen on seed 100. The loss of behaviour cloning per component is
+# 1.32 on its training episodes and 1.41 on held-out ones.
 SLACK = 6 * 1.4
 
 
 def behind_the_wall(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
-    """The rule, for episodes that were recorded without `info["cost"]`."""
+    """The cost by the rule, for episodes that were recorded without `info["cost"]`."""
     return float(next_obs[0] <= WALL)
 
 
 class HalfCheetahWall(gym.Wrapper):
-    """Reward |x' − x| / dt − 0.1 ‖a‖²; the observation has all positions, x first, then velocities.
+    """Reward |x' − x| / dt − 0.1 ‖a‖²; the observation has all positions (x first), then velocities.
 
-    With `enforced` the first step to the wall has reward 0 and terminates the episode. `info["cost"]` is 1 where the
-    rule is violated; no learner sees it.
+    With `enforced`, the first step that reaches the wall has reward 0 and terminates the episode. `info["cost"]` is 1
+    where the rule is violated; learners do not use it.
     """
 
     def __init__(self, enforced: bool = False, **options: Any):
@@ -69,9 +70,9 @@ class HalfCheetahWall(gym.Wrapper):
 
 
 def demonstrations(data: Path) -> Demonstrations:
-    """The experts' episodes in a .npz file with observations and actions [episodes, steps, ·], float32. An observation
-    follows the action of the same index, and the last one of an episode is a reset: pairs are (observations[k],
-    actions[k + 1])."""
+    """The expert's episodes from a .npz file with float32 arrays `observations` and `actions` [episodes, steps, ·].
+    `observations[k]` results from `actions[k]`, so the pairs are (observations[k], actions[k + 1]). The last
+    observation of an episode comes from a reset and is left out."""
     with refused_as(DatasetError, data), np.load(data, allow_pickle=False) as file:
         observations, actions = file["observations"], file["actions"]
     episodes = [
@@ -119,7 +120,7 @@ def _first_good_table(title_of: Any, setting: str, results: Results) -> list[Any
 
 
 def study(data: Path | None = None, steps: int = 100_000) -> Study:
-    """`data`: the file with the experts' episodes; by default the one that SCOPIL_HALF_CHEETAH_DATA names."""
+    """`data`: the file with the expert's episodes; default: the file that SCOPIL_HALF_CHEETAH_DATA names."""
     replay = {"replay_size": min(steps, 1_000_000)}
     methods = {
         "scopil-rho": Method(algorithm=scopil_rho.ALGORITHM, title="SCOPIL-ρ", config=replay),

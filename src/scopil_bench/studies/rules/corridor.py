@@ -1,4 +1,4 @@
-"""The corridor of docs/own_task.md as it is printed there: environment, rules and expert, without the pictures."""
+"""The corridor task of docs/own_task.md: the same environment, rules and expert, without the pictures."""
 
 from typing import Any
 
