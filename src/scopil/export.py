@@ -1,10 +1,10 @@
-"""Policies for programs without scopil: an ONNX graph, or a program of `jax.export`.
+"""Export of policies to programs without scopil, as an ONNX graph or a `jax.export` program.
 
-inputs    obs (batch, D): flat rows of float32, as a learner gets them
-          noise (batch, A): standard Gumbel for discrete actions, standard normal for continuous ones; zeros are greedy
-outputs   action, sampled_action: (batch,) numbers as the environment counts them, or (batch, A) in its box
-          logits (batch, A): log π(a|s) · or mean, std (batch, A): of the Gaussian before tanh
-          familiarity (batch,): with a monitor
+inputs    obs (batch, D): flat float32 observations, as learners receive them
+          noise (batch, A): standard Gumbel for discrete actions, standard normal for continuous ones; 0 is greedy
+outputs   action, sampled_action: (batch,) in the environment's numbering, or (batch, A) in its box
+          logits (batch, A): log π(a|s); or mean, std (batch, A) of the Gaussian before tanh
+          familiarity (batch,), if a monitor is given
 """
 
 import json
@@ -28,7 +28,7 @@ from scopil.nn.nets import ConvNet, GaussianNet, top, width_of
 from scopil.policy import Policy
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-OPSET, IR_VERSION = 17, 8  # of 2022, for old runtimes
+OPSET, IR_VERSION = 17, 8  # versions of 2022, which old runtimes support
 ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
 ABOUT = (
     "A policy trained by scopil. Inputs: obs (batch, D) float32; noise (batch, A) float32, standard {noise}, or one "
@@ -176,7 +176,7 @@ def _network(graph: _Graph, policy: Policy) -> str:
             x = graph.node(ACTIVATIONS[mlp.activation], x)
     if not isinstance(network, GaussianNet):
         return x
-    # log σ is the same for all states: it is added to a row of zeros per observation.
+    # log σ is the same for all states. Adding it to zeros repeats it for each observation.
     zeros = graph.node("Mul", x, graph.constant("zero", 0.0))
     rows = graph.node("Add", zeros, graph.constant("free_log_std", network.log_std))
     return graph.node("Concat", x, rows, axis=-1)
@@ -195,7 +195,7 @@ def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
 
 
 def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
-    """argmax log π, and a sample by the Gumbel trick: argmax (log π + noise)."""
+    """The greedy action argmax log π, and a sample by the Gumbel trick: argmax (log π + noise)."""
     first = graph.constant("first_action", head.start, np.int64)
     logits = graph.node("LogSoftmax", network_output, axis=-1, out="logits")
     noisy = graph.node("Add", logits, "noise")
@@ -204,7 +204,7 @@ def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
 
 
 def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
-    """tanh μ and tanh(μ + σ noise) in the environment's box; log σ as in `gaussian.soft_clip_log_std`."""
+    """tanh μ and tanh(μ + σ noise), scaled to the environment's box; log σ as in `gaussian.soft_clip_log_std`."""
     width = head.num_actions
     halves = graph.constant("halves", [width, width], np.int64)
     split = graph.onnx.helper.make_node("Split", [network_output, halves], ["mean", "raw_log_std"], axis=-1)
@@ -220,11 +220,11 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
     noisy = graph.node("Add", "mean", graph.node("Mul", std, "noise"))
     for u, out in (("mean", "action"), (noisy, "sampled_action")):
         inside = graph.node("Add", graph.node("Mul", graph.node("Tanh", u), half), centre)
-        graph.node("Min", graph.node("Max", inside, low), high, out=out)  # rounding may leave the box
+        graph.node("Min", graph.node("Max", inside, low), high, out=out)  # rounding could leave the box
 
 
 def _familiarity(graph: _Graph, monitor: Monitor) -> None:
-    """The share of demonstrated states that are at least as novel (`density_ratio.familiarity`)."""
+    """The share of demonstrated states at least as novel as the observation (`density_ratio.familiarity`)."""
     ratio, nets = monitor.ratio, monitor.ratio.nets.params
     x = graph.node("Sub", "obs", graph.constant("demo_mean", ratio.mean))
     x = graph.node("Mul", x, graph.constant("demo_scale", ratio.scale))

@@ -29,13 +29,13 @@ def load(
     *,
     trust_env: bool = False,
 ) -> Agent:
-    """An agent from a file of `agent.save`, or from a run folder (its final policy, or its newest checkpoint).
+    """Load an agent from a file of `agent.save`, or from a run folder (its final policy or newest checkpoint).
 
     Args:
         path: the file or folder.
         env: needed if the agent was trained on an environment without an id.
-        demos: needed to continue learning if the algorithm needs demonstrations; a run folder has its own copy, which
-            is read when first needed.
+        demos: needed to continue learning if the algorithm uses demonstrations. A run folder has its own copy, which is
+            read on first use.
         algorithm: needed if the agent's algorithm is not registered.
         trust_env: whether to import the module that the file names, if its environment's id is `module:Id-v0`. This
             runs the code of that module. For files from others, pass the environment as `env` instead.
@@ -51,7 +51,7 @@ def load_with_run(
     *,
     trust_env: bool = False,
 ) -> tuple[Agent, Run | None]:
-    """`load`, and the run that the folder holds or that the file belongs to. The policy file is read once."""
+    """Like `load`, but also returns the run of the folder or file. The policy file is read once."""
     path, final = Path(path), True
     if path.is_dir():
         run = Run.open(path, algorithm, trust_env=trust_env)
@@ -127,7 +127,7 @@ def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
 
 
 def _actions(head: Head) -> str:
-    """The properties of a head that must agree with the environment."""
+    """The properties of a head that must match the environment."""
     if isinstance(head, DiscreteHead):
         return f"one of {head.num_actions} actions counted from {head.start}"
     low, high = np.asarray(head.low).tolist(), np.asarray(head.high).tolist()
@@ -135,8 +135,8 @@ def _actions(head: Head) -> str:
 
 
 def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dict[str, str], Monitor | None]:
-    """For export: the policy of a saved agent or of a run, its metadata, and its model of familiarity, if it is a run
-    whose algorithm learns one. Opens no environment for a final policy without such a model."""
+    """For export: the policy of a saved agent or run, its metadata, and its familiarity model if the run's algorithm
+    learns one. No environment is opened for a final policy without a familiarity model."""
     path = Path(path)
     run = Run.open(path) if path.is_dir() else None
     if run is None or (run.finished and run.spec.algorithm.monitor is None):

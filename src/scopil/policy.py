@@ -1,7 +1,7 @@
-"""A policy as one value: observation statistics, a network, and a head that turns its outputs into a distribution.
+"""A policy: observation statistics, a network, and a head that turns the network's outputs into a distribution.
 
 Training, evaluation, `predict` and export share this object. It is a pytree, so it can be jitted, vmapped and saved.
-`Policy.load` reads the file of a policy, an agent or a run without the algorithm that made it.
+`Policy.load` reads the policy from the file of a policy, agent or run, without needing the algorithm.
 """
 
 from collections.abc import Callable
@@ -27,31 +27,31 @@ NumpyPolicy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 
 
 class Policy(eqx.Module):
-    """π(·|s), for any leading axes of observations."""
+    """π(·|s). Observations may have any leading axes."""
 
     normaliser: RunningStats | None  # None: observations are not normalised
     network: Network
     head: Head
 
     def distribution(self, obs: Float[Array, "*B D"]) -> Categorical | SquashedGaussian:
-        """Distribution over actions in the learner's units: numbers from 0, or [−1, 1]."""
+        """The distribution over actions in the learner's units: integers from 0, or vectors in [−1, 1]."""
         return self.head(self.network(normalise(self.normaliser, obs)))
 
     def act(self, obs: Float[Array, "*B D"], key: PRNGKey | None = None) -> Array:
-        """The most likely action, or with a key a sampled one, as batch environments take it: a number from 0, or a
-        vector in the environment's box."""
+        """The most likely action or, if a key is given, a sampled one. Actions are in the form that batch environments
+        take: integers from 0, or vectors in the environment's box."""
         pi = self.distribution(obs)
         return self.head.to_env(pi.mode() if key is None else pi.sample(key))
 
     def in_numpy(self) -> NumpyPolicy:
-        """`act` without JAX: (observations, generator or None) → actions as the environment counts them. For a single
-        observation it is ten times faster than a compiled call."""
+        """`act` without JAX: (observations, generator or None) → actions in the environment's own numbering or box. For
+        a single observation it is ten times faster than a compiled call."""
         arrays: Policy = jax.tree.map(np.asarray, self)
         network = self.network.in_numpy()
         return lambda obs, rng: arrays.head.act_numpy(network(normalise_in_numpy(arrays.normaliser, obs)), rng)
 
     def act_numpy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """One call of the function that `in_numpy` returns; for many calls keep that function."""
+        """Call the function that `in_numpy` returns. For many calls, store that function instead."""
         return self.in_numpy()(np.asarray(obs, np.float32), rng)
 
     def to_onnx(self, path: str | Path, note: dict[str, str] | None = None, monitor: Monitor | None = None) -> Path:
@@ -77,7 +77,7 @@ class Policy(eqx.Module):
         return read_policy(Path(path))[0]
 
     def form(self) -> dict[str, Any]:
-        """The structure of the policy, as JSON: `_blank` rebuilds it, without the arrays."""
+        """The structure of the policy as JSON, without its arrays. `_blank` rebuilds the structure."""
         mlp, image = top(self.network), image_of(self.network)
         sizes = [width_of(self.network), *(len(b) for b in mlp.biases)]
         made: dict[str, Any] = {"sizes": sizes, "activation": mlp.activation}
@@ -96,7 +96,7 @@ def read_policy(path: Path) -> tuple[Policy, dict[str, Any]]:
 
 
 def policy_from(arrays: dict[str, np.ndarray], note: dict[str, Any], path: Path) -> Policy:
-    """The policy among the arrays of a file. Raises CheckpointError if there is none."""
+    """Build the policy from the arrays of a file. Raises CheckpointError if the file has no policy."""
     try:
         like = jax.eval_shape(partial(_blank, note["form"]), jax.random.key(0))
     except (KeyError, TypeError, ValueError, OverflowError) as error:

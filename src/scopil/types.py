@@ -8,11 +8,11 @@ PRNGKey = Key[Array, ""]
 
 
 class Transition(NamedTuple):
-    """One step, as learners receive it. It has no cost field, so that no cost can reach a learner."""
+    """One step, as learners receive it. There is no cost field, so that no true cost can reach a learner."""
 
     obs: Array
     action: Array
     reward: Array
     next_obs: Array  # the true successor, never the observation after a reset
-    terminated: Array  # the episode ended in a final state: no future value
-    truncated: Array  # the time limit ended the episode: future value remains
+    terminated: Array  # the episode ended in a final state, so there is no future value
+    truncated: Array  # the time limit ended the episode, so the future value counts

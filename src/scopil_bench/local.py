@@ -1,4 +1,4 @@
-"""The local engine: every run is one process on one core, `scopil resume FOLDER`."""
+"""The local engine: every run is one process, `scopil resume FOLDER`, on one core."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from scopil.train.run import LOG
 from scopil.user_code import python
 from scopil_bench.compile_cache import CompileCache
 
-# One thread per run: the operations are too small to share between threads.
+# One thread per run: the operations are too small to be split between threads.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -41,11 +41,11 @@ class Process:
             )
 
     def poll(self) -> int | None:
-        """The exit code, or None while it is running."""
+        """The exit code, or None while the process is running."""
         return self._popen.poll()
 
     def stop(self) -> None:
-        """Ask the process to save a checkpoint and stop; `wait` waits for that."""
+        """Ask the process to save a checkpoint and stop. `wait` waits until it has stopped."""
         self._popen.terminate()
 
     def wait(self) -> None:

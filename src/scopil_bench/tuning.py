@@ -1,5 +1,5 @@
-"""Search of a method's settings by Optuna. Trials are runs in folders, so that a search can be stopped and continued.
-They are evaluated from their own starts, which no report uses.
+"""Hyperparameter search with Optuna. Trials are runs in folders, so that a search can be stopped and continued.
+Evaluation starts of trials are separate from those of reports.
 
 <out>/tuning/trials.jsonl                  one line that describes the search, then one per trial: settings, and its
                                            value or failure once known
@@ -32,10 +32,10 @@ from scopil_bench.studies.base import Study
 from scopil_bench.summaries import Cell
 
 TUNING, TRIALS = "tuning", "trials.jsonl"
-TUNE_SEED = 20_250_711  # of the trials' starts; a report's have seed 0
-FIRST_SEED = 1_000  # of the trials' runs; the study's runs have seeds from 0
+TUNE_SEED = 20_250_711  # seed of the trials' evaluation starts; reports use seed 0
+FIRST_SEED = 1_000  # first seed of the trials' runs; the seeds of the study's runs start at 0
 DEFAULT_OBJECTIVE = {"reward": 1.0}
-# In the message of a DivergedError: of a run's process only the log is available.
+# Part of the message of a DivergedError. It is found in the log, since runs are separate processes.
 DIVERGED = "stopped before environment step"
 
 
@@ -119,7 +119,7 @@ def tune(
     console: Console | None = None,
     engine: Engine | None = None,
 ) -> list[Trial]:
-    """Search until there are `search.trials` trials; returns all of them, the best first, failed ones last."""
+    """Search until there are `search.trials` trials. Returns all trials, best first and failed ones last."""
     optuna, console, engine = _optuna(), console or Console(), engine or Local()
     folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
     _refuse_other_search(found, wanted, trials, folder)
@@ -134,7 +134,7 @@ def tune(
             while len(trials) < search.trials and len(trials) - len(over) < workers:
                 drawn = asked.ask(ranges).params
                 trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
-            _write(folder, wanted, trials)  # before training, so that a continued search finds them
+            _write(folder, wanted, trials)  # before training, so that a continued search finds the open trials
             try:
                 _train_and_evaluate(study, search, out, trials, workers, console, engine, evaluator)
             finally:
@@ -162,8 +162,8 @@ def _read(out: Path) -> tuple[dict[str, Any], list[Trial]]:
 
 
 def _described(study: Study, search: Search) -> dict[str, Any]:
-    """All that a trial's value depends on, named as in a study file. The number of trials is not part of it: a search
-    may be continued."""
+    """Everything that a trial's value depends on, named as in a study file. The number of trials is left out, so that
+    a search can be continued with more."""
     found: dict[str, Any] = {"tune.method": search.method, "tune.seeds": search.seeds}
     found["tune.objective"] = dict(search.objective)
     found |= {f"tune.settings.{name}": given for name, given in search.settings.items()}
@@ -172,25 +172,25 @@ def _described(study: Study, search: Search) -> dict[str, Any]:
         kept = {
             "algorithm": spec.algorithm.name,
             "env": spec.env,
-            "demos": task.demos if isinstance(task.demos, str) else None,  # made by the study
+            "demos": task.demos if isinstance(task.demos, str) else None,  # None: made by the study
             "rules": name_of_rules(task.rules),
             "steps": spec.steps,
             "episodes": study.episodes_of(name),
-            # Without the searched settings: the best ones may be copied into the study file.
+            # The searched settings are left out, since users may copy the best ones into the study file.
             "config": {key: value for key, value in spec.config.items() if key not in search.settings},
         }
         found |= {f"settings.{name}.{key}": value for key, value in kept.items()}
-    return json.loads(json.dumps(found))  # as in the file
+    return json.loads(json.dumps(found))  # same types as when read from the file
 
 
 def _refuse_other_search(
     found: Mapping[str, Any], wanted: Mapping[str, Any], trials: Sequence[Trial], folder: Path
 ) -> None:
-    """Values of two searches are not comparable, and Optuna refuses settings outside its ranges."""
+    """Raise if the folder holds another search: values are not comparable, and Optuna refuses settings out of range."""
     names = dict.fromkeys([*found, *wanted]) if trials else {}
     if not any(t.over for t in trials):
-        names.pop("tune.objective", None)  # nothing was evaluated: a misspelt measure can be corrected
-    # As text: 0 and 0.0 are different ranges, of whole and of real numbers.
+        names.pop("tune.objective", None)  # no trial has a value yet, so the objective may be corrected
+    # Compared as JSON text, in which 0 (an integer range) differs from 0.0 (a range of real numbers).
     was, now = ({n: json.dumps(each.get(n), sort_keys=True) for n in names} for each in (found, wanted))
     if odd := [f"{n} = {was[n]}, not {now[n]}" for n in names if was[n] != now[n]]:
         raise ConfigError(f"{folder} holds a search with {', '.join(odd[:3])}: name another folder with --out.")
@@ -206,8 +206,8 @@ def _train_and_evaluate(
     engine: Engine | None,
     evaluator: Evaluator,
 ) -> None:
-    """Train and evaluate the open trials. A trial with a diverged run has failed: it would diverge again. Other
-    failures are raised, since their cause may be removed."""
+    """Train and evaluate the open trials. A trial with a diverged run is recorded as failed, since it would diverge
+    again. Other failures are raised, since users may be able to fix their cause."""
     runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.over}
     failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
     for i, mine in runs.items():
@@ -228,7 +228,7 @@ def _train_and_evaluate(
 
 
 def _tasks(study: Study, search: Search) -> list[str]:
-    """The task of each run of a trial."""
+    """The tasks of a trial's runs, in order."""
     return [task for task in study.tasks for _ in range(search.seeds)]
 
 
@@ -243,7 +243,7 @@ def _runs(study: Study, search: Search, out: Path, number: int, trial: Trial) ->
 
 
 def _evaluate(study: Study, evaluator: Evaluator, task: str, run: Run) -> Measures:
-    """Greedy episodes from starts that neither training nor a report uses, with a report's rules."""
+    """Measures of greedy episodes with the report's rules, from starts that neither training nor reports use."""
     env = evaluator.env(run)
     first = unseen_starts(env, study.episodes_of(task) or EPISODES, TUNE_SEED)
     episodes = play(env, run.policy()[0], first, jax.random.key(TUNE_SEED), "greedy")

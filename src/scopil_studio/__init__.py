@@ -1,10 +1,10 @@
-"""`scopil studio` records demonstrations, watches runs and compares policies in the browser; `scopil play` records at
-the keyboard.
+"""`scopil studio` records demonstrations, shows runs and compares policies in the browser. `scopil play` records
+demonstrations with the keyboard.
 
-server.py      routes and sockets; runs no environment and reads no run
+server.py      routes and sockets; runs no environment and reads no run folder
 guard.py       access control: token, cookie, Host, Origin
-workers.py     worker processes as the server sees them: messages, time limits
-worker.py      the worker process itself: configuration, checked calls
+workers.py     the server's side of worker processes: messages, time limits
+worker.py      the worker process: configuration, checked calls
 paths.py       names sent by the page, as paths inside the studio's folder
 recording.py   episodes played by a person   comparing.py       policies side by side
 watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed

@@ -1,4 +1,4 @@
-"""`scopil play`: record demonstrations by keyboard."""
+"""`scopil play`: record demonstrations with the keyboard."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +30,7 @@ def play(
         str | None, option(help="the keys for --env, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
     ] = None,
 ) -> None:
-    """Play episodes by keyboard and choose which to keep. Each kept episode is saved immediately."""
+    """Play episodes with the keyboard and choose which ones to keep. Each kept episode is saved immediately."""
     from scopil.envs.jax_env import make_env  # imports JAX
 
     checked_seed(seed)

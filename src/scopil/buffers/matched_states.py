@@ -1,8 +1,8 @@
 """States of the learner in matched episodes: episodes that start near a demonstrated start.
 
-Demonstrations carry no information about states that only other starts lead to. An episode is matched if its start is
-as near to a demonstrated start as most demonstrated starts are to their nearest neighbour. Its states are kept by
-reservoir sampling: old and new states have the same probability, so that early violations stay represented.
+Demonstrations carry no information about states that are reachable only from other starts. An episode is matched if
+its start is as near to a demonstrated start as most demonstrated starts are to their nearest neighbour. Its states are
+kept by reservoir sampling: old and new states have the same probability, so that early violations stay represented.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ Scalar = float | Float[Array, ""]
 
 class MatchedStates(NamedTuple):
     states: Float[Array, "C D"]
-    offered: Int[Array, ""]  # states ever offered
+    offered: Int[Array, ""]  # number of states offered so far
     reach: Float[Array, ""]  # largest distance of a matched start from a demonstrated start
     playing: Bool[Array, " N"]  # whether the current episode of each environment is matched
 
@@ -37,7 +37,7 @@ def empty(capacity: int, obs_dim: int, num_envs: int) -> MatchedStates:
 def begin_with(
     own: MatchedStates, states: Float[Array, "M D"], known: Bool[Array, " M"], reach: Float[Array, ""]
 ) -> MatchedStates:
-    """Fills the buffer with the demonstrated states that are `known`, so that the density ratio starts at 1."""
+    """Fills the buffer with the `known` demonstrated states, so that the density ratio starts at 1."""
     rows = states[jnp.argsort(~known, stable=True)][: len(own.states)]
     kept = jax.lax.dynamic_update_slice(own.states, rows, (0, 0))
     offered = jnp.minimum(known.sum(), len(rows)).astype(jnp.int32)
@@ -45,8 +45,8 @@ def begin_with(
 
 
 def reach_of(starts: Float[Array, "S F"], group: Int[Array, " S"], within: Scalar) -> Float[Array, ""]:
-    """The `within`-quantile of the distances of demonstrated starts from their nearest neighbour in another group. With
-    a single group every episode is matched."""
+    """The `within`-quantile of the distances between demonstrated starts and their nearest neighbours in other groups.
+    With a single group, every episode is matched."""
     apart = jnp.where(group[:, None] == group[None], jnp.inf, _distances(starts, starts))
     reach = jnp.quantile(apart.min(1), within, method="higher")
     return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # the trainer treats ∞ as divergence
@@ -74,9 +74,9 @@ def offer(
     near = _distances(place, starts).min(1) <= own.reach
     playing = jnp.where(began, near, own.playing)
     taken = playing & known
-    number = own.offered + jnp.cumsum(taken) - taken  # of each matched state, from 0
+    number = own.offered + jnp.cumsum(taken) - taken  # index of each matched state, from 0
     (drawn,) = uniform_indices(key, (len(taken), own.offered + 1))
-    place = jnp.where(number < capacity, number, drawn)  # places beyond the capacity are dropped
+    place = jnp.where(number < capacity, number, drawn)  # indices beyond the capacity are dropped
     states = own.states.at[jnp.where(taken, place, capacity)].set(reached, mode="drop")
     return MatchedStates(states, own.offered + taken.sum(), own.reach, playing)
 

@@ -1,9 +1,9 @@
 """Detection of actions that are stored one step too early or too late.
 
-In a sound set, action k leads from observation k to observation k + 1. A linear model of (observation, action) → change
-of the observation is fitted to random play in the environment. At steps where the action changes, the true action
-predicts the change of the observation better than its neighbour does. Without an environment the model is fitted to the
-demonstrations themselves; that is weaker evidence, since the next action depends on the next observation.
+In a correct set, action k leads from observation k to observation k + 1. A linear model of (observation, action) →
+change of the observation is fitted to random play in the environment. At steps where the action changes, the true
+action predicts the change of the observation better than the next or previous action. Without an environment, the model
+is fitted to the demonstrations. That is weaker evidence, since the next action depends on the next observation.
 """
 
 import math
@@ -15,18 +15,18 @@ import numpy as np
 from scopil.data.dataset import Demonstrations, Episode
 
 LAGS = (1, -1)  # offsets of the neighbouring actions
-MIN_STEPS = 30  # steps at which the action changes; with fewer there is no verdict
-MIN_Z = 4.0  # standard deviations of a fair coin by which the neighbour must win
+MIN_STEPS = 30  # fewest steps at which the action changes; with fewer there is no result
+MIN_Z = 4.0  # z-score of `share` against 1/2 from which a set counts as shifted
 RIDGE = 1e-3
-MAX_COLUMNS = 2_000  # of the linear model, whose fit needs their square in memory; images have millions
+MAX_COLUMNS = 2_000  # most columns of the linear model; the memory of the fit is quadratic in them
 
 
 class Shift(NamedTuple):
-    """How often the action at offset `lag` predicts the change better than the stored one."""
+    """How often the action at offset `lag` predicts the change better than the stored action."""
 
     lag: int
-    share: float  # of the steps at which the two actions differ
-    steps: int  # the number of those steps
+    share: float  # fraction of these `steps` at which that action predicts better
+    steps: int  # number of steps at which the two actions differ
 
     @property
     def found(self) -> bool:
@@ -58,7 +58,7 @@ def too_wide(demos: Demonstrations) -> bool:
 def _shift(demos: Demonstrations, model: np.ndarray, lag: int) -> Shift | None:
     changes = _changes(demos)
     scale = changes.std(axis=0)
-    scale[scale < 1e-8] = np.inf  # constant columns do not count
+    scale[scale < 1e-8] = np.inf  # ignores constant columns
     stored, other = (_inputs(demos, by, demos.action_space) for by in (0, lag))
     differ = np.any(stored != other, axis=1)
     errors = [np.square((changes - x @ model) / scale).sum(axis=1)[differ] for x in (stored, other)]
@@ -78,7 +78,7 @@ def _changes(demos: Demonstrations) -> np.ndarray:
 
 
 def _inputs(demos: Demonstrations, lag: int, space: gym.Space) -> np.ndarray:
-    """The model's inputs for the steps 1 … T − 2, which have neighbours: 1, observation, action, and their products."""
+    """The model's inputs at steps 1 … T − 2, which have two neighbours: 1, observation, action, and their products."""
     rows = []
     for e in _long(demos):
         actions = e.actions

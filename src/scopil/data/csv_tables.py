@@ -1,8 +1,8 @@
-"""Episodes as tables: a folder of `.csv` files, one per episode, or one file with one episode.
+"""Episodes from CSV tables: a folder of `.csv` files with one episode each, or a single file.
 
-A header names the columns. `action` or `action_…` are the action, `reward` the reward, `terminated` and `truncated`
-flags. Observations are the columns `obs…`, or, if there are none, all other columns except `step`, `t` and `time`. The
-last row may lack its action: it is then the state in which the episode ended, and its flags say how.
+The header names the columns. Actions are `action` or `action_…`, rewards are `reward`, and `terminated` and `truncated`
+are flags. Observations are `obs…` or, without such columns, all others except `step`, `t` and `time`. If the last row
+has no action, it is the state in which the episode ended, and its flags say how the episode ended.
 """
 
 import csv
@@ -21,7 +21,7 @@ SINGLE = {"reward": "rewards", "terminated": "terminals", "truncated": "timeouts
 
 
 def from_tables(path: Path) -> Demonstrations:
-    """The set in a `.csv` file or in a folder of them. Raises `DatasetError`, with file and row."""
+    """Read the demonstrations in a `.csv` file or folder. Raises `DatasetError`, with file and row."""
     files = [path] if path.is_file() else sorted(path.glob("*.csv"), key=_natural)
     if not files:
         raise DatasetError(f"{path} holds no .csv files; want one per episode, with a header.")
@@ -62,7 +62,7 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _columns(header: list[str], file: Path) -> tuple[list[str], list[str], list[str]]:
-    """Columns of observations, of actions, and those that are not used."""
+    """The observation columns, the action columns, and the unused columns."""
     actions = [c for c in header if re.fullmatch(r"action([_\d\[].*)?", c)]
     rest = [c for c in header if c not in actions and c not in SINGLE]
     observations = [c for c in rest if c.startswith("obs")] or [c for c in rest if c not in CLOCKS]

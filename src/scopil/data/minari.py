@@ -1,7 +1,7 @@
-"""Demonstrations to and from local Minari datasets, without loss and without a network connection.
+"""Lossless conversion between demonstrations and local Minari datasets, without a network connection.
 
 Minari's own fields hold observations, actions, rewards, ends, spaces, the environment's spec, the start (in the
-episode's reset options) and numbers of `info`. The rest is in the dataset's metadata under `scopil`.
+episode's reset options) and the numbers in `info`. All other data is in the dataset's metadata under `scopil`.
 """
 
 import math
@@ -27,15 +27,15 @@ from scopil.files import parse_json, unpacks_to_far_more
 
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
-_LARGEST = 2**24  # numbers in one observation or action
-_DEEPEST = 16  # nested HDF5 groups
+_LARGEST = 2**24  # most numbers in one observation or action
+_DEEPEST = 16  # deepest nesting of HDF5 groups
 _PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # fields of Minari
 
 
 def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False) -> Path:
     """Write the local dataset `dataset_id`, (namespace/)name-v0, and return its folder. Raises `DatasetError`.
 
-    The dataset is built in a hidden folder beside its place and moved there when it is complete.
+    The dataset is written to a hidden folder beside the target and renamed when it is complete.
     """
     minari = _minari()
     try:
@@ -59,8 +59,8 @@ def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False
 
 
 def from_minari(dataset_id: str) -> Demonstrations:
-    """Read a local dataset. Actions are Box or Discrete, or joint choices, which become numbers; Dict and Tuple
-    observations become flat rows. Raises `DatasetError`."""
+    """Read a local dataset. Action spaces are Box, Discrete, or joint choices, which become single numbers. Dict and
+    Tuple observations become flat rows. Raises `DatasetError`."""
     minari = _minari()
     root = minari.storage.get_dataset_path()
     if not (root / dataset_id / "data").is_dir():
@@ -73,7 +73,7 @@ def from_minari(dataset_id: str) -> Demonstrations:
 
 def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
     seen = dataset.observation_space
-    space_to_json(seen)  # refuses a space that cannot be stored
+    space_to_json(seen)  # raises if the space cannot be stored
     try:
         spaces = Spaces(f"Minari dataset {dataset_id}", seen, dataset.action_space)
     except EnvError as error:
@@ -110,8 +110,8 @@ def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
 
 
 def _refuse_absurd(data: Path) -> None:
-    """Refuse sizes that the file claims but does not hold, before Minari reserves memory for them, and links to other
-    files."""
+    """Raise if the file declares far more data than it holds, before Minari allocates memory for it, or if the file
+    links to other files."""
     metadata = parse_json((data / "metadata.json").read_bytes())
     held = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
     if not 0 < metadata["total_episodes"] <= held:
@@ -129,8 +129,8 @@ def _refuse_absurd(data: Path) -> None:
 
 
 def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
-    """Bytes of every HDF5 dataset. Refuses links, which could lead to other files or in circles, and more chunks than
-    the file has bytes, since every chunk costs time and memory even if it is not stored."""
+    """Sizes of all HDF5 datasets in bytes. Raises for links, which could lead to other files or form cycles, and for
+    more chunks than the file has bytes, since even a chunk that is not stored costs time and memory."""
     h5py = import_module("h5py")
     for name in group:
         part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
@@ -168,7 +168,7 @@ def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:
 
 
 def _swap(new: Path, target: Path, aside: Path) -> None:
-    """Replace a folder. That takes two calls; if the second fails, the old folder is restored."""
+    """Replace a folder by two renames. If the second fails, the old folder is restored."""
     if not target.exists():
         new.rename(target)
         return
@@ -181,7 +181,7 @@ def _swap(new: Path, target: Path, aside: Path) -> None:
 
 
 def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
-    """Missing rewards become NaN: Minari has no other mark for them, and 0 would be a reward."""
+    """An episode for Minari. Missing rewards become NaN, since Minari has no missing values and 0 is a valid reward."""
     last = np.arange(len(episode)) == len(episode) - 1
     rewards = np.full(len(episode), np.nan) if episode.rewards is None else episode.rewards.astype(np.float64)
     return minari.data_collector.EpisodeBuffer(
@@ -196,12 +196,12 @@ def _buffer(minari: Any, episode: Episode, infos: list[str]) -> Any:
 
 
 def _key(name: str) -> str:
-    """A name for HDF5, in which "/" and "." have a meaning; `_info` reverses it."""
+    """A name escaped for HDF5, where "/" and "." have a meaning. `_info` reverses the escaping."""
     return "%2E" if name == "." else quote(name, safe=" ")
 
 
 def _info(episode: Any) -> dict[str, np.ndarray]:
-    """The entries of `info` that are one number for every visited state."""
+    """The entries of `info` that have one number per visited state."""
     found = {unquote(name): np.asarray(values) for name, values in (episode.infos or {}).items()}
     states = (len(episode.rewards) + 1,)
     return {k: values for k, values in found.items() if values.shape == states and values.dtype.kind in "biuf"}
@@ -209,7 +209,7 @@ def _info(episode: Any) -> dict[str, np.ndarray]:
 
 @contextmanager
 def _root(path: str) -> Iterator[None]:
-    """Set Minari's root folder, which it takes from an environment variable only."""
+    """Set Minari's root folder. Minari reads it from an environment variable only."""
     before = os.environ.get(_ROOT)
     os.environ[_ROOT] = path
     try:

@@ -18,7 +18,7 @@ ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 Mode = Literal["greedy", "sampled"]
 Hook = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
 Drawing = Callable[[Any, Any], Any]  # (matplotlib axes, episodes or cost function) → an image for a colour bar, or None
-Advance = Callable[[int], None]  # called while episodes are played, with the number that ended since the last call
+Advance = Callable[[int], None]  # called during play with the number of episodes that ended since the last call
 
 
 def cost_of(info: Mapping[str, Any]) -> float | None:
@@ -46,17 +46,17 @@ Starts = EnvState | Seeds
 
 
 class BatchEnv(ABC):
-    """An environment that training steps in batches and evaluation plays whole episodes on: a `CompiledEnv` written in
-    JAX, or a `HostEnv`."""
+    """An environment with batched steps for training and whole episodes for evaluation: a `CompiledEnv` written in JAX,
+    or a `HostEnv`."""
 
     name: str
     spaces: Spaces  # the environment's own spaces and the learner's, and the codec between them
-    observation_space: gym.Space  # the learner's: of one row of numbers
+    observation_space: gym.Space  # the learner's: one row of numbers
     action_space: gym.Space  # the learner's
-    time_limit: int | None  # steps of one episode
+    time_limit: int | None  # most steps of one episode; None: no limit
     params: Any = None  # parameters of a FuncEnv, if it has any
     num_envs: int | None = None  # number of environments that step together; None: any number
-    slow: ClassVar[bool] = False  # training then runs in short pieces and plays few episodes
+    slow: ClassVar[bool] = False  # if true, training runs in short pieces and plays few episodes
 
     @property
     def horizon(self) -> int:
@@ -65,17 +65,17 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def attribute(self, name: str) -> Any:
-        """An attribute of the wrapped environment, or None if it has none."""
+        """An attribute of the wrapped environment, or None if it does not exist."""
 
     def hook(self, name: Hook) -> Any:
-        """An optional method or attribute of the environment, or None if it has none.
+        """An optional method or attribute of the environment, or None if it does not exist.
 
         - `measures(episode)` → a dict of measures beyond reward, steps and violations;
         - `draw_episodes(axes, episodes, params)` draws episodes on matplotlib axes. If the environment also reports
           `info["position"]` in the coordinates of these axes, reports show interactive episodes;
         - `draw_cost(axes, cost_fn, params)` draws a cost, `cost_fn(obs, action)`, on matplotlib axes;
         - `initial_at(start, params)` → the initial state at a given start;
-        - `rules`: rules to count violations by, in any form that `scopil.Rules.of` takes.
+        - `rules`: the rules whose violations are counted, in any form that `scopil.Rules.of` takes.
         """
         found = self.attribute(name)
         return found if callable(found) or name == "rules" else None
@@ -89,7 +89,7 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def random_starts(self, seeds: Sequence[int], episodes: int) -> Starts:
-        """Random starts that depend on these seeds (non-negative integers) alone."""
+        """Random starts that depend only on these seeds (non-negative integers)."""
 
     @property
     def can_start_at(self) -> bool:
@@ -103,10 +103,10 @@ class BatchEnv(ABC):
     def play(
         self, policy: Any, starts: Any, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
     ) -> list[Episode]:
-        """One episode from each start. The policy has `act(obs, key)`, and `act(obs)` for the likeliest action."""
+        """Play one episode per start. `policy.act(obs, key)` samples an action; `act(obs)` is the likeliest."""
 
     def replay(self, starts: EnvState, actions: np.ndarray) -> list[Episode]:
-        """Given actions, (episodes, steps, …), played from given starts."""
+        """Play given actions, (episodes, steps, …), from given starts."""
         raise EnvError(f"{self.name} cannot replay episodes; that needs a JAX environment with `initial_at`.")
 
     # --- batched steps --------------------------------------------------------------------------------------------
@@ -116,38 +116,38 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        """Step a batch, and begin a new episode wherever one ended. Returns the states to act from next, the
-        transitions (whose `next_obs` is the true successor), and the states before any reset."""
+        """Step a batch and reset the environments whose episodes ended. Returns the states after these resets, the
+        transitions (whose `next_obs` is the true successor), and the states before the resets."""
 
     @abstractmethod
     def reports_cost(self) -> bool:
-        """Whether the environment reports `info["cost"]` of a step."""
+        """Whether the environment reports `info["cost"]` at each step."""
 
     @abstractmethod
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        """`step_batch` with the true cost of each step, for learners with access to it. Raises EnvError if
-        `reports_cost` is false."""
+        """Like `step_batch`, but also returns the true cost of each step, for learners that may use it. Raises EnvError
+        if `reports_cost` is false."""
 
     @abstractmethod
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of each environment, without reset. Steps after the end of an episode are undefined."""
 
     def for_episodes(self) -> "BatchEnv":
-        """The environment on which a training program plays whole episodes, separate from the one it trains on."""
+        """The environment for whole episodes inside a training program. A `HostEnv` makes a copy if it can."""
         return self
 
     def refuse_faults(self) -> None:  # noqa: B027 (nothing to raise for a compiled environment)
-        """Raise the error, if any, that occurred inside the compiled program that has just ended."""
+        """Raise the error that an environment stored during the last compiled program, if any."""
 
     def stale(self, state: EnvState) -> bool:
         """Whether training cannot continue from `state` and has to begin new episodes."""
         return False
 
     def as_given(self, row: Any) -> Any:
-        """An observation in the form of the environment, from a learner's row."""
+        """Convert a learner's row to an observation in the environment's own form."""
         return self.spaces.unflatten(row)
 
     def close(self) -> None:  # noqa: B027 (nothing to close)
-        """Close what the environment opened."""
+        """Close all resources that this object opened."""

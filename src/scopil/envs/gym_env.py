@@ -1,7 +1,7 @@
-"""Gymnasium environments in Python, with the interface of compiled ones.
+"""Gymnasium environments in Python, with the same interface as compiled environments.
 
-A training loop is one compiled program, which calls back to Python for every step of its environments, in order. An
-error of the environment is stored until the program has ended: an exception inside it would lose the training state.
+A training loop is one compiled program. It calls back to Python, in order, for every step of its environments. An error
+in an environment is stored until the program ends: an exception inside the program would lose the training state.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[],
 
 
 def open_env(env: Any) -> BatchEnv:
-    """A `CompiledEnv` if the environment is written in JAX, else a `HostEnv`.
+    """Return a `CompiledEnv` if the environment is written in JAX, else a `HostEnv`.
 
     Args:
         env: an id, a spec, an environment (its wrappers are kept), a vector environment, or a function that makes one.
@@ -59,8 +59,8 @@ def open_env(env: Any) -> BatchEnv:
 
 
 def compile_env(env: Any) -> CompiledEnv:
-    """`open_env` for an environment written in JAX. Raises EnvError for any other, and for a wrapper that compiled
-    stepping would ignore."""
+    """Like `open_env`, for environments written in JAX only. Raises EnvError for other environments, and for wrappers
+    that compiled stepping would ignore."""
     opened = open_env(env)
     if not isinstance(opened, CompiledEnv):
         raise EnvError(f"{env} is not written in JAX, or has a wrapper; want a FuncEnv, its Gymnasium env, or its id.")
@@ -68,8 +68,8 @@ def compile_env(env: Any) -> CompiledEnv:
 
 
 class HostEnv(BatchEnv):
-    """A Gymnasium environment, or vector environment, and as many copies of it as are needed. Without `make_another`
-    there are no copies. Its inner state cannot be saved, so a state that was loaded from a file is `stale`."""
+    """A Gymnasium environment or vector environment, and the copies that training and evaluation need. Without
+    `make_another` there are no copies. The inner state cannot be saved, so a state loaded from a file is `stale`."""
 
     slow: ClassVar[bool] = True
 
@@ -85,7 +85,7 @@ class HostEnv(BatchEnv):
         self.time_limit: int | None = time_limit_of(first)
         self._size = first.num_envs if isinstance(first, VectorEnv) else 1  # number of environments in `first`
         self._first = first
-        self._spare: GymEnv | None = first  # `first`, until it is used
+        self._spare: GymEnv | None = first  # `first` while it is unused, else None
         self._make_another = make_another
         self._to_close: list[GymEnv] = [first] if close_first else []
         self._twin: HostEnv | None = None  # for whole episodes inside a training program
@@ -94,7 +94,7 @@ class HostEnv(BatchEnv):
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._issued = 0
         self._fault: BaseException | None = None
-        self._reports_cost: bool | None = None  # None: not asked yet
+        self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
 
     @property
@@ -104,7 +104,7 @@ class HostEnv(BatchEnv):
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
     def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
-        self._training_envs(num_envs)  # raises before anything is compiled if that number is impossible
+        self._training_envs(num_envs)  # raises before compilation if that number is impossible
         shapes = (_like((), jnp.int32), _like((num_envs, self.spaces.size)))
         ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
         return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
@@ -116,7 +116,7 @@ class HostEnv(BatchEnv):
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
-        # Without copies the test would reset the only environment during training.
+        # Without copies, the test for a cost would reset the only environment during training.
         tested = self._reports_cost is not None or self._make_another is not None
         if tested and not self.reports_cost():
             raise EnvError(
@@ -173,7 +173,7 @@ class HostEnv(BatchEnv):
         return self._held(step, shapes)
 
     def _held(self, call: Callable[[], Any], shapes: Any) -> Any:
-        """The result of `call`, or zeros from an error on, until `refuse_faults` has raised that error."""
+        """Return the result of `call`. After an error, return zeros until `refuse_faults` raises that error."""
         if self._fault is None:
             try:
                 return call()
@@ -206,7 +206,7 @@ class HostEnv(BatchEnv):
         return self._training[num_envs]
 
     def envs_to_play(self, episodes: int) -> HostVector:
-        """Copies to play on; if none can be made, the training environments, whose episodes then begin again."""
+        """Return copies for evaluation or, without copies, the training environments, which then start new episodes."""
         n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
         if n in self._playing:
             return self._playing[n]
@@ -229,7 +229,7 @@ class HostEnv(BatchEnv):
     def play(
         self, policy: Any, starts: Seeds, key: PRNGKey, mode: Mode = "greedy", advance: Advance = lambda ended: None
     ) -> list[Episode]:
-        """Several episodes at a time. An episode depends on its seed and its number alone."""
+        """Play several episodes at a time. An episode depends only on its seed and its number."""
         if mode not in self._choosers:
 
             def choose(policy, obs, key, numbers, step):
@@ -251,7 +251,7 @@ class HostEnv(BatchEnv):
         return getattr(first, name, None)
 
     def reports_cost(self) -> bool:
-        """Tested by one step of a copy or, if there is none, of the environment itself: call this before training."""
+        """Tests one step of a copy or, without copies, of the environment itself: call this before training."""
         if self._reports_cost is None:
             with jax.ensure_compile_time_eval():  # the environment may compute with JAX, and this may be traced
                 envs = self.envs_to_play(1)
@@ -306,11 +306,11 @@ class NoCopyError(EnvError):
 
 
 class _Unlimited:
-    """Environments without a time limit: warns if an episode does not end by itself either."""
+    """Environments without a time limit. Warns if an episode does not end within `most` steps."""
 
     def __init__(self, envs: HostVector, most: int, given: GymEnv):
         self.num_envs, self._envs, self._most, self._given = envs.num_envs, envs, most, given
-        self._steps = np.zeros(envs.num_envs, int)  # of the current episodes
+        self._steps = np.zeros(envs.num_envs, int)  # steps of the current episodes
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
         self._steps[:] = 0
@@ -344,5 +344,5 @@ def _like(shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.ShapeDtypeStr
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:
-    """31 bits each, which every random generator accepts."""
+    """Seeds of 31 bits, which every random generator accepts."""
     return (jax.random.bits(key, (count,), jnp.uint32) >> 1).astype(jnp.int32)

@@ -1,10 +1,10 @@
 """Measures of an episode, and their averages.
 
-reward, steps             sum of rewards, if recorded, and number of actions
-violations                (visited state, rule) pairs with a cost above 0, including the initial state; if the
-                          environment names no rules, states with `cost` above 0
+reward, steps             sum of the rewards, if recorded; number of actions
+violations                number of (visited state, rule) pairs with a cost above 0, including the initial state; if
+                          the environment names no rules, number of states with `cost` above 0
 violations/<rule>         the same for one rule
-frequency, frequency/…    violations / steps of that episode
+frequency, frequency/…    violations divided by steps
 avoidable                 violations except those of the initial state, which no policy can avoid
 unfamiliar                share of states less familiar than 90 % of the demonstrated ones, if familiarity is known
 
@@ -24,12 +24,12 @@ from scopil.eval.rules import UNNAMED, with_rules
 
 Measures = dict[str, float]
 UNFAMILIAR = 0.1
-COUNTS = ("violations", "frequency", "avoidable")  # 0 if missing: the rule was never broken
+COUNTS = ("violations", "frequency", "avoidable")  # a missing count is 0: the rule was never broken
 
 
 def broken_rules(episode: Episode) -> dict[str, np.ndarray]:
-    """By rule, whether each visited state breaks it. If `info` has costs by rule, `cost` is their summary and not
-    counted; otherwise `cost` is the only rule, without a name."""
+    """For each rule, whether each visited state breaks it. If `info` has a cost per rule, `cost` summarises them and is
+    not counted. Otherwise `cost` is the only rule and has no name."""
     named = {k.removeprefix("cost_"): v > 0 for k, v in episode.info.items() if k.startswith("cost_")}
     return named or ({UNNAMED: episode.info["cost"] > 0} if "cost" in episode.info else {})
 
@@ -65,8 +65,8 @@ def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | N
 
 
 def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any = None) -> list[Measures]:
-    """Measures of each episode, including the environment's own. `rules`, in a form that `Rules.of` takes, replace the
-    costs that the environment reported."""
+    """Measures of each episode, including the environment's own. `rules`, in any form that `Rules.of` takes, replace
+    the costs that the environment reported."""
     judged = episodes if rules is None else with_rules(episodes, rules, env)
     further = None if env is None else env.hook("measures")
     return [measure(episode, further) for episode in judged]
@@ -78,13 +78,13 @@ def average(measures: Sequence[Measures]) -> Measures:
 
 
 def score(measures: Measures) -> tuple[float, float]:
-    """Sort key of evaluations: fewer avoidable violations are better, then more reward."""
+    """Sort key of evaluations: first fewer avoidable violations, then more reward."""
     return -measures.get("avoidable", 0.0), measures["reward"]
 
 
 def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
-    """Mean and (population) standard deviation over independent runs. A run that does not report a rule has not broken
-    it; any other measure is averaged over the runs that report it."""
+    """Mean and (population) standard deviation over independent runs. If a run does not report a
+    rule, the count is 0. Any other measure is averaged over the runs that report it."""
     names = dict.fromkeys(name for run in runs for name in run)
     values = {
         name: [run.get(name, 0.0) for run in runs if name in run or name.partition("/")[0] in COUNTS] for name in names

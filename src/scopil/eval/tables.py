@@ -16,13 +16,13 @@ _BOUNDLESS = Console(width=10_000)
 
 
 def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
-    """All measures in order: reward, each rule, sums over rules, the rest."""
+    """All measures in order: reward, each rule, sums over rules, all others."""
     seen = list(dict.fromkeys(name for row in rows.values() for name in row))
     rules = sorted({name.partition("/")[2] for name in seen if name.startswith("violations/")})
     wanted = ["reward"]
     for rule in rules:
         wanted += [f"violations/{rule}", f"frequency/{rule}"]
-    if len(rules) != 1:  # the sum over one rule is that rule
+    if len(rules) != 1:  # with one rule, the sum equals that rule
         wanted += ["violations", "frequency"]
     wanted += ["avoidable"]
     hidden = {"violations", "frequency"}
@@ -41,8 +41,8 @@ def cell(name: str, value: Value | None) -> str:
 def print_measures(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
-    """Print one row per policy or, if that is too wide for the terminal, one row per measure. `rows` are measures by
-    row name, as numbers or (mean, deviation)."""
+    """Print one row per policy or, if the table is too wide for the terminal, one row per measure. `rows` maps row
+    names to measures, which are numbers or (mean, deviation)."""
     console = console or Console()
     wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
     needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
@@ -53,7 +53,7 @@ def print_measures(
 
 
 def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False) -> Table:
-    cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may hold brackets
+    cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may contain brackets
     if tall:
         cells = [list(column) for column in zip(*cells)]
     heading = None if title is None else escape_markup(title)
@@ -83,5 +83,5 @@ def per_episode(measures: Sequence[Measures]) -> dict[str, Measures]:
 
 
 def escape_markdown(text: str) -> str:
-    """Text on one line, escaped so that it makes no tag, link, picture, code or table cell."""
+    """The text on one line, escaped so that Markdown reads no tag, link, image, code or table cell in it."""
     return re.sub(r"([\\`|]|\](?=[(\[:]))", r"\\\1", escape(" ".join(text.split()), quote=False))

@@ -1,6 +1,6 @@
-"""SVG drawings of a page: strips of dots, training curves, trays with episodes. Colours are classes of page.css.
+"""SVG drawings of the report: strips of dots, training curves, trays with episodes. Colours are classes of page.css.
 
-The page's script shows and hides their parts, and draws the episodes of another run on a tray.
+The page's script shows and hides parts of the drawings, and draws the episodes of other runs on a tray.
 """
 
 import math
@@ -13,13 +13,13 @@ import numpy as np
 from scopil_bench.report.page import anchor
 
 Number = float | int
-BEND = 0.1  # violations per episode: a bent axis is about linear below, logarithmic above
-COLOURS = 7  # classes k0 … k6; further methods are dashed
-TRAY = 400  # units per side
+BEND = 0.1  # violations per episode: a bent axis is nearly linear below this value and logarithmic above
+COLOURS = 7  # classes k0 … k6; methods beyond the seventh have dashed lines
+TRAY = 400  # SVG units per side
 
 
 class Axis(NamedTuple):
-    """Maps values to [0, 1]. A bent axis shows 0, 0.1 and 100 violations at once."""
+    """Maps values to [0, 1]. A bent axis makes 0, 0.1 and 100 violations legible on one scale."""
 
     low: Number
     high: Number
@@ -47,7 +47,7 @@ def _nice(raw: float) -> float:
 
 
 def axis_for(values: Sequence[Number], violations: bool) -> Axis:
-    """An axis that has all values; that of violations is bent and starts at 0."""
+    """An axis that covers all values. An axis of violations is bent and starts at 0."""
     finite = [v for v in values if math.isfinite(v)]
     if violations:
         return Axis(0.0, max([1.0, *finite]) * 1.15, bent=True)
@@ -61,7 +61,7 @@ def colour(i: int) -> str:
 
 
 def number(value: Number) -> str:
-    """Text at an axis."""
+    """The label of a number on an axis."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:.4g}".replace("-", "−")
@@ -70,11 +70,11 @@ def number(value: Number) -> str:
 class Dot(NamedTuple):
     value: Number
     title: str
-    to: str = ""  # `#id` of its run
+    to: str = ""  # link to the run: `#id`
 
 
 def strip(dots: Sequence[Dot], interval: tuple[float, float] | None, axis: Axis, kind: str) -> str:
-    """A dot per seed, and the interval as a bar behind them."""
+    """One dot per seed, and the interval as a bar behind the dots."""
     width, height, edge = 190, 24, 8
     x = lambda value: f"{edge + (width - 2 * edge) * axis.at(value):.1f}"  # noqa: E731
     parts = [f'<path class="tick" d="M{x(t)} 2v20"/>' for t in axis.ticks()]
@@ -99,8 +99,8 @@ def strip_axis(axis: Axis) -> str:
 
 
 def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mapping[str, str], seeds: bool = True) -> str:
-    """A panel of `views.panels`: for each method the mean over seeds, a band of one standard deviation, and the line of
-    each seed if `seeds`."""
+    """Draw a panel of `views.panels`: for each method the mean over seeds, a band of one standard deviation and, if
+    `seeds`, one line per seed."""
     width, height, left, right, top, bottom = 420, 210, 44, 18, 10, 26
     lines = panel["methods"]
     known = [(m, s) for one in lines.values() for m, s in zip(one["mean"], one["std"]) if m is not None]
@@ -148,7 +148,7 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
 
 
 def backgrounds(trays: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) -> str:
-    """The empty tray of every setting, once per page, and the marker at the states of paths."""
+    """The empty tray of every setting, and the marker for states on paths. Each appears once per page."""
     images = "".join(
         f'<image id="{ids[setting]}" width="{TRAY}" height="{TRAY}" href="{escape(view["background"])}"/>'
         for setting, view in trays.items()
@@ -159,7 +159,7 @@ def backgrounds(trays: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) 
 
 
 def tray(background: str, view: Mapping[str, Any], title: str) -> str:
-    """The episodes of one run on a tray: a path with a dot per state, a red square per violation."""
+    """The episodes of one run on a tray: a path with one dot per state and one red square per violation."""
     broken = "".join(f"M{int(x)} {int(y)}h.01" for x, y, *_ in view["broken"])  # printers drop lines of length 0
     return (
         f'<svg class="tray" viewBox="0 0 {TRAY} {TRAY}" role="img" aria-label="{escape(title)}">'

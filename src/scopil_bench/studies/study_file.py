@@ -1,4 +1,4 @@
-"""A study in a file: TOML, or Python with a `STUDY`.
+"""Studies read from files: a TOML file, or a Python file that defines `STUDY`.
 
     seeds = 3
     steps = 20_000
@@ -46,7 +46,7 @@ def is_study_file(name: str) -> bool:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study in a file. Code that the file names is trusted: the path must come from the user."""
+    """Read a study from a file. This may run code that the file names, so the path must come from the user."""
     file = Path(path)
     content = _content(file)
     if isinstance(content, Study):
@@ -111,7 +111,7 @@ def study_from(plan: Mapping[str, Any], *, name: str = "study", source: str | No
 
 
 def _legend(chosen: Mapping[str, Task]) -> list[str]:
-    """The rules' descriptions. A file of rules that cannot be read is refused here, before training."""
+    """The descriptions of the rules. Raises, before training, if a file of rules cannot be read."""
     files = dict.fromkeys(task.rules for task in chosen.values() if task.rules is not None)
     return [f"{rule}: {text}." for file in files for rule, text in Rules.of(file).about.items()]
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 # Mean ± deviation over ten seeds, as printed. Two errors of the paper are kept: the deviation of SCOPIL's H on Simple
-# (0.95, but H+C has 0.126), and the deviations of Two-modes' length and steps, which are over episodes, not seeds.
-# SAC's H+C is printed "1.99±0,19".
+# (0.95, although that of H+C is 0.126), and the deviations of Two-modes' length and steps, which are over episodes, not
+# seeds. The paper prints SAC's H+C as "1.99±0,19".
 _SIMPLE = """
 measure                scopil       icrl          sac           s-dgd         s-eic        s-dgd-eic    ppo-dgd
 reward                 -13.46±0.29  -11.88±0.10   -11.31±0.28   -13.22±0.19   -13.76±0.21  -13.41±0.36  -10.94±0.11
@@ -50,7 +50,7 @@ def _parse(table: str) -> dict[str, dict[str, str]]:
     return {name: {line[0]: line[i] for line in lines} for i, name in enumerate(head) if i}
 
 
-PRINTED: dict[str, dict[str, dict[str, str]]] = {  # setting → method → measure → as printed
+PRINTED: dict[str, dict[str, dict[str, str]]] = {  # setting → method → measure → printed text
     "simple": _parse(_SIMPLE),
     "multiple": _parse(_MULTIPLE),
     "two-modes": _parse(_TWO_MODES),
@@ -61,7 +61,7 @@ _HEADINGS = {"reward": "Rwd", "steps": "Steps", "length": "Length", "violations"
 
 
 def heading(name: str, names: Sequence[str]) -> str:
-    """The paper's letters: `violations/circle` → C, `frequency/circle` → F(C); sums are H+C or H+V+C."""
+    """The paper's letters: `violations/circle` → C, `frequency/circle` → F(C); the sums are H+C or H+V+C."""
     letters = "+".join(_letter(n) for n in names if n.startswith("violations/"))
     if name in ("violations", "frequency") and letters:
         return letters if name == "violations" else f"F({letters})"
