@@ -21,12 +21,12 @@ class EvalCallback:
         every: environment steps between evaluations.
         episodes: episodes per evaluation.
         starts, deterministic, rules: as in `Agent.evaluate`.
-        seed: seed of the unseen starts. The default differs from that of `Agent.evaluate`, so that a policy is not
-            selected on the starts of the final evaluation.
+        seed: seed of the unseen starts. The default differs from the default of `Agent.evaluate`, so that the
+            policy is not selected on the starts of the final evaluation.
         score: (measures) → a score, larger is better. Default: (−avoidable violations, reward), so that reward decides
             only between policies with equal violations.
         best: file for the agent with the best score so far.
-        patience: stop after this many evaluations in a row without a better score; None: never.
+        patience: stop after this number of consecutive evaluations without a better score; None: never stop early.
         until: (measures) → whether to stop.
 
     `history` lists (steps, measures) of all evaluations; `best_score` is the best score.
@@ -65,7 +65,7 @@ class EvalCallback:
         self._due = agent.num_timesteps // self.every + 1
 
     def __call__(self, status: TrainStatus) -> bool:
-        """Evaluate if due. Returns whether to stop."""
+        """Evaluate if an evaluation is due. Returns whether to stop training."""
         if self._agent is None:
             raise ConfigError("EvalCallback has no agent; pass it to Agent.learn(callback=…).")
         if status.env_steps < self._due * self.every:

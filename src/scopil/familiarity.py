@@ -10,14 +10,14 @@ from scopil.errors import ConfigError
 
 
 class Watch(gym.Wrapper):
-    """Adds `familiarity` and `unfamiliar` to `info`. With a fallback, its action replaces the given one in unfamiliar
-    states, and `info["handed_over"]` is True.
+    """Adds `familiarity` and `unfamiliar` to `info`. If a fallback is given, its action replaces the given
+    action in unfamiliar states, and `info["handed_over"]` is True for these steps.
 
     Args:
         env: the environment.
         agent: an agent that learns familiarity (`scopil.SCOPILRho`), with its demonstrations.
-        below: threshold; states with a lower familiarity are unfamiliar. It equals the expected share of false alarms
-            on held-out demonstrations.
+        below: threshold; states with a lower familiarity are unfamiliar. The threshold equals the expected share
+            of false alarms on held-out demonstrations.
         fallback: (observation) → action for unfamiliar states.
     """
 

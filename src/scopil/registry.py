@@ -1,7 +1,7 @@
 """The algorithms by name. A built-in algorithm is one file in `algos/` and one line in `BUILT_IN`.
 
-The command, the class `scopil.<Class>`, its signature, the help text and the tables of the docs are made from that line
-and from the `Algorithm` it names. Another package adds its own through the entry-point group `scopil.algorithms`.
+The command, the class `scopil.<Class>`, its signature, the help text and the tables of the docs are generated from this
+line and its `Algorithm`. Other packages add algorithms through the entry-point group `scopil.algorithms`.
 """
 
 import warnings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `import scopil` reads BUILT_IN and must not import JAX
     from scopil.agent import Agent
     from scopil.algos.base import Algorithm
 
-# command: (class, where its `Algorithm` is defined)
+# command: (class, location of its `Algorithm`)
 BUILT_IN: dict[str, tuple[str, str]] = {
     "scopil": ("SCOPIL", "scopil.algos.scopil:ALGORITHM"),
     "scopil-rho": ("SCOPILRho", "scopil.algos.scopil_rho:ALGORITHM"),
@@ -35,7 +35,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 
 @cache
 def registered() -> "dict[str, Algorithm]":
-    """Every named algorithm: the built-in ones, then those of installed packages."""
+    """All algorithms by name: built-in algorithms first, then algorithms of installed packages."""
     from scopil.algos.base import Algorithm
     from scopil.errors import ConfigError
 
@@ -43,7 +43,7 @@ def registered() -> "dict[str, Algorithm]":
     for point in entry_points(group="scopil.algorithms"):
         try:
             algorithm = point.load()
-        except Exception as error:  # a fault in another package must not stop this one
+        except Exception as error:  # an error in another package must not stop scopil
             warnings.warn(f"the algorithm {point.name!r} ({point.value}) cannot be loaded: {error}.", stacklevel=2)
             continue
         if not isinstance(algorithm, Algorithm):
@@ -55,7 +55,7 @@ def registered() -> "dict[str, Algorithm]":
 
 
 def find(name: str) -> "Algorithm":
-    """The algorithm of a name."""
+    """The algorithm with this name."""
     from scopil.config import near
     from scopil.errors import ConfigError
 

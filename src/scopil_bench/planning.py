@@ -1,6 +1,6 @@
 """The runs of a study in a folder.
 
-<out>/study.json                      the study and budget
+<out>/study.json                      the study and its budget
 <out>/demos/<task>.npz                demonstrations that the study makes
 <out>/runs/<task>/<method>-<seed>/    run folders
 """
@@ -29,7 +29,7 @@ class Note(NamedTuple):
 
     study: str
     budget: str
-    steps: int | None = None  # per run; None: the budget's
+    steps: int | None = None  # steps per run; None: those of the budget
     source: str | None = None  # the study's file, if it has one
 
     def words(self) -> str:
@@ -40,8 +40,8 @@ class Note(NamedTuple):
 def plan(
     study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[tuple[Path, RunSpec]]:
-    """Folder and spec of every run. The first seed of all methods comes first, so that an early stop leaves results in
-    every row."""
+    """The folder and the spec of every run. All methods run with the first seed before the second, so that a study that
+    is stopped early has results in every row."""
     made: list[tuple[Path, RunSpec]] = []
     for seed in range(seeds):
         for cell in wanted:
@@ -53,9 +53,9 @@ def plan(
 def create(
     study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[Run]:
-    """The planned runs, opened or created; refuses a folder that holds another study or budget."""
+    """Open or create the planned runs. A folder that holds another study or budget is refused."""
     note = Note(study.name, budget, steps, study.source)
-    if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of its file may differ
+    if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of the study's file may differ
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     tasks = list(dict.fromkeys(cell.setting for cell in wanted))
     write_demos(study, out, tasks)
@@ -79,7 +79,7 @@ def write_demos(study: Study, out: Path, tasks: Collection[str]) -> None:
 
 @contextmanager
 def _others_remain(study: Study, task: str, wanted: Collection[str]) -> Iterator[None]:
-    """Adds the other wanted tasks to the error if an environment or demonstrations are missing."""
+    """If an environment or demonstrations are missing, add the other wanted tasks to the error message."""
     try:
         yield
     except (EnvError, DatasetError) as error:
@@ -110,7 +110,7 @@ def read_note(out: Path) -> Note:
 
 
 def _known(study: Study, method: str) -> bool:
-    """False if the method was renamed in the study's file, or its package was removed."""
+    """Whether the study knows the method: it may have been renamed in the study's file, or its package removed."""
     try:
         return bool(study.title_of(method))
     except ConfigError:
@@ -127,7 +127,7 @@ def has_runs(out: Path) -> bool:
 
 
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
-    """All runs in the folder: cells in the study's order, then others."""
+    """All runs in the folder, by cell: the study's cells in its order, then other cells."""
     runs: dict[Cell, list[Run]] = {cell: [] for cell in study.cells()}
     for name, task in study.tasks.items():
         for file in sorted((out / "runs" / name).glob("*-*/run.json")):

@@ -1,8 +1,8 @@
-"""Access control of the studio, checked first for every request and every socket.
+"""Access control of the studio. It is the first check of every request and every WebSocket.
 
-A page of another site can make a browser send requests to this machine, and a foreign host name can be made to resolve
-to it (DNS rebinding). Therefore `Host` has to be a known name, `Origin` has to be this site, and the request has to
-carry a cookie, which only the address printed in the terminal gives.
+A page of another site can make a browser send requests to this machine, and an attacker can make a host name resolve
+to this machine (DNS rebinding). Therefore `Host` must be a known name, `Origin` must be this site, and the request must
+carry a cookie. Only the address printed in the terminal sets this cookie.
 """
 
 import secrets
@@ -34,13 +34,13 @@ HEADERS = {
 class Guard:
     """Middleware around the application.
 
-    `names` are the accepted host names, without ports: behind `ssh -L` the port differs.
+    `names` are the accepted host names, without ports, because the port differs behind `ssh -L`.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, names: Iterable[str] = LOOPBACK, cookie: str = "scopil-studio"):
         self.app, self.names, self.cookie = app, frozenset(names), cookie
         self._token = token
-        self._cookie_value = secrets.token_urlsafe(32)  # not the token, which appears in the terminal only
+        self._cookie_value = secrets.token_urlsafe(32)  # differs from the token, which appears only in the terminal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -50,12 +50,12 @@ class Guard:
         if refusal is None:
             return await self.app(scope, receive, _with_headers(send))
         if scope["type"] == "websocket":
-            await receive()  # the handshake, which is refused with 403
+            await receive()  # the handshake; closing before accepting it answers 403
             return await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
         await refusal(scope, receive, _with_headers(send))
 
     def _refuse_foreign(self, scope: Scope, headers: Headers) -> Response | None:
-        """The refusal of a request from another site, or under another host name."""
+        """Refuse a request from another site or with an unknown host name; None if it is allowed."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or _without_port(hosts[0]) not in self.names:
             return _refused(421, f"unknown host; open the studio as {', '.join(sorted(self.names))}")
@@ -70,7 +70,7 @@ class Guard:
         return None
 
     def _refuse_unauthenticated(self, scope: Scope, headers: Headers) -> Response | None:
-        """The refusal of a request without the cookie. A first request with the token gets the cookie."""
+        """Refuse a request without the cookie; None if allowed. A request for / with the token sets the cookie."""
         cookies: Mapping[str, str] = cookie_parser(headers.get("cookie", ""))
         if _same(cookies.get(self.cookie, ""), self._cookie_value):
             return None

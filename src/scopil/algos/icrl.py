@@ -1,12 +1,12 @@
-"""Inverse constrained reinforcement learning (Malik et al. 2021), as the paper describes it: the cost is learned.
+"""Inverse constrained reinforcement learning (Malik et al. 2021), as in the paper: the cost is learned.
 
     forward    PPO-Lagrangian under c(s,a) = 1 − ζ(s,a), ζ a network in (0, 1), for `forward_steps`
-    sample     `rollouts` episodes of the policy, and as many demonstrated ones
+    sample     `rollouts` episodes of the policy and `rollouts` demonstrated episodes
     backward   at most `backward_iters` Adam steps on  −E_E log(ζ+e) + E_N w log(ζ+e) + ρ (E_E (1−ζ) + E_N (1−ζ)),
-               w the importance weight of an episode of the policy; no step after the KLs exceed their bounds
+               w the importance weight of a policy episode; the phase ends when a KL exceeds its bound
 
-An outer iteration keeps networks, multipliers and statistics of the one before, and resets the environments. The
-published code differs from its description in places; docs/algorithms/icrl.md lists what is done here.
+Each outer iteration keeps the networks, multipliers and statistics, and resets the environments. The published code
+differs from the paper in places; docs/algorithms/icrl.md lists the choices of this implementation.
 """
 
 from typing import NamedTuple
@@ -59,8 +59,8 @@ class State(NamedTuple):
     cost_scale: normalise.ReturnScale | None
     multiplier: Trainable
     constraint: Trainable  # the logit of ζ
-    forward_steps: Int[Array, ""]  # environment steps of all forward phases
-    last: Metrics  # of the newest backward phase, and counts over all of them; zeros before the first
+    forward_steps: Int[Array, ""]  # environment steps in all forward phases
+    last: Metrics  # metrics of the newest backward phase, and counts over all phases; zeros before the first
 
 
 LAST = ("loss", "steps", "forward_kl", "reverse_kl", "expert_cost", "nominal_cost")
@@ -77,7 +77,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def optimiser(cfg: Config) -> optax.GradientTransformation:
-    """Of the constraint network: as PPO's, without clipping."""
+    """The optimiser of the constraint network: PPO's optimiser without gradient clipping."""
     return optax.scale_by_adam(eps=cfg.adam_eps)
 
 
@@ -99,7 +99,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def phase_steps(cfg: Config) -> int:
-    """Environment steps of a forward phase, in whole updates."""
+    """Environment steps of a forward phase, rounded up to whole updates."""
     block = cfg.num_envs * cfg.rollout_steps
     return -(-cfg.forward_steps // block) * block
 
@@ -127,7 +127,7 @@ def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
 
 
 def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
-    """`count` demonstrated episodes, with replacement only if there are fewer."""
+    """Sample `count` demonstrated episodes, with replacement only if fewer episodes exist."""
     there = episodes.mask.shape[0]
     index = jax.random.choice(key, there, (count,), replace=there < count)
     return PaddedEpisodes(*(leaf[index] for leaf in episodes))
@@ -136,8 +136,8 @@ def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
 def backward(
     state: State, expert: PaddedEpisodes, nominal: PaddedEpisodes, cfg: Config, outer: Array
 ) -> tuple[State, Metrics]:
-    """One backward phase. The bounds are tested before each step: the first step is always made, and the step that
-    exceeds them is kept."""
+    """One backward phase. The bounds are tested before each step. The first step is therefore always made, and a
+    step that exceeds the bounds is kept."""
     rate = cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
 
     def z(net, episodes: PaddedEpisodes) -> Float[Array, "M T"]:

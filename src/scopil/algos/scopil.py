@@ -5,8 +5,8 @@
     θ:        minimise L(θ, λ)
     λ:        maximise λ G(θ) at the updated θ, then project to λ ≥ 0
 
-The critics, the temperature and the targets are SAC's. The paper has β = ½. For continuous actions π(a|s) in G is the
-probability of the interval a ± ε, and H is the entropy in cells of that size (docs/algorithms/continuous.md).
+The critics, the temperature and the targets are those of SAC. The paper uses β = ½. For continuous actions, π(a|s) in G
+is the probability of the interval a ± ε, and H is the entropy over cells of this size (docs/algorithms/continuous.md).
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ def resolution_setting() -> Any:
     return setting(
         default=0.05,
         about="ε: half the width of the interval that counts as the same continuous action, for a box of [−1, 1].",
-        low=1e-3,  # finer is lost in float32
-        high=0.5,  # coarser is no imitation
+        low=1e-3,  # float32 cannot resolve finer cells
+        high=0.5,  # with coarser cells the constraint is no longer imitation
     )
 
 
@@ -50,7 +50,7 @@ def slack_setting() -> Any:
 
 @config
 class Config(sac.Config):
-    """The paper's settings; settings that the paper does not give are marked ours."""
+    """The paper's settings. Settings that the paper does not give are marked "ours"."""
 
     # With α₀ = 1 the entropy in a continuous constraint outweighs imitation at first, and λ falls to 0.
     log_alpha_init: float = setting(default=0.0, about="log α₀ (ours).", continuous=-2.3)
@@ -128,7 +128,7 @@ def imitation_metrics(actor: Net, x: sac.Inputs, cfg: Config) -> Metrics:
 
 
 def slack(cfg: Any, head: Head) -> Any:
-    """δ in nats, of the whole action."""
+    """δ in nats, for the whole action vector."""
     if cfg.slack is not None:
         return cfg.slack
     return 1.5 * head.num_actions if head.continuous else 0.0

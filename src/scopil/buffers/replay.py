@@ -1,6 +1,6 @@
-"""The replay: a ring buffer with one packed float32 row per transition, and random indices for batches.
+"""The replay buffer: a ring with one packed float32 row per transition, and random indices for batches.
 
-A step is one write and one gather. Pixels of images are kept as bytes in a second ring.
+A training step makes one write and one gather. Image pixels are stored as bytes in a second ring.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ Row = TypeVar("Row")  # a Transition, or any other tree of arrays
 
 class Replay(NamedTuple):
     rows: Float[Array, "capacity row"]
-    added: Int[Array, ""]  # transitions ever added; the ring holds the newest `capacity` of them
+    added: Int[Array, ""]  # total number of transitions added; the ring holds the newest `capacity`
     pixels: UInt8[Array, "capacity bytes"] | None = None  # None if transitions have no pixels
 
     @property
@@ -41,14 +41,14 @@ def bytes_per_row(example: Any) -> int:
 
 
 def add(replay: Replay, batch: Any) -> Replay:
-    """Appends N transitions. N divides the capacity, so that a block never crosses the end of the ring."""
+    """Append N transitions. N must divide the capacity, so that a block never crosses the end of the ring."""
     n, capacity = len(jax.tree.leaves(batch)[0]), replay.rows.shape[0]
     assert capacity % n == 0, (capacity, n)
     return _write(replay, batch, replay.added % capacity, replay.added + n)
 
 
 def begin_with(replay: Replay, batch: Any) -> Replay:
-    """Writes the first transitions into an empty ring."""
+    """Write the first transitions into an empty ring."""
     # The batch is a constant: without the barrier XLA would compute the whole ring at compile time.
     batch, replay = jax.lax.optimization_barrier((batch, replay))
     return _write(replay, batch, jnp.int32(0), jnp.int32(len(jax.tree.leaves(batch)[0])))
@@ -92,12 +92,12 @@ def _widths(example: Any) -> tuple[int, int]:
 def uniform_indices(key: PRNGKey, *wanted: tuple[int, int | Int[Array, ""]]) -> tuple[Int[Array, " _"], ...]:
     """For each (count, size): `count` indices below `size`, uniform with replacement, all from one draw.
 
-    The generator is XLA's own (jax's `rbg` keys): threefry on a CPU takes a tenth of a gradient step. The remainder
-    favours small indices by less than size / 2³².
+    The generator is XLA's own (JAX's `rbg` keys): on a CPU, threefry would take a tenth of a gradient step. The modulo
+    operation favours small indices by less than size / 2³².
     """
     total = sum(count for count, _ in wanted)
 
-    @jax.custom_batching.sequential_vmap  # under vmap XLA's generator uses the first key for all
+    @jax.custom_batching.sequential_vmap  # under vmap, XLA's generator uses the first key for the whole batch
     def draw(words: Array) -> Array:
         key = jax.random.wrap_key_data(jnp.concatenate([words, words]), impl="rbg")
         return jax.random.bits(key, (total,), jnp.uint32)

@@ -1,6 +1,6 @@
-"""The command line: a table of verbs. The module of a verb is imported when the verb is called, so that help is fast.
+"""The command line: a table of commands. A command's module is imported only when it is called, so that help is fast.
 
-A verb is a function `main(argv) -> int | None` that raises `ScopilError` for bad input.
+A command is a function `main(argv) -> int | None` that raises `ScopilError` for invalid input.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-# Before JAX starts. One thread per process: the networks are too small to split, and one process per core scales
-# better. Set for every command, so that evaluation and training compute the same bits.
+# This must be set before JAX starts. JAX uses one thread per process: the networks are too small to split, and one
+# process per core scales better. All commands use it, so that evaluation and training give identical results.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 from scopil import __version__
@@ -36,7 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 when done, 2 for bad input (one line on stderr), 130 when interrupted."""
+    """Run a command. Returns 0 if done, 2 for invalid input (one line on stderr), 130 if interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         with heard((signal.SIGINT,), leave):
@@ -74,7 +74,7 @@ def _run(args: list[str]) -> int:
 
 
 def _with_flag(error: ConfigError) -> str:
-    """The message with the option's name in place of the setting's."""
+    """The error message with the name of the setting replaced by the command-line option."""
     if error.setting is None:
         return str(error)
     return re.sub(rf"\b{error.setting}\b", f"--{error.setting.replace('_', '-')}", str(error))

@@ -1,4 +1,4 @@
-"""Demonstrations by a program: a scripted expert, a planner, a policy of another library."""
+"""Record demonstrations of a program: a scripted expert, a planner or a policy of another library."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -36,17 +36,17 @@ def record(
     Args:
         env: a name, an environment, a JAX environment (`FuncEnv`), or a function that makes one.
         policy: a function from an observation to an action, both in the environment's own form; or an object with
-            `predict(observation)` → (action, …), an agent for example. Its method `reset`, if it has one, is called
+            `predict(observation)` → (action, …), for example an agent. If the policy has a method `reset`, it is called
             before every episode.
-        episodes: how many. Episode i starts from seed + i.
-        seed: of the first episode.
-        name: of the set.
-        deterministic: passed to a `predict` that takes it, as in scopil and Stable-Baselines3: the likeliest action,
-            or a sampled one.
-        progress: called with the number of episodes played.
+        episodes: the number of episodes. Episode i is reset with seed + i.
+        seed: the seed of the first episode.
+        name: the name of the set.
+        deterministic: passed to `predict` if it has this argument, as in scopil and Stable-Baselines3. True: the most
+            likely action. False: a sampled action.
+        progress: called after every episode with the number of episodes played.
 
     Raises:
-        ConfigError: the expert is neither a function nor has `predict`, or its action is not in the action space.
+        ConfigError: the policy is not a function and has no `predict`, or its action is not in the action space.
         EnvError: `env` is not an environment.
     """
     if episodes < 1:
@@ -95,7 +95,7 @@ def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
         how = {"deterministic": deterministic}  # passed explicitly: Stable-Baselines3 samples by default
         try:
             inspect.signature(policy.predict).bind(None, **how)
-        except (TypeError, ValueError):  # ValueError: its signature cannot be read
+        except (TypeError, ValueError):  # ValueError: `predict` has no readable signature
             how = {}
         return lambda obs: policy.predict(obs, **how)[0]
     if not callable(policy):
@@ -104,13 +104,13 @@ def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
 
 
 def _checked(action: Any, space: gym.Space, step: int) -> Any:
-    """The action in the dtype of its space. Real numbers are rounded to its precision; other values must be equal."""
+    """The action in the dtype of its space. Real numbers are rounded to this dtype; other values must not change."""
     try:
         given = np.asarray(action)
         fitting = given.astype(space.dtype).reshape(space.shape or ())
         real = isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
         if space.contains(fitting) and (real or np.array_equal(fitting, given.reshape(fitting.shape))):
-            return fitting if fitting.ndim else fitting[()]  # a scalar: environments look actions up in dicts
+            return fitting if fitting.ndim else fitting[()]  # scalar: some environments use actions as dict keys
     except (TypeError, ValueError):
         pass
     raise ConfigError(f"the expert's action at step {step} is {action!r}; want one of {space}.")
@@ -120,7 +120,7 @@ def _checked(action: Any, space: gym.Space, step: int) -> Any:
 
 
 def widened(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) -> tuple[Space, dict[str, Any]]:
-    """`space` and `about`; without the bounds, and with a note of that, if an observation lies outside of them."""
+    """Return `space` and `about`. If an observation is out of bounds, drop the bounds and note this in `about`."""
     wide, box = without_bounds(space), cast(gym.spaces.Box, space)
     rows = [e.observations for e in episodes]
     if wide == space or all(np.all(r >= box.low) and np.all(r <= box.high) for r in rows):
@@ -129,7 +129,7 @@ def widened(episodes: Sequence[Episode], space: Space, about: dict[str, Any]) ->
 
 
 def without_bounds(space: Space) -> Space:
-    """A Box with the limits of its dtype only; any other space unchanged."""
+    """A Box with only the limits of its dtype as bounds. Other spaces are unchanged."""
     if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
         return space
     kind: Any = space.dtype.type

@@ -1,4 +1,4 @@
-"""Compiled environments: a Gymnasium `FuncEnv` stepped in batches, and environments made by name."""
+"""Compiled environments, which step a Gymnasium `FuncEnv` in batches, and creation of environments by name."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -35,9 +35,9 @@ class CompiledEnv(BatchEnv):
     """A `FuncEnv` as pure functions that can be jitted, vmapped and scanned.
 
     Args:
-        env: the environment. If it keeps its own clock, it has a method `truncation(state, params)`.
-        params: its parameters, by default `env.get_default_params()`; if None, its methods are called without them.
-        max_episode_steps: time limit in addition to the environment's own.
+        env: the environment. If it truncates episodes itself, it has a method `truncation(state, params)`.
+        params: its parameters, by default `env.get_default_params()`. If this is None, its methods get no parameters.
+        max_episode_steps: a time limit in addition to the environment's own limit.
     """
 
     def __init__(self, env: FuncEnv, params: Any = None, max_episode_steps: int | None = None):
@@ -46,7 +46,7 @@ class CompiledEnv(BatchEnv):
         self.observation_space, self.action_space = self.spaces.observation, self.spaces.action
         self._players: dict[Mode, Callable[..., Any]] = {}
         self.params = env.get_default_params() if params is None else params
-        # The last argument of its methods, if it has params.
+        # The last argument of the environment's methods; empty if it has no parameters.
         self.given_params: tuple[Any, ...] = () if self.params is None else (self.params,)
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
@@ -92,7 +92,7 @@ class CompiledEnv(BatchEnv):
 
     @cached_property
     def _compiled_reset(self) -> Callable[[PRNGKey, int], EnvState]:
-        # Outside of a program, a loop in the environment's `initial` would be compiled, and kept, at every call.
+        # Without `jit`, each call would compile a loop in the environment's `initial` again and keep the program.
         return jax.jit(self.reset_batch, static_argnums=1)
 
     @property
@@ -157,8 +157,8 @@ class CompiledEnv(BatchEnv):
         return jax.vmap(self.advance)(state, action, jax.random.split(key, state.steps.shape[0]))
 
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        # Ended episodes are restarted a handful at a time: on most steps few or none end, and drawing an initial
-        # state for every environment would cost more than the physics.
+        # Restart at most RESETS_AT_ONCE ended episodes at a time: on most steps few or no episodes end, and drawing an
+        # initial state for every environment would cost more than the physics.
         num_envs = state.steps.shape[0]
         k_step, k_reset = jax.random.split(key)
         after, transition = self.advance_batch(state, action, k_step)
@@ -167,7 +167,7 @@ class CompiledEnv(BatchEnv):
             state, ended, key = carry
             key, k_fresh = jax.random.split(key)
             count = min(num_envs, RESETS_AT_ONCE)
-            # The fill value is out of range, so that it is dropped below.
+            # The fill value is out of range, so that mode="drop" ignores it below.
             which = jnp.nonzero(ended, size=count, fill_value=num_envs)[0]
             fresh = self.reset_batch(k_fresh, count)
             state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
@@ -179,7 +179,7 @@ class CompiledEnv(BatchEnv):
 
 
 def _shaped_like(new: Array, old: Array) -> Array:
-    """CliffWalking's states change their shape with the first step; a compiled loop needs one shape."""
+    """`new` in the shape of `old`. CliffWalking's states change shape at the first step; a compiled loop cannot."""
     return new if jnp.shape(new) == jnp.shape(old) else jnp.reshape(new, jnp.shape(old))
 
 
@@ -194,7 +194,7 @@ def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
         try:
             if is_file_name(env):
                 return _from_file(env, options)
-            load_module(split_name(env)[0], _WANTED)  # Gymnasium would not find it in this folder
+            load_module(split_name(env)[0], _WANTED)  # Gymnasium does not search the current folder
         except ConfigError as error:
             raise EnvError(f"environment {env!r}: {error}") from error
     here = findable(Path.cwd()) if isinstance(env, str) and ":" in env else nullcontext()
@@ -211,7 +211,7 @@ def make_env(env: str | EnvSpec, **options: Any) -> gym.Env:
 
 
 def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
-    """An environment that is registered nowhere: a class, or a function that makes one, in a file."""
+    """Make an environment that is not registered, from a class or a function in a file."""
     make = load_object(name, _WANTED)
     limit, mode = options.pop("max_episode_steps", None), options.pop("render_mode", None)
 
@@ -247,7 +247,7 @@ def _takes(make: Any, name: str) -> bool:
 
 
 def id_of(env: Any) -> str | None:
-    """The id that makes this environment again; None if it has other wrappers or options than its id."""
+    """The id from which `gym.make` makes this environment; None if its wrappers or options differ from the id's."""
     if isinstance(env, str):
         return env
     spec = getattr(env, "spec", None)
@@ -260,7 +260,7 @@ def id_of(env: Any) -> str | None:
 
 
 def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
-    """The FuncEnv inside a Gymnasium env, compiled; None when there is none, or a wrapper would have no effect."""
+    """The compiled FuncEnv inside a Gymnasium env; None if it has no FuncEnv, or a wrapper that would be ignored."""
     inner, limit = env.unwrapped, time_limit_of(env)
     if _other_wrapper(env) is not None:
         return None
@@ -275,7 +275,7 @@ def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
 
 
 def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:
-    """The name of a wrapper that compiled stepping would ignore. The wrappers of `gym.make` are built in here."""
+    """The name of a wrapper that `CompiledEnv` would ignore, or None. It replaces the wrappers of `gym.make`."""
     known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
     while env is not env.unwrapped:
         if not isinstance(env, known):

@@ -1,4 +1,4 @@
-"""The loops that play whole episodes: a compiled scan, host environments side by side, one Gymnasium environment."""
+"""Loops that play whole episodes: in a compiled scan, in parallel host environments, in one Gymnasium environment."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def act(policy: Any, obs: Array, key: PRNGKey, mode: Mode) -> Array:
 def scan_episode(
     env: "CompiledEnv", choose: Callable[[EnvState, PRNGKey], Array], state: EnvState, key: PRNGKey
 ) -> dict[str, Any]:
-    """One episode of `env.horizon` rows, inside a compiled program; rows after its end are not `alive`."""
+    """One episode of `env.horizon` rows, inside a compiled program; in rows after its end, `alive` is False."""
     begin_info = env.env.state_info(state.inner, *env.given_params)
 
     def body(carry, step):
@@ -69,7 +69,7 @@ def _scanned(rows: dict[str, Any]) -> Episode:
 
 
 class Record:
-    """An episode while it is played."""
+    """The record of an episode in progress."""
 
     def __init__(self, obs: np.ndarray, info: Mapping[str, float]):
         self.observations, self.infos = [obs], [info]
@@ -97,7 +97,7 @@ class Record:
 
 
 def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Infos of successive states as arrays; 0 where a state lacks a name that others have."""
+    """The infos of successive states as one array per name, with 0 for states whose info lacks the name."""
     names = dict.fromkeys(name for info in infos for name in info)
     return {name: np.array([info.get(name, 0.0) for info in infos]) for name in names}
 
@@ -110,7 +110,7 @@ def host_episodes(
     horizon: int,
     advance: Advance,
 ) -> list[Episode]:
-    """One episode per seed, as many at a time as there are environments. `choose(obs, episode numbers, step)`."""
+    """Play one episode per seed, `envs.num_envs` at a time. `choose(obs, episode numbers, step)` gives the actions."""
     episodes: list[Episode] = []
     lanes = envs.num_envs
     for begin in range(0, len(seeds), lanes):
@@ -144,9 +144,9 @@ def gym_episode(
     watch: Callable[[Any, dict[str, Any]], None] = lambda obs, info: None,
     limit: int | None = None,
 ) -> Episode:
-    """An episode of one Gymnasium environment, in its own observations and actions. An action of None stops it. `row`
-    converts an observation to be kept; `watch` is called at every visited state, the initial one included; `limit` is
-    in steps, by default as in evaluation, with a warning."""
+    """Play an episode of one Gymnasium environment, in its own observations and actions. An action of None stops it.
+    `row` converts an observation for storage. `watch` is called at every visited state, including the initial state.
+    `limit` is in steps; the default is the limit of evaluation, and reaching it gives a warning."""
     obs, info = env.reset(seed=seed, options=None if start is None else {"start": start})
     record, begin = Record(row(obs), numbers_of(info)), start_of(env, info)
     most = limit or max(base.ENDLESS, time_limit_of(env) or 0)
@@ -163,7 +163,7 @@ def gym_episode(
 
 
 def start_of(env: gym.Env, info: Mapping[str, Any]) -> np.ndarray | None:
-    """The value that `reset(options={"start": …})` takes to start here again; None if the environment takes none."""
+    """The start of this episode, for `reset(options={"start": …})`; None if the environment does not support starts."""
     compiled = getattr(env.unwrapped, "compiled", None)
     if compiled is None or not compiled.can_start_at or "position" not in info:
         return None
@@ -171,7 +171,7 @@ def start_of(env: gym.Env, info: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
-    """The shortest limit of its spec and its wrappers: an environment that is not registered has no spec."""
+    """The shortest time limit in the spec and the wrappers. An environment that is not registered has no spec."""
     limits = [getattr(env.spec, "max_episode_steps", None)]
     while isinstance(env, gym.Wrapper):
         limits.append(getattr(env, "_max_episode_steps", None) if isinstance(env, gym.wrappers.TimeLimit) else None)
@@ -179,11 +179,11 @@ def time_limit_of(env: gym.Env | VectorEnv) -> int | None:
     return min(filter(None, limits), default=None)
 
 
-_WARNED_OF: WeakValueDictionary[int, gym.Env | VectorEnv] = WeakValueDictionary()  # by id(): not all can be hashed
+_WARNED_OF: WeakValueDictionary[int, gym.Env | VectorEnv] = WeakValueDictionary()  # by id(): some are unhashable
 
 
 def warn_endless(env: gym.Env | VectorEnv, steps: int) -> None:
-    """Warn, once per environment, that an episode was stopped because there is no time limit."""
+    """Warn once per environment: an episode was stopped because the environment has no time limit."""
     if _WARNED_OF.get(id(env)) is env:
         return
     _WARNED_OF[id(env)] = env

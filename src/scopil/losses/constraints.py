@@ -1,4 +1,4 @@
-"""The imitation constraint G of SCOPIL, one number per demonstrated pair, and the update of its multiplier.
+"""The imitation constraint G of SCOPIL, with one value per demonstrated (s, a), and the update of its multiplier.
 
 The constraint is satisfied if the mean of G is ≤ 0.
 """
@@ -17,7 +17,7 @@ Scalar = float | Float[Array, ""]
 
 
 def nll_constraint(pi: Distribution, action: Actions, entropy_weight: Scalar, slack: Scalar) -> Float[Array, " B"]:
-    """−log π(a|s) − δ: the KL from the demonstrator up to a constant, without entropy (S-EiC, S-DGD-EiC)."""
+    """−log π(a|s) − δ, without the entropy term: up to a constant, the KL from the demonstrator (S-EiC, S-DGD-EiC)."""
     return -pi.log_prob(action) - slack
 
 
@@ -33,9 +33,9 @@ def within_budget(
     entropy_weight: Scalar,
     budget: Scalar,
 ) -> Float[Array, ""]:
-    """E_D[−log π(a|s)] − budget in value, with the gradient of `constraint`.
+    """The value is E_D[−log π(a|s)] − budget; the gradient is that of `constraint`.
 
-    The entropy term of the constraint then cannot compensate for a distance from the demonstrator.
+    The entropy term of the constraint therefore cannot compensate for a distance from the demonstrator.
     """
     value = constraint(pi, action, entropy_weight, 0.0).mean()
     nll = -pi.log_prob(action).mean()
@@ -45,7 +45,7 @@ def within_budget(
 def ascend(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, ""]:
     """λ ← [λ + η G]₊; G > 0 means that the constraint is violated (paper, Algorithm 1).
 
-    There is no upper bound: it would hide an infeasible constraint, for which λ diverges.
+    λ has no upper bound: if the constraint is infeasible, λ diverges, and a bound would hide this.
     """
     return jnp.maximum(multiplier + rate * violation, 0.0)
 

@@ -1,9 +1,9 @@
 """Distributions over actions: categorical, and squashed Gaussian.
 
-Categorical probabilities stay in logits and logs: `log(softmax(z))` is NaN for a deterministic policy.
+Categorical probabilities are stored as logarithms: with `log(softmax(z))` a deterministic policy's entropy is NaN.
 
-A squashed Gaussian action in [−1, 1]^A is tanh u with u ~ N(μ(s), σ(s)²), components independent. Densities are those
-of the action in [−1, 1]^A, whatever the bounds of the environment's box.
+A squashed Gaussian action in [−1, 1]^A is tanh u with u ~ N(μ(s), σ(s)²), with independent components. Densities
+are those of the action in [−1, 1]^A, for any bounds of the environment's box.
 """
 
 import math
@@ -20,18 +20,18 @@ from scopil.types import PRNGKey
 Scalar = float | Float[Array, ""]
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 LOG_STD_MIDDLE, LOG_STD_REACH = 0.5 * (LOG_STD_MAX + LOG_STD_MIN), 0.5 * (LOG_STD_MAX - LOG_STD_MIN)
-EDGE = 1.0 - 1e-6  # atanh stays finite in float32
+EDGE = 1.0 - 1e-6  # the largest |action| that is passed to atanh, which stays finite in float32
 
 
 def pick(values: Float[Array, "..."], action: Int[Array, "*B"], axis: int = -1) -> Float[Array, "*B"]:
-    """values(s, a) at the given actions, as a masked sum: the gradient of a gather is a scatter, which is slow."""
+    """values(s, a) at the given actions, as a masked sum. A gather would be slower: its gradient is a scatter."""
     chosen = jax.nn.one_hot(action, values.shape[axis], dtype=bool, axis=axis)
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=axis)
 
 
 class Categorical(eqx.Module):
-    """π(·|s) over A actions, for any other axes. `axis` is that of the actions: the last, or the first if samples are
-    columns."""
+    """π(·|s) over A actions, batched over all other axes. `axis` is the axis of the actions: the last, or the first if
+    samples are columns."""
 
     log_probs: Float[Array, "..."]
     axis: int = eqx.field(static=True)
@@ -72,18 +72,18 @@ class Categorical(eqx.Module):
 
 def soft_clip_log_std(raw: Any, tanh: Callable[[Any], Any]) -> Any:
     """log σ from a network's output: nearly the identity inside the bounds. A hard clip would have no gradient outside
-    them. `tanh` is that of JAX or of NumPy, as the arrays are."""
+    the bounds. `tanh` is `jnp.tanh` for JAX arrays and `np.tanh` for NumPy arrays."""
     return LOG_STD_MIDDLE + LOG_STD_REACH * tanh((raw - LOG_STD_MIDDLE) / LOG_STD_REACH)
 
 
 class SquashedGaussian(eqx.Module):
-    """π(·|s), for any leading axes."""
+    """π(·|s), batched over any leading axes."""
 
-    mean: Float[Array, "*B A"]  # μ, of u
-    log_std: Float[Array, "*B A"]  # log σ, of u
+    mean: Float[Array, "*B A"]  # μ: mean of u
+    log_std: Float[Array, "*B A"]  # log σ: σ is the standard deviation of u
 
     def __init__(self, outputs: Float[Array, "*B A2"]):
-        """From a network's 2A outputs."""
+        """`outputs`: the 2A outputs of a network."""
         self.mean, raw = jnp.split(outputs, 2, axis=-1)
         self.log_std = soft_clip_log_std(raw, jnp.tanh)
 
@@ -122,12 +122,12 @@ class SquashedGaussian(eqx.Module):
 
 
 def log_slope(u: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """log(1 − tanh²u) without cancellation: at |u| = 10 the difference itself is 0 in float32."""
+    """log(1 − tanh²u) without cancellation: at |u| = 10, 1 − tanh²u is 0 in float32."""
     return 2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u))
 
 
 class Sampled(eqx.Module):
-    """π(·|s) with one action drawn from it: expectations over actions become values at that action."""
+    """π(·|s) with one sampled action. The value at this action estimates the expectation over actions."""
 
     action: Float[Array, "*B A"]
     log_pi: Float[Array, "*B"]
@@ -136,13 +136,13 @@ class Sampled(eqx.Module):
         self.action, self.log_pi = pi.at(noise)
 
     def entropy(self) -> Float[Array, "*B"]:
-        """An estimate of the density's entropy."""
+        """An estimate of the differential entropy."""
         return -self.log_pi
 
 
 class Resolved(eqx.Module):
     """π(·|s) at resolution ε: a distribution over cells of width 2ε. Likelihoods are ≤ 1 and entropies are in nats, as
-    for discrete actions. The imitation constraint is evaluated on it."""
+    for discrete actions. The imitation constraint uses this distribution."""
 
     pi: SquashedGaussian
     noise: Float[Array, "*B A"]  # for the estimate of the entropy
@@ -160,10 +160,10 @@ class Resolved(eqx.Module):
         return (jnp.abs(self.pi.mode() - action) <= self.resolution).all(-1)
 
 
-# --- log P(u ∈ cell) of a standard normal u, in float32, however far from 0 the cell is ------------------------------
+# --- log P(u ∈ cell) of a standard normal u, in float32, for cells at any distance from 0 -----------------------------
 #
 # The upper tail Q(x) = 1 − Φ(x), x ≥ 0, is t exp(p − x²/2) with t = 1/(1 + x/3.25) and p a slowly varying polynomial:
-# ratios of tails neither overflow nor underflow. There is one log, at the end, and the gradient is written out, since
+# ratios of tails neither overflow nor underflow. The code takes one log, at the end, and has an explicit gradient:
 # the composition of logs of tails took fifteen times as long on a CPU.
 
 # p as a polynomial in 2t − 1: a Chebyshev fit, error below 4e-8 for all x ≥ 0.
@@ -197,9 +197,9 @@ def tail(x: Float[Array, "*B"]) -> tuple[Float[Array, "*B"], Float[Array, "*B"]]
 def log_cell(
     low: Float[Array, "*B"], width: Float[Array, "*B"], to_bottom: Bool[Array, "*B"], to_top: Bool[Array, "*B"]
 ) -> Float[Array, "*B"]:
-    """log P(u ∈ cell): [low, low + width], or all below low + width (`to_bottom`), or all above low (`to_top`).
+    """log P(u ∈ cell): [low, low + width], (−∞, low + width] if `to_bottom`, [low, ∞) if `to_top`.
 
-    The width is an argument because high − low loses it to rounding far from 0.
+    The width is an argument because rounding makes high − low inexact far from 0.
     """
     return _cell(low, width, to_bottom, to_top)[0]
 

@@ -1,4 +1,4 @@
-"""Gradient steps: parameters together with the state of their optimiser."""
+"""Gradient steps on parameters that are stored with the state of their optimiser."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,17 +1,17 @@
 """Simulated players: a group with different care, speed and habits that plays Marble Maze key by key.
 
-Every player follows plans of the planner with its own preferences (clearance, speed, cost of tilting), and deviates
-from them. The keys of a step are chosen in this order:
+Every player has its own preferences (clearance, speed, cost of tilting). It follows the planner's plans for them, and
+deviates from these plans. The keys of a step are chosen in this order:
 
-    taken back  undo the wrong key of the step before, if it was noticed
+    taken back  undo the wrong key of the previous step, if the player noticed it
     held        the keys that are still held
     slip        a wrong key on one axis; taken back by the next key, or held for some steps
     correction  an unplanned tap on a level axis; taken back by the next key
-    late        the plan has other keys, but the old ones stay down for at least one more step
+    late        the plan has new keys, but the old keys stay down for at least one more step
     wish        the plan's keys; new keys may stay down for longer than planned
 
 After a deviation the player plans again. A deviation is made only if a lawful way to the hole remains after it, `FLOOR`
-px or more from every constraint. An episode that fails nevertheless, or takes too long, is played again.
+px or more from every constraint. If an episode still fails, or takes too long, it is played again.
 """
 
 from collections import Counter
@@ -43,30 +43,30 @@ from scopil_bench.marble_maze.generate import (
 )
 from scopil_bench.marble_maze.planner import Care, TrayPlanner, look_up, make_planner, margins, plan
 
-FLOOR = 2.0  # px to every constraint that the way to the hole must keep after a deviation
-BEAM = 200  # candidates of a plan; the planner's sets use 3000
+FLOOR = 2.0  # px: the least distance to every constraint on the way to the hole after a deviation
+BEAM = 200  # candidates per planning step; the sets of the planner use 3000
 MAX_STEPS = 110  # a longer episode is played again
 ATTEMPTS = 20  # per episode
-COMFORT = 8.0  # px beyond its clearance at which a constraint costs nothing
+COMFORT = 8.0  # px beyond the clearance: from there on a constraint adds no cost
 PLACE_MARGIN = 35.0  # px from the place of a detour to every constraint
-PLACE_REACHED = 25.0  # px at which the place of a detour counts as reached
-EXTRA_WAY = (100.0, 350.0)  # px that a detour adds
+PLACE_REACHED = 25.0  # px: within this distance the place of a detour counts as reached
+EXTRA_WAY = (100.0, 350.0)  # px that a detour adds to the way: least and most
 
 
 @dataclass(frozen=True, kw_only=True)
 class Habit:
     """Habits of one player. Probabilities are per step unless another unit is named."""
 
-    clearance: float  # px to every constraint in its plans, > 0
-    speed: float  # px per update that costs nothing, > 0
+    clearance: float  # px that the player's plans keep to every constraint, > 0
+    speed: float  # px per update up to which speed adds no cost, > 0
     lean: float  # steps (the planner's `tilt_cost`), ≥ 0: 0.02 keeps the tray tilted, 0.4 taps it
-    late: float  # probability per change of keys that it is late, in [0, 1)
+    late: float  # probability that a change of keys is late, in [0, 1)
     delay: float  # mean delay of a late change in steps, ≥ 1
     hold: float  # probability of one more step with new keys down, repeatedly, in [0, 1)
     slip: float  # probability of a wrong key on one axis, in [0, 1)
-    mend: float  # probability per slip that the next key takes it back, in [0, 1]; otherwise it is held
+    mend: float  # probability that the next key takes a slip back, in [0, 1]; otherwise the wrong key is held
     correction: float  # probability of an unplanned tap, in [0, 1)
-    let_go: float  # probability per tilt that the key is released at full tilt, in [0, 1]
+    let_go: float  # probability that the key is released when the tray reaches full tilt, in [0, 1]
     detour: float  # probability per episode of visiting another place first, in [0, 1]
 
 
@@ -76,13 +76,13 @@ class Crowd:
 
     low: Habit
     high: Habit
-    seed: int  # of the shipped set
+    seed: int  # the seed of the shipped set
     players: int = 10
     pairing: Pairing = PAIRING
 
 
 def _crowd(clearance: tuple[float, float], speed: tuple[float, float], detour: float, **settings: Any) -> Crowd:
-    """The arguments depend on the tray; the other habits are the same on every tray."""
+    """The players of a tray. The habits that are not arguments are the same on every tray."""
     low = Habit(
         clearance=clearance[0],
         speed=speed[0],
@@ -137,13 +137,13 @@ def draw_crowd(setting: str, seed: int) -> tuple[Habit, ...]:
 
 
 class Taste(NamedTuple):
-    """One player's planners for one tray: its own, then with less clearance, used where the first finds no way."""
+    """One player's planners for one tray. Later ones have less clearance, for use if the first finds no way."""
 
     planners: tuple[TrayPlanner, ...]
 
 
 def make_taste(setting: str, habit: Habit, side: str | None, place: tuple[float, float] | None = None) -> Taste:
-    """`side`: of the first circle, None for any. `place`: a target instead of the hole."""
+    """`side`: the side on which to pass the first circle, None for any. `place`: a target instead of the hole."""
     params = SETTINGS[setting] if place is None else SETTINGS[setting]._replace(hole=place)
     care = Care(
         clearance=habit.clearance,
@@ -166,7 +166,7 @@ def find_plan(planner: TrayPlanner, state: MarbleState) -> list[int] | None:
 
 
 def wished(taste: Taste, state: MarbleState) -> list[int] | None:
-    """The player's plan from a state, None if there is no lawful way."""
+    """The player's plan from a state; None if no lawful way exists."""
     return next((p for p in (find_plan(one, state) for one in taste.planners) if p is not None), None)
 
 
@@ -195,9 +195,9 @@ class Hand:
     """The keys of a player."""
 
     intent: int = 0  # intended keys, an action
-    held: int = 0  # further steps that they stay down
-    take_back: tuple[int, int] | None = None  # axis and key that undo a wrong key
-    # Per axis at full tilt: whether the key was released; None elsewhere.
+    held: int = 0  # number of further steps for which these keys stay down
+    take_back: tuple[int, int] | None = None  # the axis and the key that undo a wrong key
+    # Per axis: whether the key was released at full tilt; None if the axis is not at full tilt.
     released: list[bool | None] = field(default_factory=lambda: [None, None])
 
 
@@ -230,7 +230,7 @@ def play_episode(setting: str, habit: Habit, planned: PlannedStart, rng: np.rand
 def decide(
     habit: Habit, hand: Hand, wish: int, state: MarbleState, rng: np.random.Generator, lawful: Callable[[int], bool]
 ) -> tuple[int, str]:
-    """The intended keys and their kind, as in the module's docstring. Changes `hand`."""
+    """Choose the intended keys and their kind (see the module's docstring). Changes `hand`."""
     action, kind = impulse(habit, hand, wish, state, rng)
     still_held, before = max(hand.held - 1, 0), hand.intent
     differs = np.any(tilt_after(state, action) != tilt_after(state, wish))
@@ -253,7 +253,7 @@ def decide(
 
 
 def impulse(habit: Habit, hand: Hand, wish: int, state: MarbleState, rng: np.random.Generator) -> tuple[int, str]:
-    """The keys before the check that they are lawful."""
+    """The keys and their kind, before the check that the action is lawful."""
     if hand.take_back is not None:
         return _with(wish, *hand.take_back), "taken back"
     if hand.held > 0:
@@ -271,7 +271,7 @@ def impulse(habit: Habit, hand: Hand, wish: int, state: MarbleState, rng: np.ran
 
 
 def _further_steps(probability: float, rng: np.random.Generator) -> int:
-    """Number of repetitions with a probability p each: p / (1 − p) on average."""
+    """Number of further steps if each one follows with probability p: p / (1 − p) on average."""
     return int(rng.geometric(1 - probability)) - 1
 
 
@@ -283,7 +283,7 @@ def keeps_lawful(taste: Taste, state: MarbleState, action: int) -> bool:
 
 
 def press(habit: Habit, hand: Hand, state: MarbleState, intent: int, rng: np.random.Generator) -> int:
-    """The keys that are down. At full tilt a key may be released, which does not move the tray."""
+    """The action with the keys that are down. At full tilt a key may be released; the tray does not move then."""
     keys, tilt = ACTIONS[intent].copy(), np.asarray(state.tilt)
     for axis in (0, 1):
         if tilt[axis] != MAX_TICKS * keys[axis] or keys[axis] == 0:
@@ -297,7 +297,7 @@ def press(habit: Habit, hand: Hand, state: MarbleState, intent: int, rng: np.ran
 
 
 def draw_place(taste: Taste, start: np.ndarray, rng: np.random.Generator) -> tuple[float, float] | None:
-    """The place of a detour, None if none is found."""
+    """A random place for a detour; None if no place is suitable."""
     own = taste.planners[0]
     for x, y in rng.uniform(-physics.REACH, physics.REACH, (200, 2)):
         place = np.array([x, y], np.float32)
@@ -322,7 +322,7 @@ def _with(action: int, axis: int, key: int) -> int:
 
 
 def _number(keys: np.ndarray) -> int:
-    """The number of an action: 0, 1, −1 about X and about Y, in the paper's order."""
+    """The number of the action with these keys (0, 1 or −1 about X and about Y), in the paper's order."""
     return int(3 * (keys[0] % 3) + keys[1] % 3)
 
 
@@ -334,13 +334,13 @@ _nearest = jax.jit(min_margin)
 
 
 def play_set(setting: str, seed: int, episodes: int = 40, progress: Progress | None = None) -> Demonstrations:
-    """Episodes of simulated players on a tray ("simple", "multiple" or "two-modes"), the same for the same seed.
+    """Episodes of simulated players on a tray ("simple", "multiple" or "two-modes"). Equal seeds give equal sets.
 
     Args:
         setting: the tray and its group of players.
-        seed: of the starts, the players and their actions.
-        episodes: their number. The players take turns in a shuffled order.
-        progress: called after every episode with the number done and the number wanted.
+        seed: the seed of the starts, the players and their actions.
+        episodes: the number of episodes. The players take turns in a shuffled order.
+        progress: called after every episode with the number of episodes played and the total.
     """
     check_request(setting, episodes)
     crowd, habits = CROWDS[setting], draw_crowd(setting, seed)

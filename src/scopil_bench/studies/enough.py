@@ -1,6 +1,6 @@
-"""Results over the number of demonstrations: the same learner from 5, 10, 20, … of them, from unseen starts.
+"""A study of the number of demonstrations: one learner with 5, 10, 20, … demonstrations, evaluated from unseen starts.
 
-This is a study; in addition there are a curve and a sentence. <out>/set.json names the set of a folder.
+The study also gives a curve and a sentence. <out>/set.json names the demonstration set of a folder.
 """
 
 import json
@@ -27,17 +27,17 @@ SET = "set.json"
 
 
 class Point(NamedTuple):
-    """Results of a method with a number of demonstrations; means over seeds."""
+    """Results of a method for one number of demonstrations, as means over seeds."""
 
     demonstrations: int
     method: str
     reward: float
     violations: float | None  # per episode; None without rules
-    violating: float | None  # share of episodes with an avoidable violation
+    violating: float | None  # share of episodes with an avoidable violation; None without rules
 
 
 def sizes_for(total: int) -> list[int]:
-    """Halves of the total down to five, ascending."""
+    """The total, halved repeatedly while the result is at least five; in ascending order."""
     found = [total]
     while found[-1] // 2 >= 5:
         found.append(found[-1] // 2)
@@ -53,7 +53,7 @@ def study(
     rules: Rules | None = None,
     episodes: int = 200,
 ) -> Study:
-    """A study with one task per number of demonstrations. Smaller sets are parts of larger ones."""
+    """A study with one task per number of demonstrations. Smaller sets are subsets of larger sets."""
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value < 1:
             raise ConfigError(f"{what} = {value}; want at least 1.", setting=what)
@@ -81,8 +81,8 @@ def _some(demos: Demonstrations, rows: Sequence[int]) -> Demonstrations:
 
 
 def keep_set(demos: Demonstrations, out: Path) -> None:
-    """Write the name of the set to the folder. Another set is refused: runs have the same names for every set, and the
-    earlier ones would be reported."""
+    """Write the name of the set to the folder. Another set is refused: run names do not depend on the set, so
+    the report would contain runs of the earlier set."""
     file, wanted = out / SET, {"set": demos.name, "digest": demos.digest}
     if not file.exists() and not is_study_folder(out):
         write_atomically(file, json.dumps(wanted, indent=1).encode() + b"\n")
@@ -117,7 +117,7 @@ def curve(results: Results) -> list[Point]:
 
 
 def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
-    """The result in words, with an extrapolation by a line through the last three points in logarithms."""
+    """The result in words, with an extrapolation: a line fitted to the last three points on log-log axes."""
     mine = [p for p in points if p.method == method]
     last = mine[-1]
     if last.violating is None:
@@ -129,7 +129,7 @@ def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
     if len(mine) < 2:
         return said + "."
     said += f" ({mine[-2].violating:.1%} with {mine[-2].demonstrations})"
-    # One violation in a thousand episodes replaces none, for the logarithm.
+    # A share of 0 is replaced by 1e-3, because its logarithm is infinite.
     shares = [max(p.violating or 0.0, 1e-3) for p in mine[-3:]]
     slope, offset = np.polyfit(np.log([p.demonstrations for p in mine[-3:]]), np.log(shares), 1)
     if slope >= -0.1:
@@ -139,7 +139,7 @@ def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
 
 
 def draw(points: Sequence[Point], titles: dict[str, str], file: Path) -> None:
-    """Plot the share of violating episodes, or the reward without rules, over the number of demonstrations."""
+    """Plot the share of violating episodes (without rules: the reward) over the number of demonstrations."""
     figure = new_figure(figsize=(6, 3.6))
     axes = figure.subplots()
     counted = all(p.violating is not None for p in points)

@@ -1,4 +1,4 @@
-"""Mode coverage: does a policy pass a circle on both sides where both were demonstrated?
+"""Mode coverage: does a policy pass a circle on both sides if both sides were demonstrated?
 
 An episode counts for a side if it reaches the hole and has no violation after its initial state.
 """
@@ -29,15 +29,15 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Modes:
-    """Counted episodes by paired start and side (S, 2), and sides of the demonstrations (S, 2)."""
+    """Numbers of counted episodes and of demonstrations, each by paired start and side (S, 2)."""
 
     played: np.ndarray
     demonstrated: np.ndarray
-    episodes: int  # played from each start
+    episodes: int  # number of episodes played from each start
 
     def measures(self) -> Measures:
         """both: share of starts with episodes on both sides. divergence: mean over starts of the total variation
-        ½ Σ |p − q| between the played split p and the demonstrated split q, and 1 if no episode counts. lawful: share
+        ½ Σ |p − q| between the played split p and the demonstrated split q, or 1 if no episode counts. lawful: share
         of episodes that count."""
         counted = self.played.sum(axis=1, keepdims=True)
         p = self.played / np.maximum(counted, 1)
@@ -55,7 +55,7 @@ def has_pairs(demos: Demonstrations | None) -> bool:
 
 
 def modes_of(finished: "FinishedRun") -> dict[str, Measures]:
-    """Extra measures of a run: mode coverage, if its demonstrations have pairs."""
+    """Extra measures of a run: mode coverage, if its demonstrations have paired starts."""
     env, demos = finished.env, finished.demos
     if demos is None or not has_pairs(demos) or not env.can_start_at:
         return {}
