@@ -1,4 +1,4 @@
-"""Learn policies that solve a task and follow the demonstrator's unstated rules.
+"""Learn policies that solve a task and keep the demonstrator's unwritten rules.
 
 Public names are imported on first use, so that `import scopil` and `scopil --help` stay fast. The classes of the
 algorithms (`scopil.SCOPIL`, `scopil.SAC`, …) are generated from `scopil.registry.BUILT_IN`.

@@ -1,4 +1,4 @@
-"""Train a list of runs on an engine: local processes, or a Ray cluster.
+"""Train a list of runs in local processes or on a Ray cluster.
 
 Training can be stopped at any time. The next call keeps finished runs and continues unfinished ones. A failed run does
 not stop the others.
@@ -183,7 +183,7 @@ def execute_with_progress(
 
 
 def name(run: Run) -> str:
-    """Task, method and seed: `simple/scopil-3`."""
+    """Task, method and seed, for example `simple/scopil-3`."""
     return "/".join(run.folder.parts[-2:])
 
 

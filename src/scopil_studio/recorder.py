@@ -28,7 +28,7 @@ LONGEST_NOTE = 500  # characters
 
 
 class Recorder:
-    """Plays one episode at a time on `env` and writes every kept episode to `out` before the next begins.
+    """Plays one episode at a time on `env` and writes each kept episode to `out` before the next one begins.
 
     An episode is determined by its reset seed and its actions, so undo replays it from the seed without the last
     action. If the replayed observations differ (the environment is not deterministic for a given seed), the episode
@@ -61,7 +61,7 @@ class Recorder:
         self.restart()
 
     def _continued(self) -> Demonstrations | None:
-        """The set in the file; None if there is no file yet."""
+        """The set in the existing file; None if the file does not exist."""
         if not self.out.exists():
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.out.parent, os.W_OK):
@@ -258,7 +258,7 @@ def drop(path: Path, mark: str) -> Demonstrations | None:
             return None
         about = dict(demos.about)
         recorded = list(about.get("recorded", []))
-        at = index - (len(demos) - len(recorded))  # recorded episodes come last
+        at = index - (len(demos) - len(recorded))  # `recorded` describes only the last episodes of the set
         if at >= 0:
             del recorded[at]
             about["recorded"] = recorded
@@ -269,7 +269,7 @@ def drop(path: Path, mark: str) -> Demonstrations | None:
 
 
 def annotate(path: Path, mark: str, note: str) -> Demonstrations:
-    """Set the note of an episode; an empty note removes it. Returns the set."""
+    """Set the note of an episode and return the new set. An empty `note` removes the episode's note."""
     if len(note) > LONGEST_NOTE:
         raise DatasetError(f"a note of {len(note)} characters; want at most {LONGEST_NOTE}.")
     with sole_writer(path):

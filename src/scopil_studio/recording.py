@@ -127,7 +127,7 @@ class Playing:
         self.session.tick(now)
 
     def news(self) -> tuple[dict[str, Any], bytes] | None:
-        """The state for the page; None if it has not changed."""
+        """The message with the new state for the page; None if the state has not changed."""
         r, session = self.recorder, self.session
         current = (r.kept, r.steps, self._last_input, session.message, session.running, id(r.observation))
         if current == self._sent:

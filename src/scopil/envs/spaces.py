@@ -109,7 +109,7 @@ class Spaces:
         return np.asarray(np.argmax(row) + states.start, own.dtype).reshape(own.shape)
 
     def row(self, obs: Any) -> np.ndarray:
-        """One observation of a Gymnasium environment as a new row. Raises `EnvError` for a wrong shape or NaN."""
+        """One Gymnasium observation as a new row. Raises `EnvError` if it has a wrong shape or is not finite."""
         raw = self.env_observation
         if isinstance(raw, gym.spaces.Box):
             row = np.array(obs, np.float32)

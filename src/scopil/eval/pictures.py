@@ -53,7 +53,7 @@ def save_costs(path: str | Path, draw: Drawing, costs: Mapping[str, Callable[...
         images.append(draw(axes, cost))
         axes.set_title(title, fontsize=10)
     if images[0] is not None:
-        figure.colorbar(images[0], ax=panels, shrink=0.8).set_label("learned cost")  # all share one scale
+        figure.colorbar(images[0], ax=panels, shrink=0.8).set_label("learned cost")  # all maps share one scale
     save_figure(path, figure)
 
 
@@ -73,8 +73,8 @@ def save_figure(path: Path, figure: Any) -> None:
 
 
 def few_colours(png: bytes) -> bytes:
-    """Reduce an image to 256 colours. This reduces the file to a quarter, since reports embed their images. The method
-    keeps rare colours; the usual palette of mean colours would merge thin lines."""
+    """Reduce an image to 256 colours. The file, which reports embed, becomes a quarter as large. The method keeps rare
+    colours; the usual palette of mean colours would merge thin lines."""
     from PIL import Image  # comes with matplotlib
 
     buffer = io.BytesIO()

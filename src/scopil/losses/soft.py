@@ -71,7 +71,7 @@ class Reparametrised:
         return obs_dim + head.num_actions, *hidden, 1
 
     def noise(self, key: PRNGKey, rows: int, demo_rows: int, head: Head) -> Noise:
-        """All noise of an update, from a single draw."""
+        """All noise of one update, drawn in a single call."""
         xi = jax.random.normal(key, (2 * rows + demo_rows, head.num_actions))
         return Noise(xi[:rows], xi[rows : 2 * rows], xi[2 * rows :])
 
@@ -99,7 +99,7 @@ EXACT_SUM, REPARAMETRISED = ExactSum(), Reparametrised()
 
 
 def operator(head: Head) -> Any:
-    """The operator for the actions of `head`."""
+    """`Reparametrised` for the continuous actions of a `BoxHead`, else `ExactSum`."""
     return REPARAMETRISED if isinstance(head, BoxHead) else EXACT_SUM
 
 

@@ -50,7 +50,7 @@ def demo_data(
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
-    """Demonstrations with observations as flat rows, the form that learners take."""
+    """Demonstrations with observations as flat rows, which learners need."""
     demos = by_env_names(demos, env)
     if not env.spaces.stores(demos.observation_space):
         return demos  # these are rows, or `demo_data` refuses their space

@@ -13,11 +13,11 @@ from typing import Any
 from scopil.errors import CheckpointError, ConfigError
 from scopil.files import parse_json, write_atomically
 
-LAST_ROW = 4_096  # bytes; more than the longest row
+LAST_ROW = 4_096  # bytes; larger than the longest row
 
 
 class JsonLines:
-    """A file with one JSON object per line. An incomplete last line, left by a kill, is ignored when reading."""
+    """A file with one JSON object per line. Readers ignore an incomplete last line, which a killed process leaves."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -29,7 +29,7 @@ class JsonLines:
             with self.path.open("ab") as file:
                 file.write(json.dumps(clean).encode() + b"\n")
                 file.flush()
-                os.fsync(file.fileno())  # rows must be on disk before the next checkpoint is
+                os.fsync(file.fileno())  # rows must reach the disk before the next checkpoint does
         except OSError as error:
             with suppress(OSError):
                 os.truncate(self.path, whole)  # remove a partial line: the next row must begin a new line

@@ -136,7 +136,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def evaluation_rows(groups: Mapping[str, Sequence[Result]]) -> dict[str, Mapping[str, Value]]:
-    """A row for each group and evaluation: the mean over seeds, with the standard deviation if there are several."""
+    """A row for each group and evaluation: the mean over seeds, with the standard deviation for several seeds."""
     rows: dict[str, Mapping[str, Value]] = {}
     for name, group in groups.items():
         for key in dict.fromkeys(key for result in group for key in result.means):
@@ -146,7 +146,7 @@ def evaluation_rows(groups: Mapping[str, Sequence[Result]]) -> dict[str, Mapping
 
 
 def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, Measures]:
-    """Measures of the demonstrations, a row for each set that a run learned from."""
+    """Measures of the demonstrations: one row for each set that a run learned from."""
     first: dict[str | None, Run] = {}
     for run in runs:
         if run.demos_file.exists():

@@ -1,7 +1,7 @@
-"""The first screen of a page: a table with a dot per seed, and a sentence for each setting.
+"""The first section of a report: a table with a dot per seed, and a sentence for each setting.
 
-The first method of a setting is compared with the others by permutation tests over seeds; the p-values of all these
-comparisons are corrected together by Holm's method.
+Permutation tests over seeds compare the first method of a setting with the others. Holm's method corrects the p-values
+of all these comparisons together.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A measure of one method under one evaluation, over seeds."""
+    """One measure of one method in one evaluation: a value per seed, their mean and its interval."""
 
     seeds: Sequence[int]
     values: Sequence[float]  # one per seed
@@ -70,7 +70,7 @@ def settings_of(layout: Layout, results: Results) -> dict[str, str]:
 
 
 def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
-    """Methods with results in a setting, in the order of its tables."""
+    """The methods that have results in a setting, in the order of its tables."""
     named = [m for t in layout.tables.values() if t.setting == setting for m in t.shown]
     there = [c.method for c in results if c.setting == setting]
     return [m for m in dict.fromkeys([*named, *there]) if m in there]

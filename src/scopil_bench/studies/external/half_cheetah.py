@@ -24,8 +24,8 @@ WALL = -3.0  # m; x ≤ WALL is a violation
 CONTROL_COST = 0.1
 EPISODES = 20
 RETURN, RATE = 3400.0, 0.005  # targets: lowest return, highest violation rate
-# δ in nats: 1.4 for each of six action components, chosen on seed 100. The loss of behaviour cloning per component is
-# 1.32 on its training episodes and 1.41 on held-out ones.
+# δ in nats: 1.4 for each of six action components, chosen on seed 100. Behaviour cloning reaches 1.32 per component
+# on its training episodes and 1.41 on held-out ones.
 SLACK = 6 * 1.4
 
 
@@ -100,7 +100,7 @@ def demonstrations_named() -> Demonstrations:
 
 
 def first_good(finished: FinishedRun) -> dict[str, Measures]:
-    """Steps until the first evaluation in training that meets both targets."""
+    """Environment steps until the first evaluation during training that meets both targets; empty if none does."""
     for row in finished.run.metrics.rows():
         if row.get("eval/reward", -np.inf) >= RETURN and row.get("eval/frequency", 1.0) <= RATE:
             return {"first good": {"env_steps": float(row["env_steps"])}}
@@ -108,7 +108,7 @@ def first_good(finished: FinishedRun) -> dict[str, Measures]:
 
 
 def _first_good_table(title_of: Any, setting: str, results: Results) -> list[Any]:
-    from scopil_bench.report.page import Text  # not needed to make the environment
+    from scopil_bench.report.page import Text  # imported here because the environment does not need it
     from scopil_bench.report.study_tables import Layout, extra_grid
 
     grid = extra_grid(Layout({}, title_of), results, setting, "first good", {"env_steps": "Environment steps"})
