@@ -1,12 +1,12 @@
-"""What the `scopil` command calls first. It is outside of the package, whose own import takes a fifth of a second:
-Ctrl-C counts from here on."""
+"""The entry point of the `scopil` command. It handles Ctrl-C while the package is imported, which takes a fifth of a
+second. It is therefore outside of the package."""
 
 import os
 import signal
 
 
 def main() -> int:
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell's way to shield a background job
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores SIGINT for a background job
         signal.signal(signal.SIGINT, _leave)
     from scopil.cli import main as command
 
@@ -15,4 +15,4 @@ def main() -> int:
 
 def _leave(*_: object) -> None:
     os.write(2, b"interrupted\n")
-    os._exit(130)  # nothing was begun; an exception might be caught by whatever is being imported
+    os._exit(130)  # no work has started; a module that is being imported could catch an exception

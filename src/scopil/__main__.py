@@ -1,4 +1,4 @@
-"""`python -m scopil`."""
+"""Runs the command line: `python -m scopil`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""A compilation cache that the runs of one plan share: the second seed of a method compiles nothing.
+"""The runs of one plan share a compilation cache, so only the first seed of a method compiles.
 
-JAX executes what it finds in its cache. The folder is therefore private to the user, made for one plan and removed with
-it. If the user has set `JAX_COMPILATION_CACHE_DIR`, that folder is used instead.
+JAX executes the programs in its cache. The folder is therefore private to the user. It is created for one plan and
+removed with it. If the user has set `JAX_COMPILATION_CACHE_DIR`, that folder is used instead.
 """
 
 import os
@@ -12,15 +12,15 @@ import weakref
 from pathlib import Path
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-EVERY_PROGRAM = {  # small programs too
+EVERY_PROGRAM = {  # cache small programs too
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-PREFIX = "scopil-programs-"  # followed by the id of the process that made it
+PREFIX = "scopil-programs-"  # followed by the id of the process that created the folder
 
 
 class CompileCache:
-    """A cache folder that is removed with this object."""
+    """A cache folder that is removed when this object is deleted."""
 
     def __init__(self) -> None:
         _remove_abandoned()
@@ -29,8 +29,8 @@ class CompileCache:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """Environment variables for a training process. Empty if the folder is gone or no longer private: another user
-        may have made a folder of that name."""
+        """Environment variables for a training process. Empty if the folder was removed or is not private: another
+        user may have created a folder with that name."""
         if self.folder is None or not _is_private(self.folder):
             return {}
         return EVERY_PROGRAM | {CACHE: str(self.folder)}
@@ -56,9 +56,9 @@ def _remove_abandoned() -> None:
 
 def _is_alive(process: int) -> bool:
     if not hasattr(os, "getuid"):
-        return True  # Windows: the signal would end the process
+        return True  # on Windows, os.kill would end the process
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, PermissionError, OverflowError):  # gone; its id may belong to another user now
+    except (ProcessLookupError, PermissionError, OverflowError):  # it ended; another user's process may have its id
         return False
     return True

@@ -13,15 +13,15 @@ SAFE = 0.025  # avoidable violations per episode: one in forty episodes
 
 
 class Cell(NamedTuple):
-    """One method in one setting: a row of a table, several seeds."""
+    """One method in one setting. It is one row of a table and has several seeds."""
 
     setting: str
     method: str
 
 
 class Table(NamedTuple):
-    """Methods to compare in one setting. `trained` are those that this table adds to the study; the others are trained
-    for another table."""
+    """Methods to compare in one setting. `trained` lists the methods that this table adds to the study. Other tables
+    train the other methods."""
 
     title: str
     setting: str
@@ -37,16 +37,16 @@ class Result(NamedTuple):
     steps: int  # environment steps made
     # Steps at the first evaluation in training with at most SAFE avoidable violations per episode.
     first_safe: int | None
-    peaks: dict[str, float]  # of the multipliers, in the second half of training
-    means: dict[str, Measures]  # by evaluation, over its episodes
-    episodes: dict[str, int]  # played, by evaluation
-    violating: dict[str, int]  # of these, with an avoidable violation
+    peaks: dict[str, float]  # the largest value of each multiplier in the second half of training
+    means: dict[str, Measures]  # means over the episodes of each evaluation
+    episodes: dict[str, int]  # number of episodes of each evaluation
+    violating: dict[str, int]  # number of these episodes with an avoidable violation
     extra: dict[str, Measures]  # the study's extra measures
     made_from: str = ""  # a digest of the run's settings
 
 
 class Timing(NamedTuple):
-    """Wall-clock seconds of a run, with compilation and without the start of Python."""
+    """Wall-clock seconds of a run. They include compilation but not the start of Python."""
 
     seconds: float
     to_first_safe: float | None
@@ -74,7 +74,7 @@ class Summary(NamedTuple):
     seeds: int
     steps: int  # per run
     measures: dict[str, tuple[float, float]]  # mean and standard deviation over seeds
-    # The others are None if nothing counts violations.
+    # The fields below are None if the evaluation does not count violations.
     iqm: float | None = None  # of violations per episode
     interval: stats.Interval | None = None  # 95 %, of the iqm
     p_avoidable: float | None = None  # 95 % bound on P(an episode has an avoidable violation): `stats.upper_bound`
@@ -99,7 +99,7 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
 
 
 def counted(results: Results) -> dict[Cell, list[Result]]:
-    """Results with 0 violations for runs that report none, in settings where other runs report some: an environment may
+    """Add 0 violations to runs without a count, in settings where other runs have one. The reason: an environment may
     report a cost only when a rule is broken."""
     every = [run for runs in results.values() for run in runs]
     counting = {(run.cell.setting, key) for run in every for key, means in run.means.items() if "violations" in means}
@@ -118,6 +118,6 @@ def evaluations_of(results: Sequence[Result]) -> list[str]:
 
 
 def in_words(evaluation: str) -> str:
-    """`greedy/unseen` → greedy, unseen starts."""
+    """The name of an evaluation in words: `greedy/unseen` → "greedy, unseen starts"."""
     policy, _, starts = evaluation.partition("/")
     return f"{policy}, {starts} starts" if starts else policy

@@ -20,14 +20,14 @@ from scopil_studio.paths import folders_with, inside, name_of, outside_runs, ref
 from scopil_studio.training_jobs import resume, start, stop  # noqa: F401  (requests)
 from scopil_studio.worker import StudioConfig
 
-TAIL = 16 * 1024  # bytes of a metrics file that hold its last rows
+TAIL = 16 * 1024  # number of bytes at the end of a metrics file that are read for its last rows
 RUN_FILES = ("run.json", "versions.json", "metrics.jsonl", ".lock", "demos.npz", "policy.safetensors", "checkpoints")
 LARGEST_REPORT = 64 * 2**20
 EVALUATED = (("eval/reward", "Return of evaluations"), ("eval/violations", "Violations per episode"))
 
 
 def overview(config: StudioConfig) -> dict[str, Any]:
-    """Everything that the pages list."""
+    """All items that the pages list."""
     home = config.folder
     return {
         "folder": str(home),
@@ -46,7 +46,7 @@ def overview(config: StudioConfig) -> dict[str, Any]:
 
 
 def run(config: StudioConfig, name: str, since: int = 0) -> dict[str, Any]:
-    """A run, the curves that its algorithm wants shown, and its rows of metrics after the first `since` bytes."""
+    """A run, the curves that its algorithm defines, and its rows of metrics after the first `since` bytes."""
     folder = inside(config.folder, name)
     opened = _open(config, folder)
     rows, offset = opened.metrics.tail(since)
@@ -61,7 +61,7 @@ def run(config: StudioConfig, name: str, since: int = 0) -> dict[str, Any]:
         "curves": [{"metric": metric, "title": title} for metric, title in curves],
         "rows": rows,
         "offset": offset,
-        "again": offset < since,  # the file was replaced: earlier rows are void
+        "again": offset < since,  # the file was replaced: earlier rows are invalid
         "log": training_jobs.log(config.folder, folder),
     }
 
@@ -75,24 +75,24 @@ def settings(config: StudioConfig, algorithm: str) -> dict[str, Any]:
 
 
 def episodes(config: StudioConfig, name: str) -> dict[str, Any]:
-    """The episodes of a set, with their notes; none if the file does not exist yet."""
+    """The episodes of a set, with their notes. There are none if the file does not exist yet."""
     path = set_path(config, name)
     return _listed(name, storage.read(path)) if path.exists() else {"name": name, "episodes": []}
 
 
 def note(config: StudioConfig, name: str, mark: str, text: str) -> dict[str, Any]:
-    """The episodes of a set after `text` has become the note of the episode with this mark."""
+    """Set the note of the episode with this mark to `text`, and return the episodes of the set."""
     return _listed(name, recorder.annotate(inside(config.folder, name), mark, text))
 
 
 def drop(config: StudioConfig, name: str, mark: str) -> dict[str, Any]:
-    """The episodes of a set after the one with this mark has been removed."""
+    """Remove the episode with this mark, and return the remaining episodes of the set."""
     left = recorder.drop(inside(config.folder, name), mark)
     return {"name": name, "episodes": []} if left is None else _listed(name, left)
 
 
 def report(config: StudioConfig, name: str) -> tuple[dict[str, Any], bytes]:
-    """The report of a study or of runs, as `scopil report` has written it."""
+    """The report of a study or of runs that `scopil report` wrote."""
     folder = config.folder if name == "." else inside(config.folder, name)
     file = refuse_outside(config.folder, folder / "report.html")
     if not file.is_file() or file.stat().st_size > LARGEST_REPORT:
@@ -136,7 +136,7 @@ def _last(opened: Run) -> dict[str, Any]:
 
 
 def _policy(home: Path, path: Path) -> dict[str, Any]:
-    """A file of `agent.save`, with the fields of a run; `env` is None for any other file."""
+    """A file written by `agent.save`, with the fields of a run. `env` is None for any other file."""
     try:
         note = read_note(path)
     except (ScopilError, OSError):
@@ -155,7 +155,7 @@ def _about_set(name: str, path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _counts(path: Path, changed: int, size: int) -> dict[str, Any]:
-    """Read once per version of the file."""
+    """The counts of a set. The cache reads each version of the file once."""
     demos = storage.read(path)
     return {"env": demos.env_id, "episodes": len(demos), "steps": demos.pairs}
 

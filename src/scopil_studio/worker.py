@@ -1,7 +1,7 @@
 """The worker process: `python -m scopil_studio.worker ROLE CONFIG`.
 
-The role `recording` serves one recording page. Any other role is a module whose functions answer the requests that
-`workers.REQUESTS` lists for it, after a check of the arguments against the function's signature.
+The role `recording` serves one recording page. Any other role is a module. Its functions answer the requests that
+`workers.REQUESTS` lists for it. The arguments are first checked against the function's signature.
 """
 
 import importlib
@@ -33,17 +33,17 @@ class StudioConfig:
     """The arguments of `scopil studio` that workers need."""
 
     folder: Path
-    envs: tuple[str, ...] = ()  # ids beyond the registered ones: named by the caller, so they may import code
+    envs: tuple[str, ...] = ()  # additional ids; the caller named them, so they may import code
     rules: str | None = None
 
     def refuse_env(self, env: str) -> None:
-        """Raises EnvError unless the environment is registered, or was named by the caller."""
+        """Raises EnvError unless the environment is registered or the caller named it."""
         if env not in self.envs and (":" in env or env not in gym.registry):
             raise EnvError(f"no environment {env[:80]!r}; start the studio with --env {env[:80]} to allow it.")
 
     @cached_property
     def step_cost(self) -> StepCost | None:
-        """The caller's rules applied to one step; None: the environment's cost counts."""
+        """A function that applies the caller's rules to one step; None if the environment's own cost is used."""
         if self.rules is None:
             return None
         from scopil.eval.measures import breaks_a_rule
@@ -77,13 +77,13 @@ class Channel:
         self._arrived.put(None)
 
     def receive(self, wait: float | None = None) -> Message | None:
-        """The next message; None if none arrives within `wait` seconds. Exits when the server is gone."""
+        """The next message, or None if no message arrives within `wait` seconds. Exits if the server has ended."""
         try:
             message = self._arrived.get(timeout=wait)
         except queue.Empty:
             return None
         if message is None:
-            os._exit(0)  # at once, whatever an environment's threads do
+            os._exit(0)  # exit at once, even if threads of an environment still run
         return message
 
     def send(self, fields: dict[str, Any], data: bytes = b"") -> None:

@@ -1,10 +1,10 @@
-"""Behaviour cloning: the imitation term of SCOPIL's objective alone.
+"""Behaviour cloning: only the imitation term of SCOPIL's objective.
 
     θ: minimise E_D [ −log π(a|s) ]
 
-π(a|s) is as in SCOPIL: for continuous actions the probability of the interval a ± ε. One gradient step counts as one
-environment step of the budget, although no environment is stepped. There is no regularisation: BC is the reference for
-learning from demonstrations alone.
+π(a|s) is defined as in SCOPIL: for continuous actions it is the probability of the interval a ± ε. One gradient step
+counts as one environment step of the budget, although BC does not step an environment. There is no
+regularisation: BC is the reference for learning from demonstrations alone.
 """
 
 from typing import NamedTuple

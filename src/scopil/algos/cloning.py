@@ -1,4 +1,4 @@
-"""Behaviour cloning before the first environment step: an initial actor, and δ from the demonstrations."""
+"""Behaviour cloning before the first environment step. It gives an initial actor, and δ from the demonstrations."""
 
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class Config:
 
 
 class Pairs(NamedTuple):
-    """Demonstrated pairs in the units of the networks."""
+    """Demonstrated (observation, action) pairs in the units of the networks."""
 
     obs: Float[Array, "M D"]
     action: Array
@@ -54,7 +54,7 @@ def pairs(demos: DemoTransitions, stats: RunningStats | None, head: Head, cfg: A
 def nll(actor: Net, shown: Pairs, index: Int[Array, " B"]) -> Float[Array, " B"]:
     """−log π(a|s) of the pairs at `index`."""
     op = operator(shown.head)
-    noise = op.noise(jax.random.key(0), 0, len(index), shown.head).demo  # of the entropy, which is not used
+    noise = op.noise(jax.random.key(0), 0, len(index), shown.head).demo  # noise for the entropy, which is not used
     pi = op.imitator(actor, op.states(shown.obs[index]), noise, shown.resolution)
     return -pi.log_prob(shown.action[index])
 
@@ -68,7 +68,7 @@ def clone(actor: Trainable, shown: Pairs, cfg: Any, key: PRNGKey) -> Clone:
     """θ: minimise E_D [ −log π(a|s) ] in two stages of `clone_steps`.
 
     A network fits regular behaviour first and memorises noise later. The negative log-likelihood after the first stage
-    therefore estimates how consistent the demonstrator is: it is δ.
+    therefore measures how inconsistent the demonstrator is. It is used as δ.
     """
     keys = jax.random.split(key, 3)
     scored = jax.random.permutation(keys[2], len(shown.obs))[: cfg.clone_scored]
@@ -81,10 +81,10 @@ def clone(actor: Trainable, shown: Pairs, cfg: Any, key: PRNGKey) -> Clone:
         net, _ = jax.lax.scan(step, net, jax.random.split(key, cfg.clone_steps))
         return net, net.params
 
-    # A scan over the stages compiles a stage once.
+    # With a scan over the stages, the stage is compiled only once.
     actor, after = jax.lax.scan(stage, actor, keys[:2])
     first = jax.tree.map(lambda leaf: leaf[0], after)
-    # The optimiser restarts: its statistics belong to another loss.
+    # The optimiser restarts, because its statistics belong to another loss.
     return Clone(trainable(actor.params), nll(first, shown, scored).mean())
 
 
@@ -96,10 +96,10 @@ class Soft(NamedTuple):
 
 
 def soften(actor: Trainable, shown: Pairs, entropy: Any, cfg: Any, key: PRNGKey) -> Soft:
-    """The same greedy actions with `entropy` nats on the demonstrated states. A clone is nearly deterministic; the
-    temperature would otherwise destroy it before the critics are trained.
+    """Change the clone's entropy on the demonstrated states to `entropy` nats, with the same greedy actions. A clone is
+    nearly deterministic. Without this change, the temperature would destroy it before the critics are trained.
 
-    A continuous clone that is narrower than `entropy` is not widened: the demonstrator is that consistent, or acts at
+    A continuous clone with less entropy than `entropy` is not changed: its demonstrator is that consistent, or acts at
     the bounds of the box.
     """
     k_pick, k_noise = jax.random.split(key)
@@ -126,26 +126,26 @@ def soften(actor: Trainable, shown: Pairs, entropy: Any, cfg: Any, key: PRNGKey)
 
 
 def _wider(actor: Net, t: Array, head: Head) -> Net:
-    """Discrete actions: logits divided by eᵗ. Continuous actions: log σ + t."""
+    """The actor with logits divided by eᵗ (discrete actions), or with t added to log σ (continuous actions)."""
     w, b, shrink = top(actor).weights[-1], top(actor).biases[-1], jnp.exp(-t)
     last = (w, b.at[head.num_actions :].add(t)) if head.continuous else (w * shrink, b * shrink)
     return eqx.tree_at(lambda m: (top(m).weights[-1], top(m).biases[-1]), actor, last)
 
 
 def deliberate(steps: DemoTransitions) -> np.ndarray:
-    """Mask of the demonstrated steps (M,) without hesitation.
+    """Mask (M,) of the demonstrated steps that are not hesitation.
 
     A step is hesitation if the observation does not change and a different action follows in the same observation. A
-    policy that imitates it waits forever. Waiting with the action that finally changes the observation is kept, and so
-    are all continuous actions.
+    policy that imitates hesitation waits forever. The mask keeps waiting with the action that finally changes the
+    observation. It also keeps all continuous actions.
     """
     if steps.action.ndim > 1:
         return np.ones(len(steps.obs), bool)
     unchanged = (steps.obs == steps.next_obs).reshape(len(steps.obs), -1).all(1)
     goes_on = unchanged & (np.append(steps.episode[1:], -1) == steps.episode)
-    hesitates, moved_by = np.zeros(len(goes_on), bool), None  # the action that changed the observation at last
+    hesitates, moved_by = np.zeros(len(goes_on), bool), None  # the action that finally changed the observation
     for i in reversed(range(len(goes_on))):
-        if not goes_on[i]:  # an episode that ends without a change has no such action
+        if not goes_on[i]:  # no action changed the observation if the episode ended first
             moved_by = None if unchanged[i] else steps.action[i]
         hesitates[i] = goes_on[i] and moved_by is not None and steps.action[i] != moved_by
     return ~hesitates

@@ -1,4 +1,4 @@
-"""`scopil runs FOLDER`: list the runs below a folder. Nothing is played, and no code that they name is imported."""
+"""`scopil runs FOLDER` lists the runs below a folder. It plays no episodes and imports no code that the runs name."""
 
 from pathlib import Path
 from typing import Annotated, Any

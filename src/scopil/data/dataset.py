@@ -1,4 +1,4 @@
-"""Episodes, and demonstrations: episodes of an expert that does the task and keeps its rules, with their spaces."""
+"""Episodes and demonstrations. In demonstrations, an expert solves the task and obeys its rules."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ MIN_GROUPS = 4  # for cross-validation with up to four folds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Episode:
-    """One episode, demonstrated or played: T actions and T+1 observations, the last one after the last action."""
+    """One episode, demonstrated or played: T actions and T+1 observations. The last observation follows action T."""
 
     observations: np.ndarray  # (T+1, *observation shape)
     actions: np.ndarray  # (T, *action shape)
@@ -29,7 +29,7 @@ class Episode:
     truncated: bool = False  # stopped by a time limit
     start: np.ndarray | None = None  # `reset(options={"start": start})` starts here again
     # Entries of the environment's `info` for every visited state, (T+1, …) each: `cost`, `cost_<rule>`, `position`, …
-    # Evaluation counts violations by them; no learner is given them.
+    # Evaluation uses them to count violations; learners do not receive them.
     info: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -81,10 +81,10 @@ class Demonstrations:
         for space, what in ((self.observation_space, "observation"), (self.action_space, "action")):
             if not isinstance(space, gym.spaces.Box | gym.spaces.Discrete):
                 raise DatasetError(f"{self.name}: {what} space {space} is not supported; want Box or Discrete.")
-            if isinstance(space, gym.spaces.Discrete):  # values are int64, whatever the environment's own dtype
+            if isinstance(space, gym.spaces.Discrete):  # values are int64 for any dtype of the environment
                 self._set(f"{what}_space", gym.spaces.Discrete(int(space.n), start=int(space.start)))
         try:
-            # As a file would return it: tuples become lists.
+            # Store `about` as a saved file would return it: tuples become lists.
             self._set("about", json.loads(json.dumps(self.about, allow_nan=False)))
         except (TypeError, ValueError) as error:
             raise DatasetError(
@@ -173,13 +173,14 @@ class Demonstrations:
         )
 
     def first_states(self) -> DemoStarts:
-        """The first observations as flat rows, and a number for each that is equal for equal rows."""
+        """The first observations as flat rows, and their group numbers: equal rows have equal numbers."""
         first = np.stack([np.ravel(e.observations[0]) for e in self.episodes])
         return DemoStarts(first, np.unique(first, axis=0, return_inverse=True)[1].reshape(-1))
 
     def _groups(self) -> np.ndarray:
-        """One number per step. Episodes with equal first observations form a group: each predicts the other. With fewer
-        than four starts every episode is a group, with fewer than four episodes every quarter of an episode."""
+        """The group number of every step. Episodes with equal first observations form a group, because they predict
+        each other. With fewer than four distinct starts, each episode is a group. With fewer than four episodes, the
+        k-th quarters of all episodes form group k."""
         lengths, starts = [len(e) for e in self.episodes], self.first_states().group
         if starts.max() + 1 >= MIN_GROUPS:
             return np.repeat(starts, lengths)
@@ -198,7 +199,7 @@ class Demonstrations:
         return found.hexdigest()
 
     def statistics(self) -> dict[str, float]:
-        """Counts of episodes and pairs, mean and standard deviation of reward and steps, share of terminated ones."""
+        """Counts of episodes and pairs, mean and standard deviation of reward and steps, share terminated."""
         steps = np.array([len(e) for e in self.episodes], np.float64)
         rewards = np.array([e.total_reward for e in self.episodes])
         return {
@@ -224,7 +225,7 @@ class Demonstrations:
         return replace(self, episodes=tuple(e for e in self.episodes if keep(e)))
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
-        """Two sets of whole episodes, the first with `fraction` of them; each has at least one."""
+        """Two sets of whole episodes. The first set has `fraction` of the episodes; each set has at least one."""
         if not 0 < fraction < 1 or len(self) < 2:
             raise DatasetError(f"cannot split {len(self)} episodes at {fraction}; want ≥ 2 episodes, 0 < fraction < 1.")
         order = np.random.default_rng(seed).permutation(len(self))
@@ -250,14 +251,14 @@ class Demonstrations:
         observation_space: Space | None = None,
         **fields: Any,
     ) -> "Demonstrations":
-        """A set from lists with one array per episode. (`scopil.load_demos` takes many other layouts.)
+        """A set from lists with one array per episode. (`scopil.load_demos` reads many other layouts.)
 
         Args:
             observations: one array (T+1, …) per episode.
             actions: one array (T, …) per episode.
             rewards: one array (T,) per episode, or None.
-            terminated: one flag per episode: the task ended it. Without any flags all episodes count as terminated,
-                which is noted in `about["assumed"]`.
+            terminated: one flag per episode: the task ended it. If neither kind of flag is given, all episodes count as
+                terminated, and `about["assumed"]` says so.
             truncated: one flag per episode: a time limit stopped it. An episode with neither flag was cut off.
             action_space: default: `Discrete(max + 1)` for integer actions, a Box of their range for real ones.
             observation_space: default: an unbounded Box, or Discrete for integers.
@@ -298,12 +299,12 @@ class Demonstrations:
 
 
 def describe_space(space: Space) -> str:
-    """A short text: a Box without its bounds."""
+    """A short text for a space. A Box is described without its bounds."""
     return f"Box{space.shape} {space.dtype}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
 def guess_space(arrays: list[np.ndarray], bounded: bool, what: str) -> Space:
-    """A space that holds the rows of `arrays`: Discrete for integers, else a Box, of their range if `bounded`."""
+    """A space for the rows of `arrays`: Discrete for integers, else a Box. If `bounded`, it has their range."""
     if not arrays:
         raise DatasetError(f"{what}: no episodes; want at least one.")
     arrays = [real(a, f"{what}: episode {i}") for i, a in enumerate(arrays)]
@@ -334,7 +335,7 @@ def real(values: Any, what: str, dtype: Any = None, finite: bool = True) -> np.n
         raise DatasetError(f"{what}: rows of unequal shape; want one array ({error}).") from error
     if given.dtype.kind not in "biuf":
         raise DatasetError(f"{what}: dtype {given.dtype}; want numbers.")
-    with np.errstate(over="ignore"):  # an overflow is refused below
+    with np.errstate(over="ignore"):  # the check below refuses an overflow
         array = given if dtype is None else np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
     if finite and (bad := ~np.isfinite(array)).any():
         at = tuple(np.argwhere(bad)[0].tolist())
@@ -348,7 +349,7 @@ def _fit(values: Any, space: Space, what: str) -> np.ndarray:
         low, high, dtype = space.start, space.start + space.n - 1, np.dtype(np.int64)
     else:
         low, high, dtype = space.low, space.high, space.dtype
-    array = real(values, what, dtype if dtype.kind == "f" else None)  # bounds have the precision of the space too
+    array = real(values, what, dtype if dtype.kind == "f" else None)  # the bounds also have the precision of the space
     if array.ndim == 0 or array.shape[1:] != space.shape:
         wanted = ", ".join(["T", *map(str, space.shape or ())])
         raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")

@@ -1,6 +1,7 @@
-"""Demonstrations in the spaces of an environment, and Dict or Tuple observations as flat rows in Gymnasium's order.
+"""Converts demonstrations to the spaces of an environment.
 
-A set stores rows; `Demonstrations.flattened_from` is the space that the rows were made from.
+Dict and Tuple observations are stored as flat rows in Gymnasium's order. `Demonstrations.flattened_from` is the space
+that the rows were made from.
 """
 
 from dataclasses import replace
@@ -20,10 +21,10 @@ from scopil.errors import DatasetError
 
 
 def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
-    """A set whose spaces were taken from the data, in the spaces of `env` (an id or an environment).
+    """Convert a set whose spaces were inferred from the data to the spaces of `env` (an id or an environment).
 
-    Sets with spaces of their own are returned unchanged; training checks whether these agree. Raises `DatasetError` if
-    the numbers do not fit."""
+    Sets with spaces of their own are returned unchanged; training checks whether those spaces agree. Raises
+    `DatasetError` if the values do not fit."""
     if demos.about.get("spaces") != READ_OFF:
         return demos
     opened = open_env(env)
@@ -35,7 +36,7 @@ def fit_to_env(demos: Demonstrations, env: Any) -> Demonstrations:
 
 
 def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
-    """A set with spaces of its own in those of an environment, checked again.
+    """Convert a set with spaces of its own to the spaces of an environment, and check the values again.
 
     Rows that were made from a Dict or Tuple keep that space, and dropped bounds (`LEFT_BOUNDS`) stay dropped."""
     env = open_env(env_id)
@@ -50,8 +51,8 @@ def into_spaces(demos: Demonstrations, env_id: str) -> Demonstrations:
 
 
 def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
-    """A warning if the set names another environment, whose spaces may be the same; else an empty list."""
-    # Ids without options, and without the module or file that defines them.
+    """A list with a warning if the set was recorded in another environment; else an empty list."""
+    # Compare ids without options and without the module or file that defines them.
     found, given = (split_options(name)[0].rpartition(":")[2] for name in (demos.env_id or env_id, env_id))
     if found == given:
         return []
@@ -59,7 +60,7 @@ def recorded_elsewhere(demos: Demonstrations, env_id: str) -> list[str]:
 
 
 def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
-    """Rows of Dict observations with the columns in the order and encoding of the environment's own Dict space."""
+    """Change rows of Dict observations to the column order and encoding of the environment's own Dict space."""
     found, wanted = demos.flattened_from, env.spaces.env_observation
     same = found == wanted and str(found) == str(wanted)  # equality of Dicts ignores the order of names
     if found is None or not env.spaces.flat or same:
@@ -77,7 +78,7 @@ def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
 
 
 def _row(seen: Any, wanted: Any) -> np.ndarray:
-    """An observation by name as a row of the environment. Arrays have floats where the environment has choices."""
+    """Flatten a Dict observation for the environment. Its arrays may hold floats where the environment has integers."""
     parts = []
     for name, space in wanted.items():
         part: Any = np.asarray(seen[name]).reshape(space.shape or ())
@@ -107,7 +108,7 @@ def _in_spaces(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
 
 
 def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
-    """Vectors of choices as the numbers that learners see; None if the environment takes no such vectors."""
+    """Vectors of discrete actions as the integers that learners see; None if the environment takes no such vectors."""
     space = env.spaces.env_action
     if joint_sizes(space) is None or not all(e.actions.shape[1:] == space.shape for e in demos):
         return None
@@ -118,7 +119,7 @@ def _joint(demos: Demonstrations, env: BatchEnv) -> list[np.ndarray] | None:
 
 
 def _rows(demos: Demonstrations, what: str, space: gym.Space) -> list[np.ndarray] | None:
-    """The same numbers in the shape and dtype of a space; None if that is impossible."""
+    """The values in the shape and dtype of `space`, or None if they do not fit."""
     arrays = [getattr(e, what) for e in demos]
     if isinstance(space, gym.spaces.Discrete):
         columns = [a[:, 0] if a.shape[1:] == (1,) else a for a in arrays]

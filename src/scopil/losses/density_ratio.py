@@ -1,14 +1,14 @@
 """Novelty of states relative to the demonstrations: a density ratio estimated by small classifiers.
 
-Each of K classifiers f_k is trained without one fold of the demonstrations, on states blurred by Gaussian noise:
+K classifiers are trained on states with added Gaussian noise. Classifier f_k does not see fold k of the demonstrations:
 
-    f_k  → log (ρ_B + ε ρ_A)/(ρ_E + ε ρ_A)   of the blurred densities; high where only the learner goes
+    f_k  → log (ρ_B + ε ρ_A)/(ρ_E + ε ρ_A)   of the noisy states' densities; high where only the learner goes
     τ_k    the q-quantile of f_k over the demonstrations of fold k
     c(s) = mean_k clip(f_k(s) − τ_k, 0, 1)   the novelty
 
-A held-out demonstrated state therefore has a cost with probability at most 1 − q. E are demonstrated states, B states
-of the learner in matched episodes (buffers/matched_states.py), A states of any episode. Where neither E nor B has
-states, f is 0. c is 0 beyond the point at which the time limit ended the demonstrations.
+A held-out demonstrated state therefore has a cost with probability at most 1 − q. E is the set of demonstrated states,
+B the learner's states in matched episodes (buffers/matched_states.py), and A the states of any episode. f is 0 where
+neither E nor B has states. c is 0 beyond the point where the time limit ended the demonstrations.
 """
 
 from typing import Any, NamedTuple
@@ -25,8 +25,8 @@ Scalar = float | Float[Array, ""]
 
 
 class Classifiers(NamedTuple):
-    """K networks of two hidden layers with one output each, on the same inputs. The first layers are stacked into one
-    product."""
+    """K networks with the same inputs, two hidden layers and one output each. One matrix product computes all first
+    layers."""
 
     w1: Float[Array, "KH D"]
     b1: Float[Array, " KH"]
@@ -43,10 +43,10 @@ class DensityRatio(NamedTuple):
     threshold: Float[Array, " K"]  # τ_k
     mean: Float[Array, " D"]  # of demonstrated states
     scale: Float[Array, " D"]  # 1 / standard deviation of demonstrated states; 0 for components that are not used
-    blur: Float[Array, " D"]  # standard deviation of the noise, in those of the demonstrations
-    way: Float[Array, " D"]  # ±1 for components that drift one way until the time limit; else 0
+    blur: Float[Array, " D"]  # standard deviation of the noise, in standard deviations of the demonstrations
+    way: Float[Array, " D"]  # ±1 for components that drift in one direction until the time limit; else 0
     cut: Float[Array, " D"]  # largest known value along `way`, in standard deviations
-    demo_cost: Float[Array, ""]  # E_D[c], each demonstrated state by the classifier of its fold
+    demo_cost: Float[Array, ""]  # E_D[c]; each state is scored by the classifier that did not see its fold
     loss: Float[Array, ""]  # of the newest step
 
 
@@ -89,7 +89,7 @@ def logits(nets: Classifiers, x: Float[Array, "D B"]) -> Float[Array, "K B"]:
 
 
 def features(ratio: DensityRatio, obs: Float[Array, "B D"]) -> Float[Array, "D B"]:
-    """States in the demonstrations' standard deviations, as columns; 0 for components that are not used."""
+    """States in units of the demonstrations' standard deviations, as columns. Unused components are 0."""
     return columns((obs - ratio.mean[None]) * ratio.scale[None])
 
 
@@ -99,7 +99,7 @@ def excess(f: Float[Array, "K B"], threshold: Float[Array, " K"]) -> Float[Array
 
 
 def known(ratio: DensityRatio, x: Float[Array, "D B"]) -> Bool[Array, " B"]:
-    """Whether the demonstrations carry information about a state: it is not beyond the point where they were cut."""
+    """Whether a state is not beyond the point where the time limit ended the demonstrations."""
     return ~(ratio.way[:, None] * x > ratio.cut[:, None]).any(0)
 
 
@@ -111,7 +111,7 @@ def cost(ratio: DensityRatio, obs: Float[Array, "B D"]) -> Float[Array, " B"]:
 
 
 class Monitor(NamedTuple):
-    """The familiarity of states, without the learner."""
+    """The data that `familiarity` needs. It does not need the learner."""
 
     ratio: DensityRatio
     shown: Float[Array, "K M"]  # f_k of the demonstrated states of fold k, ascending; −∞ for the others

@@ -1,6 +1,6 @@
 """Generalised advantage estimation (Schulman et al. 2016) and PPO's surrogates (Schulman et al. 2017).
 
-A surrogate is one number per sample, to be maximised; the caller averages.
+A surrogate is one number per sample. The caller maximises the mean over samples.
 """
 
 import jax
@@ -21,7 +21,7 @@ def gae(
 ) -> Float[Array, "T N"]:
     """δ_t = r_t + γ (1 − terminated) V(s'_t) − V(s_t);  A_t = δ_t + γ λ A_{t+1} within an episode.
 
-    s'_t is the true successor: the value after a time limit and after the last row of the rollout counts.
+    s'_t is the true successor state: its value also counts after a time limit and after the last row of the rollout.
     """
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     carry_on = jnp.where(terminated | truncated, 0.0, discount * trace)
@@ -51,5 +51,5 @@ def centred(x: Float[Array, " B"]) -> Float[Array, " B"]:
 
 
 def standardised(x: Float[Array, " B"]) -> Float[Array, " B"]:
-    """Zero mean, unit sample deviation."""
+    """x with zero mean and unit sample standard deviation."""
     return centred(x) / (x.std(ddof=1) + 1e-8)

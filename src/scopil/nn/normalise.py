@@ -1,4 +1,4 @@
-"""Running statistics: observations to zero mean and unit variance, rewards to unit variance of their return.
+"""Running statistics scale observations to zero mean and unit variance, and rewards to unit variance of their return.
 
 Without statistics (None) all functions return their input unchanged.
 """
@@ -39,8 +39,8 @@ def update_stats(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> Run
 
 
 def in_own_units(stats: RunningStats | None, batch: Float[Array, "N *S"]) -> RunningStats | None:
-    """Sets the variance of components that are constant in `batch` to 1. With their own variance of 0 any other value
-    would be clipped."""
+    """Sets the variance of components that are constant in `batch` to 1. With a variance of 0, any other value would be
+    clipped."""
     if stats is None:
         return None
     return stats._replace(var=jnp.where(batch.max(0) > batch.min(0), stats.var, 1.0))
@@ -79,7 +79,7 @@ def restart_scale(scale: ReturnScale | None) -> ReturnScale | None:
 def scale_signal(
     scale: ReturnScale | None, signal: Float[Array, "T N"], ended: Bool[Array, "T N"], discount: Scalar
 ) -> tuple[ReturnScale | None, Float[Array, "T N"]]:
-    """r / √(Var R + 1e-8), clipped to ±10, with the variance up to each step. The mean is not subtracted."""
+    """r / √(Var R + 1e-8), clipped to ±10. Var R covers all steps so far. The mean is not subtracted."""
     if scale is None:
         return None, signal
 

@@ -1,5 +1,5 @@
-"""`scopil study NAME`: a built-in study, or one in a file, from training to the report. `scopil reproduce` is the same
-as `scopil study paper`."""
+"""`scopil study NAME` runs a built-in study or a study in a file, from training to the report. `scopil reproduce` is
+the same as `scopil study paper`."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ def study(
     wanted = found.cells(tables)
     out = out or Path("out", "reproduce" if name == "paper" else found.name)
     console = Console()
-    with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save
+    with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save on a signal
         how = {"budget": budget, "only": tables, "seeds": seeds, "steps": steps, "workers": workers}
         report = run_study(found, out, **how, engine=where, console=console)
     code = _exit_code(report, wanted, check, console)
@@ -82,7 +82,7 @@ def _engine(name: str, address: str | None, gpus: float) -> Iterator[Engine]:
             raise ConfigError("--address and --gpus are options of Ray; add --engine ray, or omit them.")
         yield Local()
         return
-    from scopil_bench.ray_cluster import Cluster  # Ray is an extra
+    from scopil_bench.ray_cluster import Cluster  # Ray is an optional dependency
 
     cluster = Cluster(address, gpus)
     try:

@@ -21,19 +21,19 @@ class Layout(NamedTuple):
     """Tables, titles and published figures of a study."""
 
     tables: Mapping[str, Table]
-    title_of: Callable[[str], str]  # of a method
-    source: str = ""  # of the printed figures: "paper"
+    title_of: Callable[[str], str]  # the title of a method
+    source: str = ""  # of the published figures, for example "paper"
     printed: Mapping[str, Mapping[str, Mapping[str, str]]] = {}  # setting → method → measure → text
-    heading: Callable[[str, Sequence[str]], str] | None = None  # of a column beside printed figures
-    references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means, such as a demonstrator's
-    extra: Callable[[str, Results], Sequence[Block]] | None = None  # after the last table of a setting
-    links: Mapping[Cell, str] = {}  # to the list of a method's runs on the page
+    heading: Callable[[str, Sequence[str]], str] | None = None  # column heading in tables with published figures
+    references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means, for example of a demonstrator
+    extra: Callable[[str, Results], Sequence[Block]] | None = None  # blocks to add after the last table of a setting
+    links: Mapping[Cell, str] = {}  # links to the list of a method's runs on the page
 
     def cell_title(self, where: Cell) -> str:
         return f"{self.title_of(where.method)} on {where.setting}"
 
     def linked(self, where: Cell, row: Sequence[str]) -> list[str | Link]:
-        """Each number of a row linked to the runs."""
+        """The row, with a link to the runs in each cell that has a value."""
         to = self.links.get(where)
         return [Link(text, to) if to and text != NONE else text for text in row]
 
@@ -42,7 +42,7 @@ class Layout(NamedTuple):
 
 
 def shown_tables(layout: Layout, results: Results) -> list[Table]:
-    """Tables with a finished run."""
+    """The tables that have at least one finished run."""
     return [t for t in layout.tables.values() if any(Cell(t.setting, m) in results for m in t.trained)]
 
 
@@ -68,8 +68,8 @@ def overview_grid(layout: Layout, results: Results) -> Grid:
 
 
 def starts_grid(layout: Layout, table: Table, results: Results, starts: str, beside: bool = False) -> Grid:
-    """Greedy and sampled evaluations of every method from one kind of starts. With `beside` the table has the printed
-    rows too, and their columns and headings."""
+    """Greedy and sampled evaluations of every method from one kind of starts. With `beside`, the table also has the
+    published rows, and it uses their columns and headings."""
     there = _there(table, results)
     measured = {f"{c}{k}": summarise(results[c], k).measures for c in there for k in _keys(results, c, starts)}
     names, printed_of = columns(measured), layout.printed_row
@@ -100,7 +100,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
 
 
 def reference_starts(name: str, there: Collection[str]) -> str:
-    """The kind of starts of a demonstrator's row; if the page has none of that kind, another."""
+    """The kind of starts of a demonstrator's row, or another kind if the page has no results for that kind."""
     own = "unseen" if name.endswith("unseen starts") else "demonstrated"
     return own if own in there or not there else min(there)
 
@@ -111,7 +111,7 @@ def _keys(results: Results, where: Cell, starts: str) -> list[str]:
 
 
 def _cells(found: Summary, names: Sequence[str]) -> list[str]:
-    """Cells of a row; a single seed has no standard deviation."""
+    """The cells of a row, without a standard deviation if there is only one seed."""
     values = [found.measures.get(n) for n in names]
     return [cell(n, v[0] if v and found.seeds == 1 else v) for n, v in zip(names, values)]
 
@@ -121,7 +121,7 @@ def _there(table: Table, results: Results) -> list[Cell]:
 
 
 def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | None:
-    """Intervals and bounds; None if nothing counts violations."""
+    """Intervals and bounds; None if no evaluation counts violations."""
     head = ["", "Violations per episode", "IQM [95 %]", "P(avoidable) ≤", "Unsafe seeds", "Unavoidable"]
     rows = []
     for where in _there(table, results):
@@ -150,7 +150,7 @@ def unavoidable(found: Summary) -> float:
 
 
 def _first_safe(seeds: Sequence[int | None]) -> str:
-    """Median over seeds; a seed that was never safe counts as later than all others."""
+    """The median over seeds. A seed that was never safe counts as infinitely late."""
     steps = np.sort([np.inf if first is None else first for first in seeds])
     middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1].mean()
     counted = f"{np.isfinite(steps).sum()} of {len(steps)} seeds"
@@ -174,7 +174,7 @@ def extra_grid(
 
 
 def verdict_grids(ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[tuple[str, str, Grid]]:
-    """Of targets and of expected ranges, if there are any: the title, how many hold, and the table."""
+    """The title, the number that hold and the table, for targets and for expected ranges. Empty lists are left out."""
     made = []
     both = (("Targets", targets, "met", "not met"), ("Expected ranges", ranges, "within", "outside"))
     for title, each, yes, no in both:
@@ -189,7 +189,7 @@ def verdict_grids(ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list
 
 
 def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
-    """All figures. They depend on the results alone."""
+    """All tables. They depend only on the results of the study."""
     blocks: list[Block] = []
     if results:
         blocks += [

@@ -1,4 +1,4 @@
-"""A study from training to its report."""
+"""Runs a study, from training to the report."""
 
 import json
 import os
@@ -42,17 +42,17 @@ def run_study(
     engine: Engine | None = None,
     console: Console | None = None,
 ) -> StudyReport:
-    """Train, evaluate and report a study. It can be stopped at any time; called again it continues.
+    """Train, evaluate and report a study. It can be stopped at any time; a second call continues it.
 
     Args:
         study: a name, or a `Study`.
         out: folder of runs, results and the report.
-        budget: one of the study's; by default its first.
-        only: some of its tables; by default all.
-        seeds: runs per method; by default the budget's.
-        steps: environment steps per run, instead of the budget's.
-        workers: runs at a time, one core each.
-        engine: starts the runs; by default as processes on this machine.
+        budget: the name of one of the study's budgets; by default the first.
+        only: the names of the tables to run; by default all.
+        seeds: runs per method; by default the number in the budget.
+        steps: environment steps per run; by default the number in the budget.
+        workers: the number of parallel runs, one core each.
+        engine: starts the runs; by default they are processes on this machine.
         console: receives progress and messages.
     """
     study = find(study) if isinstance(study, str) else study
@@ -72,8 +72,8 @@ def run_study(
 
 
 def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
-    """The report of the finished runs in a study's folder; nothing is trained. If the folder names a study file, the
-    file is read, and its code executed, only with `trust_env`."""
+    """Write the report of the finished runs in a study's folder, without training. If the folder names a study file,
+    `trust_env` is required to read the file and execute its code."""
     note = planning.read_note(out)
     if note.source is not None and not trust_env:
         raise ConfigError(
@@ -93,7 +93,7 @@ def command_for(study: Study, options: Mapping[str, str]) -> str:
 
 
 def report_results(out: Path) -> StudyReport:
-    """The report from results.json, without curves and episodes: the run folders are elsewhere or were removed."""
+    """Write the report from results.json, without curves and episodes. It does not need the run folders."""
     loaded = results.load(out)
     study = find_installed(loaded.study)
     order = {cell: i for i, cell in enumerate(study.cells())}
@@ -181,7 +181,7 @@ def _report(
 
 
 def _tuning(out: Path) -> list[Block]:
-    """The trials of `scopil tune` in this folder, the best first."""
+    """The trials of `scopil tune` in this folder, sorted from best to worst."""
     trials = sorted((t for t in read_trials(out) if t.done), key=lambda t: -t["value"])
     if not trials:
         return []
@@ -213,8 +213,8 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
 
 
 def _references(study: Study, out: Path, played: Results) -> dict[str, dict[str, Measures]]:
-    """The demonstrators' measures, kept in the folder. Those of a study's file are made every time: the files that it
-    names may change."""
+    """The demonstrators' measures, cached in the folder. For a study from a file they are computed every time, because
+    the files that it names may change."""
     kept = {} if study.source is not None else _read_references(out)
     settings = dict.fromkeys(cell.setting for cell in played)
     if new := {s: results.demonstrator_measures(study, s) for s in settings if s not in kept}:
@@ -232,7 +232,7 @@ def _read_references(out: Path) -> dict[str, dict[str, Measures]]:
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """All versions of each package with which runs were created."""
+    """For each package, all versions that the runs were created with."""
     seen: dict[str, set[str]] = {}
     for run in runs:
         for package, version in json.loads((run.folder / "versions.json").read_text()).items():

@@ -1,8 +1,8 @@
-"""The study "unseen": methods on every tray, from unseen and from demonstrated starts, with demonstrations of a planner
-and of simulated players.
+"""The study "unseen" compares methods on every tray, from unseen and from demonstrated starts. The demonstrations come
+from a planner or from simulated players.
 
-Evaluations have 1 000 unseen starts; the demonstrated ones are repeated as often. Simple with simulated players has all
-methods, the other tasks have the most important ones.
+Each evaluation has 1 000 episodes; demonstrated starts are repeated to reach this number. The task Simple with
+simulated players has all methods. The other tasks have the most important methods.
 """
 
 from functools import partial
@@ -19,8 +19,8 @@ from scopil_bench.studies.paper.study import SHORT
 from scopil_bench.summaries import Results, Table
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
-ON_POLICY = ("ppo-dgd", "icrl", "oracle-ppo-lagrangian")  # a step takes a tenth of SCOPIL's time
-YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # given the true cost
+ON_POLICY = ("ppo-dgd", "icrl", "oracle-ppo-lagrangian")  # one step takes a tenth of the time of SCOPIL's step
+YARDSTICKS = ("oracle-sac-lagrangian", "oracle-ppo-lagrangian")  # these methods receive the true cost
 ABLATIONS = ("ppo-dgd", "icrl", "s-dgd", "s-eic", "s-dgd-eic")
 EVERY = ("scopil-rho", "scopil-clone", "scopil", "sac", "bc", *ABLATIONS, *YARDSTICKS)
 _TITLES = {
@@ -34,8 +34,8 @@ _TITLES = {
 
 
 def _table(setting: str, title: str) -> Table:
-    """SAC uses no demonstrations: with simulated players it is the same policy, and only trained where the paper has
-    it."""
+    """SAC does not use demonstrations, so its policies with planner and simulated demonstrations are equal. With
+    simulated players it is trained only on Simple."""
     chosen = EVERY if setting == "simple-simulated" else METHODS
     if setting in ("multiple-simulated", "two-modes-simulated"):
         chosen = tuple(m for m in METHODS if m != "sac")

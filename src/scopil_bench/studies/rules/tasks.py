@@ -1,4 +1,4 @@
-"""Six compiled tasks. Lengths are in metres, speeds in metres per second or, where said, metres per step."""
+"""Six compiled tasks. Lengths are in metres. Speeds are in metres per second, or in metres per step where stated."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from scopil.types import PRNGKey
 from scopil_bench.studies.rules.base import SPREAD, Bounds, RuleTask, box
 
-MARGIN = 0.97  # of a speed limit: what demonstrators use of it
+MARGIN = 0.97  # demonstrators stay below this fraction of a speed limit
 ANGLES = np.arange(16) * (np.pi / 8)
 
 
@@ -29,7 +29,7 @@ def distance(place: Array, goal: Any) -> Float[Array, ""]:
 
 
 class Cart(RuleTask):
-    """[x, y, vx, vy]. Actions: none, +x, −x, +y, −y; a push changes the velocity by 0.2 to 0.25 m/s, at random."""
+    """[x, y, vx, vy]. Actions: none, +x, −x, +y, −y; a push changes the velocity by a random 0.2 to 0.25 m/s."""
 
     observation_space = box((-5, 5), (-5, 5), (-3, 3), (-3, 3))
     action_space = gym.spaces.Discrete(5)
@@ -38,8 +38,8 @@ class Cart(RuleTask):
     seconds = 0.5  # per step
     least, most = 0.2, 0.25  # m/s per push
     fastest = 3.0  # m/s along an axis
-    cruise = 1.0  # m/s that the demonstrator would like to go
-    noise = 0.25  # at the limit most varied actions are not lawful
+    cruise = 1.0  # m/s, the demonstrator's preferred speed
+    noise = 0.25  # at the speed limit, most varied actions violate the rule
 
     def initial(self, rng: Any, params: Any = None) -> Array:
         return uniform(rng, (-4.5, -2), (-4, 4), (-0.3, 0.3), (-0.3, 0.3))
@@ -53,7 +53,7 @@ class Cart(RuleTask):
         return distance(state[:2], self.goal) < self.radius
 
     def score(self, state: Array, action: Array) -> Float[Array, ""]:
-        """Distance of the next velocity from the wanted one, which points to the goal."""
+        """The distance between the next velocity and the wanted velocity, which points to the goal."""
         way = jnp.array(self.goal) - state[:2]
         wanted = self.cruise * way / jnp.maximum(jnp.sqrt(jnp.sum(way**2)), 1e-6)
         return distance(self.pushed(state, action), wanted)
@@ -81,8 +81,8 @@ class Speed(Cart):
 
 
 class Zone(Cart):
-    """Cross a slow zone. The reward is −1 a step, +2 per metre towards the goal and +14 there; what demonstrations earn
-    and pay cancels."""
+    """Cross a slow zone. The reward is −1 per step, +2 per metre towards the goal and +14 at the goal. In
+    demonstrations, positive and negative rewards cancel."""
 
     title = "A speed limit in a part of the space"
     rule = "|vx| ≤ 0.5 m/s where −1 ≤ x ≤ 1"
@@ -100,7 +100,7 @@ class Zone(Cart):
         return (jnp.abs(after[0]) <= self.edge) & (jnp.abs(after[2]) > self.limit)
 
     def lawful(self, state: Array, action: Array) -> Bool[Array, ""]:
-        """Slow enough to brake before the zone, with the weakest pushes."""
+        """Whether the cart is slow enough to brake before the zone with the weakest pushes."""
         speed, slow = self.pushed(state, action)[0], MARGIN * self.limit
         x = state[0] + self.seconds * speed
         room = jnp.maximum(-self.edge - x, 0.0)
@@ -112,9 +112,10 @@ class Zone(Cart):
 
 
 class Action(RuleTask):
-    """[x, y]: place on a loop of 20 m, offset from its middle. Actions: walk 1 m, left, right (0.8 m), run 2 m.
+    """[x, y]: the position on a 20 m loop, and the offset from the middle of the road. Actions: walk 1 m, left or right
+    (0.8 m), run 2 m.
 
-    Running is never done in a village. The reward is the progress in metres; an episode has 60 steps.
+    Demonstrators never run in the village. The reward is the progress in metres; an episode has 60 steps.
     """
 
     title = "An action that is never taken in some states"
@@ -130,7 +131,7 @@ class Action(RuleTask):
         return uniform(rng, (0, 20), (-0.8, 0.8))
 
     def progress(self, state: Array, action: Array) -> Float[Array, ""]:
-        """Metres; a third of them off the road."""
+        """Progress in metres. Off the road, it is a third of the pace."""
         return jnp.array(self.pace)[action] * jnp.where(jnp.abs(state[1]) > 1.0, 1 / 3, 1.0)
 
     def transition(self, state: Array, action: Array, rng: Any, params: Any = None) -> Array:
@@ -148,7 +149,7 @@ class Action(RuleTask):
         return ~self.violated(state, action, state)
 
     def score(self, state: Array, action: Array) -> Float[Array, ""]:
-        """Fast, and within 0.7 m of the middle."""
+        """Prefers a high pace and an offset of at most 0.7 m from the middle."""
         y = jnp.abs(state[1] + jnp.array(self.steer)[action])
         return 10.0 * jnp.maximum(y - 0.7, 0.0) - jnp.array(self.pace)[action]
 
@@ -157,7 +158,7 @@ class Action(RuleTask):
 
 
 class Walker(RuleTask):
-    """[x, y, …]. The action is a step in units of 0.4 m; a step longer than 1 counts as 1."""
+    """[x, y, …]. The action is a step in units of 0.4 m; longer steps are shortened to length 1."""
 
     observation_space = box((-4, 4), (-4, 4))
     action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -175,13 +176,13 @@ class Walker(RuleTask):
         return distance(self.moved(state, action), self.goal)
 
     def candidates(self, state: Array) -> Array:
-        """Sixteen directions, the goal's among them, and to stand still."""
+        """Sixteen directions, one of them towards the goal, and standing still."""
         way = jnp.array(self.goal) - state[:2]
         angles = jnp.arctan2(way[1], way[0]) + ANGLES
         return jnp.concatenate([jnp.stack([jnp.cos(angles), jnp.sin(angles)], 1), jnp.zeros((1, 2))])
 
     def varied(self, action: Array, key: PRNGKey) -> Array:
-        """Another direction, and any length from 0.9 on: lengths above 1 have the same effect."""
+        """The action with a varied direction, scaled by 0.9 to 1.4. All lengths above 1 have the same effect."""
         k_length, k_way = jax.random.split(key)
         longer = action * jax.random.uniform(k_length, minval=0.9, maxval=1.4)
         return jnp.clip(longer + SPREAD * jax.random.normal(k_way, (2,)), -1.0, 1.0)
@@ -204,10 +205,10 @@ class Free(Walker):
 
 
 class Distance(Walker):
-    """[x, y, dx, dy, w]: own position, that of a person relative to it, and the person's velocity along y.
+    """[x, y, dx, dy, w]: the walker's position, the position of a person relative to it, the person's velocity along y.
 
-    The person walks to and fro on x = 0 between y = −1.5 and 1.5, 0.2 m a step. The reward is minus the distance to
-    the goal.
+    The person walks back and forth on x = 0 between y = −1.5 and 1.5, 0.2 m per step. The reward is minus the distance
+    to the goal.
     """
 
     title = "A distance to be kept from a moving person"
@@ -232,14 +233,14 @@ class Distance(Walker):
         return jnp.sum(after[2:4] ** 2) < self.keep**2
 
     def lawful(self, state: Array, action: Array) -> Bool[Array, ""]:
-        """The walker is faster than the person, so a distance that is kept now can be kept later."""
+        """The walker is faster than the person, so if it keeps the distance now, it can also keep it later."""
         return jnp.sum(self.transition(state, action)[2:4] ** 2) > (self.keep + 0.1) ** 2
 
 
 class Flag(Walker):
-    """[x, y, flag]. Nine actions: to stand still, and eight directions. While the flag is set a block in the middle is
-    forbidden; a set flag is cleared with probability 0.03 a step and never set again. The reward is −0.01 times the
-    distance to the goal."""
+    """[x, y, flag]. Nine actions: stand still, or step in one of eight directions. While the flag is set, a block in
+    the middle is forbidden. In each step a set flag is cleared with probability 0.03; it is never set again. The reward
+    is −0.01 times the distance to the goal."""
 
     title = "A flag that forbids a region while it is set"
     rule = "not where −1 ≤ x ≤ 1 and y ≤ 1.5 while flag = 1"
@@ -273,7 +274,7 @@ class Flag(Walker):
         return ~(inside & (state[2] > 0.5))
 
     def score(self, state: Array, action: Array) -> Float[Array, ""]:
-        """Distance still to go: past the block's two upper corners while the flag is set, else straight."""
+        """The remaining distance to the goal: around the block's upper corners while the flag is set, else straight."""
         place = self.moved(state, jnp.array(self.steps)[action])
         out = self.edge + 2 * self.shaken
         left, right = jnp.array([-out, self.top + 0.2]), jnp.array([out, self.top + 0.2])
