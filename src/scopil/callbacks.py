@@ -26,7 +26,7 @@ class EvalCallback:
         score: (measures) → a score, larger is better. Default: (−avoidable violations, reward), so that reward decides
             only between policies with equal violations.
         best: file for the agent with the best score so far.
-        patience: stop after this number of consecutive evaluations without a better score; None: never stop early.
+        patience: stop after this number of consecutive evaluations without a better score; None: no limit.
         until: (measures) → whether to stop.
 
     `history` lists (steps, measures) of all evaluations; `best_score` is the best score.

@@ -1,4 +1,4 @@
-"""Record demonstrations of a program: a scripted expert, a planner or a policy of another library."""
+"""Record demonstrations by a program: a scripted expert, a planner or a policy of another library."""
 
 import inspect
 from collections.abc import Callable, Sequence

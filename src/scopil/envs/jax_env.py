@@ -275,7 +275,7 @@ def find_compiled(env: gym.Env | VectorEnv) -> CompiledEnv | None:
 
 
 def _other_wrapper(env: gym.Env | VectorEnv) -> str | None:
-    """The name of a wrapper that `CompiledEnv` would ignore, or None. It replaces the wrappers of `gym.make`."""
+    """The name of a wrapper that `CompiledEnv` would ignore, or None. The wrappers of `gym.make` do not count."""
     known = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.TimeLimit)
     while env is not env.unwrapped:
         if not isinstance(env, known):

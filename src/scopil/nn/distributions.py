@@ -197,7 +197,7 @@ def tail(x: Float[Array, "*B"]) -> tuple[Float[Array, "*B"], Float[Array, "*B"]]
 def log_cell(
     low: Float[Array, "*B"], width: Float[Array, "*B"], to_bottom: Bool[Array, "*B"], to_top: Bool[Array, "*B"]
 ) -> Float[Array, "*B"]:
-    """log P(u ∈ cell): [low, low + width], (−∞, low + width] if `to_bottom`, [low, ∞) if `to_top`.
+    """log P(u ∈ cell). The cell is [low, low + width], (−∞, low + width] if `to_bottom`, [low, ∞) if `to_top`.
 
     The width is an argument because rounding makes high − low inexact far from 0.
     """

@@ -1,7 +1,7 @@
 """Simulated players: a group with different care, speed and habits that plays Marble Maze key by key.
 
-Every player has its own preferences (clearance, speed, cost of tilting). It follows the planner's plans for them, and
-deviates from these plans. The keys of a step are chosen in this order:
+Every player has its own preferences (clearance, speed, cost of tilting). It follows plans that
+the planner makes for these preferences, and deviates from them. The keys of a step are chosen in this order:
 
     taken back  undo the wrong key of the previous step, if the player noticed it
     held        the keys that are still held

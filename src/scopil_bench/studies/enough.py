@@ -1,4 +1,4 @@
-"""A study of the number of demonstrations: one learner with 5, 10, 20, … demonstrations, evaluated from unseen starts.
+"""A study of the number of demonstrations: each method learns from 5, 10, 20, … and is evaluated from unseen starts.
 
 The study also gives a curve and a sentence. <out>/set.json names the demonstration set of a folder.
 """
@@ -129,7 +129,7 @@ def sentence(points: Sequence[Point], method: str = METHODS[0]) -> str:
     if len(mine) < 2:
         return said + "."
     said += f" ({mine[-2].violating:.1%} with {mine[-2].demonstrations})"
-    # A share of 0 is replaced by 1e-3, because its logarithm is infinite.
+    # Shares below 1e-3 are raised to 1e-3, because the logarithm of 0 is infinite.
     shares = [max(p.violating or 0.0, 1e-3) for p in mine[-3:]]
     slope, offset = np.polyfit(np.log([p.demonstrations for p in mine[-3:]]), np.log(shares), 1)
     if slope >= -0.1:
