@@ -1,4 +1,4 @@
-"""Agents and policies from saved files and run folders. The content of a file is checked before it is used."""
+"""Loading of agents and policies from files and run folders. The content of a file is checked before it is used."""
 
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def _run_of(path: Path, note: dict[str, Any], algorithm: Algorithm | None, trust
         return None
     try:
         run = Run.open(path.parent, algorithm, trust_env=trust_env)
-    except CheckpointError:  # a damaged run folder does not make the file unreadable
+    except CheckpointError:  # the file is readable even if its run folder is damaged
         return None
     wanted = run.note()
     return run if all(note.get(key) == wanted[key] for key in ("algorithm", "env", "demos", "seed")) else None

@@ -1,8 +1,8 @@
 """Hyperparameter search with Optuna. Trials are runs in folders, so that a search can be stopped and continued.
 Evaluation starts of trials are separate from those of reports.
 
-<out>/tuning/trials.jsonl                  one line that describes the search, then one per trial: settings, and its
-                                           value or failure once known
+<out>/tuning/trials.jsonl                  one line that describes the search, then one per trial: its settings and,
+                                           when known, its value or failure
 <out>/tuning/runs/<trial>/<task>-<seed>/   run folders
 """
 
@@ -94,7 +94,7 @@ def search_from(plan: Mapping[str, Any], study: Study) -> Search:
 
 
 def _range(name: str, given: Any, type_: Any) -> Any:
-    """A checked range. For a setting that is a real number, [0, 1] becomes [0.0, 1.0]."""
+    """A checked range. For a setting of type float, [0, 1] becomes [0.0, 1.0]."""
     if isinstance(given, Mapping) and set(given) == {"choices"} and given["choices"]:
         return given
     numbers = given[:2] if isinstance(given, Sequence) and not isinstance(given, str) else []
@@ -125,7 +125,7 @@ def tune(
     _refuse_other_search(found, wanted, trials, folder)
     write_demos(study, out, study.tasks)
     ranges = {name: _distribution(optuna, given) for name, given in search.settings.items()}
-    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # a continued search draws other settings
+    sampler = optuna.samplers.TPESampler(seed=seed + len(trials))  # so that a continued search draws new settings
     with Evaluator(study) as evaluator:
         while len(trials) < search.trials or not all(t.over for t in trials):
             over = [t for t in trials if t.over]

@@ -61,7 +61,7 @@ def offer(
     starts: Float[Array, "S F"],
     key: PRNGKey,
 ) -> MatchedStates:
-    """Adds one step of every environment.
+    """Offers the states after one step of every environment to the buffer.
 
     Args:
         reached: the states after the step.

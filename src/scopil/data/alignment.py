@@ -35,9 +35,9 @@ class Shift(NamedTuple):
 
 
 def likeliest_shift(demos: Demonstrations, played: Demonstrations | None) -> Shift | None:
-    """The lag with the largest share; None if too few actions change, or the steps are `too_wide`.
+    """The lag with the largest share. None if too few actions change, or if the model is `too_wide`.
 
-    `played` is random play in the environment; without it the model is fitted to `demos`."""
+    `played` is random play in the environment. Without it, the model is fitted to `demos`."""
     source = demos if played is None else played
     same_shape = source.observation_space.shape == demos.observation_space.shape
     if too_wide(demos) or not same_shape or not _long(source) or not _long(demos):

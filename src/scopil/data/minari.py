@@ -29,7 +29,7 @@ _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
 _LARGEST = 2**24  # most numbers in one observation or action
 _DEEPEST = 16  # deepest nesting of HDF5 groups
-_PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # fields of Minari
+_PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # metadata fields of Minari
 
 
 def to_minari(demos: Demonstrations, dataset_id: str, *, overwrite: bool = False) -> Path:

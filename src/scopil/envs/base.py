@@ -22,7 +22,7 @@ Advance = Callable[[int], None]  # called during play with the number of episode
 
 
 def cost_of(info: Mapping[str, Any]) -> float | None:
-    """The cost of one step: `info["cost"]`, else the largest `cost_<rule>`, else None."""
+    """The cost of one step: `info["cost"]` or, if missing, the largest `cost_<rule>` or, if missing, None."""
     named = [value for key, value in info.items() if str(key).startswith("cost_")]
     said = [np.asarray(cost) for cost in ([info["cost"]] if "cost" in info else named)]
     return max((float(np.max(cost, initial=0)) for cost in said if cost.dtype.kind in "biuf"), default=None)
@@ -60,7 +60,7 @@ class BatchEnv(ABC):
 
     @property
     def horizon(self) -> int:
-        """The largest number of steps of a played episode."""
+        """The largest number of steps of an episode in `play`."""
         return self.time_limit or ENDLESS
 
     @abstractmethod

@@ -95,9 +95,9 @@ def mean_and_std(runs: Sequence[Measures]) -> dict[str, tuple[float, float]]:
 def warning(episodes: Sequence[Episode]) -> Measures:
     """How well familiarity predicts broken rules, over all states.
 
-    `auc`: the probability that a state that breaks a rule is less familiar than one that does not; `flagged, …`: the
-    share of either kind that is unfamiliar; `precision`: the share of unfamiliar states that break a rule, if there are
-    unfamiliar ones. Empty if familiarity or costs are unknown, or if one kind of state is missing."""
+    `auc`: the probability that a state that breaks a rule is less familiar than a state that breaks none; `flagged, …`:
+    the share of unfamiliar states among each of these two kinds; `precision`: the share of unfamiliar states that break
+    a rule, if any state is unfamiliar. Empty if familiarity or costs are unknown, or if one kind has no states."""
     known = [e for e in episodes if "familiarity" in e.info]
     if not known:
         return {}

@@ -61,7 +61,7 @@ _HEADINGS = {"reward": "Rwd", "steps": "Steps", "length": "Length", "violations"
 
 
 def heading(name: str, names: Sequence[str]) -> str:
-    """The paper's letters: `violations/circle` → C, `frequency/circle` → F(C); the sums are H+C or H+V+C."""
+    """The paper's column heading: `violations/circle` → C, `frequency/circle` → F(C); the sums are H+C or H+V+C."""
     letters = "+".join(_letter(n) for n in names if n.startswith("violations/"))
     if name in ("violations", "frequency") and letters:
         return letters if name == "violations" else f"F({letters})"
