@@ -37,15 +37,15 @@ _familiarity = jax.jit(density_ratio.familiarity)
 
 
 class Agent:
-    """A learner with its environment.
+    """A learning algorithm together with its environment and demonstrations.
 
     Args:
         algorithm: for example `scopil.algos.scopil.ALGORITHM`, or a custom `scopil.Algorithm`.
         env: a Gymnasium id, an environment (its wrappers are kept), a vector environment, a function that makes one, or
             a JAX environment (`FuncEnv`).
-        demos: anything that `scopil.load_demos` takes, or a function without arguments that returns it, which is called
-            when the demonstrations are first needed. An agent without demonstrations can play, and can learn if its
-            algorithm needs none.
+        demos: anything that `scopil.load_demos` takes, or a function without arguments that returns it. The function is
+            called when the demonstrations are first needed. An agent without demonstrations can play, and it can learn
+            if its algorithm needs none.
         seed: seed of networks, environments, batches and sampled actions.
         **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
     """
@@ -61,14 +61,14 @@ class Agent:
         self._demos = demos if callable(demos) else None
         if self._demos is None:
             self.demos = None if demos is None else load_demos(demos, self.env)
-        self._demos_name: str | None = None  # from the file of a loaded agent
+        self._demos_name: str | None = None  # set if the agent was loaded from a file
         self.seed = checked_seed(seed)
         fixed = self.env.num_envs  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
         trainable = not algorithm.needs_demos or (self._demos is None and self.demos is not None)
-        if trainable and not is_stand_in(algorithm):  # compiles nothing
+        if trainable and not is_stand_in(algorithm):  # this check compiles nothing
             self._loop.refuse_settings(self.config)
         self._loaded: LoadedLearner | None = None
         self._numpy: NumpyPolicy | None = None
@@ -93,14 +93,14 @@ class Agent:
         return self._new_learner()
 
     def _new_learner(self) -> Any:
-        """The learner before training, made without a replay and without environment steps."""
+        """The untrained learner. Creating it needs no replay and no environment steps."""
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps of training so far."""
+        """The number of environment steps trained so far."""
         if self._loaded is not None:
             return self._loaded.steps
         return self._trainer.env_steps if "_trainer" in self.__dict__ else 0
@@ -126,13 +126,13 @@ class Agent:
         """Train for further steps.
 
         Args:
-            total_timesteps: environment steps, a whole number (1e5 is allowed). Updates begin when the replay holds one
-                batch.
+            total_timesteps: environment steps, a whole number (1e5 is allowed). Updates begin when the replay buffer
+                holds one batch.
             progress_bar: whether to show progress, speed and a few metrics.
             callback: one or several functions of a `TrainStatus` (env_steps, metrics, state), called after every chunk
                 of a few thousand steps; returning True stops training. A callback with an attribute `every` is also
-                called at its multiples; one with a method `begin` is passed this agent first. `scopil.EvalCallback`
-                has both.
+                called at multiples of `every` steps. If it has a method `begin`, `begin(agent)` is called before
+                training. `scopil.EvalCallback` has both.
         """
         steps = _whole(total_timesteps)
         if steps is None or steps < 1:
@@ -145,10 +145,10 @@ class Agent:
         every = [number for c in callbacks if (number := getattr(c, "every", None)) is not None]
         for one in callbacks:
             getattr(one, "begin", lambda agent: None)(self)
-        trainer = self._trainer  # raises if the algorithm needs demonstrations and has none
+        trainer = self._trainer  # raises if the algorithm needs demonstrations and the agent has none
         if self._loaded is not None:
             learner, steps = self.state, self.num_timesteps
-            begun = trainer.state  # a new replay and new episodes, with other random numbers than the first time
+            begun = trainer.state  # new replay, new episodes; the key below gives new random numbers
             key = jax.random.fold_in(begun.key, np.uint32(2**32 - 1))
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
         self._loaded = None
@@ -162,7 +162,7 @@ class Agent:
             lines = nullcontext()
 
         def observe(status: TrainStatus) -> bool | None:
-            self._numpy = self._monitor = None  # made from an older policy
+            self._numpy = self._monitor = None  # they were made from an older policy
             stops = [one(status) for one in callbacks]  # all are called, even if the first stops training
             return any(stops)
 
@@ -170,7 +170,7 @@ class Agent:
             with lines:
                 trainer.advance(until, observe, every=every)
         except BaseException:
-            if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost, its learner is kept
+            if trainer.env_steps == 0 and trainer.last_good is not None:  # the state is lost: keep the last learner
                 kept, steps = trainer.last_good
                 self._loaded = LoadedLearner(lambda new: kept, steps)
             raise
@@ -185,10 +185,10 @@ class Agent:
 
         Args:
             observation: an observation as the environment returns it, or a batch of them.
-            state, episode_start: for recurrent policies; ignored.
+            state, episode_start: accepted for compatibility with recurrent policies; ignored.
             deterministic: take the most likely action instead of a sampled one.
 
-        Runs in NumPy: for one observation ten times faster than a compiled program.
+        The network runs in NumPy. For one observation this is ten times faster than a compiled program.
         """
         obs = self._rows(observation)
         if self._numpy is None:
@@ -212,7 +212,7 @@ class Agent:
         """Familiarity of states, in [0, 1]: the share of held-out demonstrated states whose novelty is at least as
         high. Below 0.1 a state is more novel than nine of ten demonstrated states.
 
-        Raises `ConfigError` for algorithms that do not learn it (SCOPIL-ρ does), and without demonstrations.
+        Raises `ConfigError` if the algorithm learns no familiarity (SCOPIL-ρ does) or the agent has no demonstrations.
         """
         if (monitor := self.monitor()) is None:
             learns = self.algorithm.monitor is not None
@@ -222,11 +222,11 @@ class Agent:
         return np.asarray(_familiarity(monitor, jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
 
     def monitor(self) -> Monitor | None:
-        """The model behind `familiarity`, for `policy.to_onnx`; None for agents that have none."""
+        """The model behind `familiarity`, for `policy.to_onnx`; None if the agent has no such model."""
         if self.algorithm.monitor is None or self.demos is None:
             return None
         if self._monitor is None:
-            # All steps: those of the loop pass `Algorithm.demo_filter`.
+            # All demonstrated steps. The training loop uses only those that `Algorithm.demo_filter` keeps.
             self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
         return self._monitor
 
@@ -245,11 +245,11 @@ class Agent:
         Args:
             starts: "unseen" (drawn by the environment, the same for every policy), "demonstrated", a file of starts, or
                 an array of starts.
-            episodes: number of episodes; default: 40 from unseen starts, or one from each demonstrated start. More
-                episodes than starts reuse the starts, for a greedy policy only if the episodes would differ.
+            episodes: number of episodes; default: 40 from unseen starts, or one from each demonstrated start. If
+                there are fewer starts, they are reused; for a greedy policy only if the environment is random.
             deterministic: take the most likely action instead of a sampled one.
             seed: seed of sampled actions and of the unseen starts.
-            rules: rules to count violations by, instead of the environment's costs: a function of (obs, action,
+            rules: rules that define the violations, instead of the environment's costs: a function of (obs, action,
                 next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
             progress: called with the number of episodes that have just ended.
         """
@@ -276,7 +276,7 @@ class Agent:
         return average(measure_all(self.watched(played), self.env))
 
     def watched(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """The episodes with the familiarity of their states in `info`, if the agent has a measure of it."""
+        """The episodes with the familiarity of their states in `info`, if the agent has learned a familiarity."""
         if self.monitor() is None:
             return list(episodes)
         shares = np.split(
@@ -286,7 +286,7 @@ class Agent:
         return [replace(e, info=e.info | {"familiarity": share}) for e, share in zip(episodes, shares)]
 
     def save(self, path: str | Path) -> None:
-        """Write policy, networks, optimisers, multipliers and settings to a file for `scopil.load`; not the replay."""
+        """Write policy, networks, optimisers, multipliers and settings, but no replay, to a file for `scopil.load`."""
         note = {
             "algorithm": self.algorithm.name,
             "title": self.algorithm.title,

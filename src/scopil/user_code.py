@@ -17,8 +17,8 @@ from scopil.errors import ConfigError
 
 
 def python() -> list[str]:
-    """The command for child processes. `python -m` imports from the current folder before the standard library; `-P`
-    prevents that unless this process does the same."""
+    """The command for child processes. `python -m` imports from the current folder before the standard library. `-P`
+    prevents that; it is left out if this process imports from the current folder too."""
     here = {"", os.getcwd()} & set(sys.path)
     return [sys.executable, *([] if here else ["-P"])]
 
@@ -38,7 +38,7 @@ def is_file_name(name: str) -> bool:
 
 
 def load_module(name: str, wanted: str) -> ModuleType:
-    """A module by its file or its name, from this folder or installed. `wanted` is an example for error messages."""
+    """Load a module by file or name, from this folder or installed. `wanted` is an example for error messages."""
     where, _ = split_name(name)
     try:
         if where.endswith(".py"):
@@ -68,7 +68,7 @@ def load_object(name: str, wanted: str) -> Any:
 
 @contextmanager
 def findable(folder: Path) -> Iterator[None]:
-    """Makes the modules of a folder importable. Installed packages come first, so no file can replace one."""
+    """Makes the modules of a folder importable. Installed packages take precedence over them."""
     if (place := str(folder)) in sys.path:
         yield
         return
@@ -80,7 +80,7 @@ def findable(folder: Path) -> Iterator[None]:
 
 
 def _from_file(file: Path) -> ModuleType:
-    """The module of a file, the same for every path and every call."""
+    """The module of a file. Every call returns the same module, whichever path names the file."""
     file = file.resolve(strict=True)
     known = sys.modules.get(file.stem)
     if known is not None and (source := getattr(known, "__file__", None)) and Path(source).resolve() == file:

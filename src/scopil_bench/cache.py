@@ -1,4 +1,4 @@
-"""The evaluation kept in a run folder: episodes are played once, and reports read it.
+"""The stored evaluation of a run: episodes are played once, and reports read the stored files.
 
 evaluation.json   the policy and the protocol; measures of every episode, by evaluation; the study's extra measures
 episodes.npz      the greedy episodes, if the environment can draw them
@@ -17,15 +17,15 @@ from scopil.data.dataset import Episode
 from scopil.errors import CheckpointError, DatasetError, refused_as
 from scopil.files import parse_json, write_atomically
 
-FORMAT = 3  # of evaluation.json; of a file with another format the policy is evaluated again
+FORMAT = 3  # of evaluation.json; if a file has another format, the policy is evaluated again
 EVALUATION, EPISODES = "evaluation.json", "episodes.npz"
 
 
 def write_evaluation(
     folder: Path, made_from: Mapping[str, Any], found: Mapping[str, Any], episodes: Mapping[str, Sequence[Episode]]
 ) -> dict[str, Any]:
-    """Write both files; returns the content of evaluation.json. `made_from` identifies policy and protocol; `found` has
-    `env_steps`, `measures` and `extra`; `episodes` are by evaluation, none if the environment cannot draw them."""
+    """Write both files and return the content of evaluation.json. `made_from` identifies policy and protocol. `found`
+    has `env_steps`, `measures` and `extra`. `episodes`, by evaluation, is empty if the environment cannot draw."""
     body = {"format": FORMAT, "made_from": dict(made_from), **found}
     if episodes:
         arrays: dict[str, np.ndarray] = {}
@@ -39,7 +39,7 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
-    """What `write_evaluation` wrote; None if it is missing, damaged or of another format."""
+    """The content of evaluation.json; None if the file is missing, damaged or of another format."""
     try:
         kept = parse_json((folder / EVALUATION).read_bytes())
         whole = kept["format"] == FORMAT and type(kept["env_steps"]) is int and _is_measures(kept["measures"])
@@ -49,7 +49,7 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
 
 
 def _is_measures(found: Any) -> bool:
-    """Whether it has numbers by name for every episode of every evaluation."""
+    """Whether `found` has a dict of numbers for every episode of every evaluation."""
     lists: list[Any] = list(found.values()) if isinstance(found, dict) else [None]
     if not all(isinstance(each, list) and each and all(isinstance(m, dict) for m in each) for each in lists):
         return False
@@ -57,7 +57,7 @@ def _is_measures(found: Any) -> bool:
 
 
 def read_episodes(folder: Path) -> dict[str, list[Episode]]:
-    """By evaluation; empty if the environment cannot draw episodes."""
+    """The stored episodes by evaluation; empty if the environment cannot draw episodes."""
     if not (folder / EPISODES).exists():
         return {}
     try:
@@ -72,7 +72,7 @@ def read_episodes(folder: Path) -> dict[str, list[Episode]]:
 
 
 def _uniform(episodes: Sequence[Episode]) -> list[Episode]:
-    """Episodes with the same entries of `info`, zeros if not reported (a rule that was not broken), and rewards."""
+    """Give all episodes rewards and the same `info` keys. Missing values (a rule never violated) become zeros."""
     known = {name: array for e in episodes for name, array in e.info.items()}
     return [
         replace(

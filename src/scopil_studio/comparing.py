@@ -1,4 +1,4 @@
-"""Policies side by side: from a chosen start on a tray, as frames of one seed in other environments."""
+"""Compare policies: paths from a chosen start on a Marble Maze tray, frames from one seed in other environments."""
 
 import tempfile
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ from scopil_studio.worker import StudioConfig
 
 MOST_POLICIES = 4
 NEAR = 3  # demonstrations shown with a start
-FRAMES = 400  # shown of an episode at most: of longer ones every second, third, …
-STEPS = 2000  # longest episode that is drawn
+FRAMES = 400  # maximum per episode; of a longer episode, only every second, third, … frame is shown
+STEPS = 2000  # maximum steps of a drawn episode
 MAP_SIDE = 24  # starts along a side of the map
 MAP_CHUNK = 64  # starts in one compiled call
 COST_SIDE = 41
@@ -46,7 +46,7 @@ _opened = lru_cache(maxsize=8)(open_env)
 
 
 def tray(config: StudioConfig, env: str) -> Any:
-    """Sizes and picture of a tray; `tray` is None for an environment without one."""
+    """Sizes and picture of the tray; `tray` is None if the environment is not a Marble Maze."""
     config.refuse_env(env)
     params = trays.tray_of(_opened(env))
     if params is None:
@@ -123,13 +123,13 @@ def starts_map(config: StudioConfig, env: str, policy: str, part: int) -> dict[s
         "parts": parts,
         "cell": 2 * REACH / (MAP_SIDE - 1),
         "starts": mine.astype(float).tolist(),
-        "violations": [m.get("avoidable", 0.0) for m in found],  # without those of the start
+        "violations": [m.get("avoidable", 0.0) for m in found],  # violations at the start itself do not count
         "reached": [episode.terminated for episode in played],
     }
 
 
 def cost_map(config: StudioConfig, policy: str) -> dict[str, Any]:
-    """The learned cost over the tray, averaged over actions; None if the algorithm learns none."""
+    """The learned cost over the tray, averaged over actions; None if the algorithm learns no cost."""
     folder = inside(config.folder, policy)
     cost = Run.open(folder).learned_cost() if folder.is_dir() else None
     if cost is None:
@@ -140,7 +140,7 @@ def cost_map(config: StudioConfig, policy: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _grid(params: MarbleParams) -> np.ndarray:
-    """Starts (N, 2) on a grid, outside the hole, in an order whose every part covers the tray."""
+    """Starts (N, 2) on a grid, outside the hole, ordered from a coarse grid to a fine one."""
     line = np.arange(MAP_SIDE)
     cells = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     level = sum((cells % every == 0).all(-1).astype(int) for every in (2, 4, 8))
@@ -149,13 +149,13 @@ def _grid(params: MarbleParams) -> np.ndarray:
 
 
 def frames(config: StudioConfig, env: str, policies: list[str], seed: int) -> tuple[dict[str, Any], bytes]:
-    """An episode of each policy from the same seed: sizes of the frames in bytes, and the frames."""
+    """One episode per policy, all from the same seed. Returns the sizes of the frames in bytes, and the frames."""
     shown = [_drawn(config, env, _greedy(agent), seed) for agent in _agents(config, env, policies)]
     return _pictures(zip(policies, shown))
 
 
 def replay(config: StudioConfig, name: str, mark: str) -> Any:
-    """A recorded episode: its path on a tray, or frames of its actions played again from its seed."""
+    """A recorded episode: its path on the tray, or frames from replaying its actions with its seed."""
     demos, index = recorder.find(set_path(config, name), mark)
     if demos.env_id is None:
         raise ConfigError(f"{name} has no id of an environment.")
@@ -197,7 +197,7 @@ def _greedy(agent: Agent) -> Any:
 def _drawn(
     config: StudioConfig, env: str, act: Any, seed: int, start: list[float] | None = None, draw: bool = True
 ) -> dict[str, Any]:
-    """An episode played step by step, with its frames. `act`: observation → action, or None to stop."""
+    """An episode played step by step, with its frames. `act` maps an observation to an action, or to None to stop."""
     made = make_env(env, render_mode="rgb_array" if draw else None)
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
@@ -224,7 +224,7 @@ def _drawn(
 
 
 def _for_rules(obs: Any) -> np.ndarray:
-    """A copy of an observation as rules get it: a Dict or Tuple observation as the one entry of an array."""
+    """A copy of an observation in the form that rules receive. A Dict or Tuple becomes a 0-d object array."""
     if not isinstance(obs, Mapping | tuple):
         return np.array(obs)
     held = np.empty((), object)
@@ -244,7 +244,7 @@ def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:
 
 
 def _side_by_side(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Frames with the same step of every episode; an ended one keeps its last frame."""
+    """Frames that show the same step of every episode. An episode that has ended keeps its last frame."""
     longest, tallest = max(map(len, episodes)), max(e[0].shape[0] for e in episodes)
     tall = [[np.pad(p, ((0, tallest - len(p)), (0, 0), (0, 0))) for p in e] for e in episodes]
     return [np.concatenate([e[min(t, len(e) - 1)] for e in tall], axis=1) for t in range(longest)]
@@ -269,7 +269,7 @@ def _agent(config: StudioConfig, name: str) -> Agent:
 
 @lru_cache(maxsize=8)
 def _loaded(path: Path, changed: int, envs: tuple[str, ...]) -> Agent:
-    """Read once per version of the file. An environment that imports code has to be named by the caller."""
+    """The agent, read once per version of its file. `envs` names the environments that may import code."""
     names = (Run.open(path).note() if path.is_dir() else read_note(path)).get("env")
     return load(path, trust_env=names in envs)
 
@@ -282,7 +282,7 @@ def _params(env: str) -> MarbleParams:
 
 
 def _demonstrations(config: StudioConfig, env: str, name: str, agents: list[Agent]) -> Demonstrations | None:
-    """The set called `name`; if that is empty, a policy's demonstrations, or the shipped ones of the environment."""
+    """The set called `name`. If `name` is empty: the demonstrations of a policy, or the environment's built-in set."""
     if name:
         demos = storage.read(set_path(config, name))
         if demos.env_id not in (env, None):

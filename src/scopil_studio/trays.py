@@ -1,5 +1,5 @@
-"""Marble Maze for the page, which draws ball, path and tilt itself. The tray is sent as a picture, since a constraint
-is known by its margin only; everything else is numbers."""
+"""Marble Maze for the web page. The page draws ball, path and tilt from numbers. The tray is sent as a picture, since
+a constraint is defined only by its margin."""
 
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from scopil.envs.marble_maze.physics import HOLE_RADIUS, MAX_TICKS, REACH
 from scopil.envs.marble_maze.render import BALL, HALF, draw_tray
 from scopil_bench.images import png_bytes
 
-PIXELS = 720  # a side of the picture
+PIXELS = 720  # width and height of the picture
 _ROWS = 256  # rows in one compiled call
 
 
@@ -33,12 +33,12 @@ def described(params: MarbleParams) -> tuple[dict[str, Any], bytes]:
 
 
 def positions(observations: np.ndarray) -> np.ndarray:
-    """(…, 2), px."""
+    """Ball positions (…, 2) in px."""
     return observations[..., :2].astype(np.float64) * REACH
 
 
 def tilts(observations: np.ndarray) -> np.ndarray:
-    """(…, 2), ticks about X and Y."""
+    """Tilts (…, 2) about X and Y in ticks."""
     return observations[..., 4:6].astype(np.float64) * MAX_TICKS
 
 
@@ -50,7 +50,7 @@ def violating(params: MarbleParams, places: np.ndarray) -> np.ndarray:
 
 
 def whole_batches(rows: np.ndarray) -> np.ndarray:
-    """The rows (N, …) as float32, padded with zeros to whole batches: one compiled program for any number."""
+    """The rows (N, …) as float32, padded with zeros to whole batches, so that one compiled program serves any N."""
     return np.pad(rows, ((0, -len(rows) % _ROWS), *[(0, 0)] * (rows.ndim - 1))).astype(np.float32)
 
 

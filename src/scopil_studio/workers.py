@@ -1,6 +1,6 @@
-"""Worker processes as the server sees them. A worker that crashes, hangs or sends too much is killed.
+"""Worker processes, seen from the server. A worker that crashes, hangs or sends too much is killed.
 
-A message is a JSON object followed by bytes (a picture, a file), with both lengths in front. Nothing is pickled.
+A message is a JSON object followed by bytes (a picture, a file). A header gives both lengths. Nothing is pickled.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from scopil.user_code import python
 
 Message = tuple[dict[str, Any], bytes]
 LENGTHS = struct.Struct("!II")
-LARGEST = 256 * 2**20  # bytes of a message; an animation may be long
-# Networks and environments here are too small for several threads; no window may open.
+LARGEST = 256 * 2**20  # maximum bytes of a message; an animation may be large
+# Networks and environments are too small to gain from several threads. The other two settings prevent windows.
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
-WAITING = 32  # requests that may wait for one worker
+WAITING = 32  # maximum number of requests waiting for one worker
 
 # request → (module with the function of that name, seconds it may take). Each module has a process of its own, so that
 # reading files never waits for a policy.
@@ -96,7 +96,7 @@ class Worker:
 
 
 class RequestQueue:
-    """Answers requests one after the other in one worker, which starts with the first request."""
+    """Sends requests one at a time to one worker. The first request starts the worker."""
 
     def __init__(self, role: str, config: dict[str, Any]):
         self._role, self._config = role, config
@@ -126,7 +126,7 @@ class RequestQueue:
         except TimeoutError as error:
             await worker.end()
             raise WorkerGone(f"no answer within {seconds:g} s; the worker process was killed.") from error
-        except BaseException:  # the answer of a cancelled request would stay in the pipe
+        except BaseException:  # else the answer to a cancelled request would stay in the pipe
             worker.kill()
             raise
 

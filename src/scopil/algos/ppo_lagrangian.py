@@ -1,11 +1,11 @@
-"""PPO-Lagrangian: PPO with a critic of costs and a multiplier ν, under a given cost function c(s, a).
+"""PPO-Lagrangian: PPO with a cost critic and a multiplier ν, under a given cost function c(s, a).
 
     L(θ)  = [ −E min(ρ A, clip(ρ, 1 ± ε) A) + ν E ρ A_c ] / (1 + ν) − c_H E H + c_V E (V − y)² + c_V E (V_c − y_c)²
     ν     = softplus(x);  x: one Adam step per rollout that maximises ν (c̄ − budget),  c̄ the rollout's mean raw cost
 
-A is standardised within a minibatch, A_c only centred; the cost term is not clipped. As in ICRL's published code.
-`under(cost)` makes the algorithm for a known cost function. The oracle learns from the environment's true cost: a
-reference for what is attainable, not a competitor.
+As in ICRL's published code, A is standardised per minibatch, A_c is only centred, and the cost term is not clipped.
+`under(cost)` makes the algorithm for a known cost function. The oracle learns from the environment's true cost. It
+shows what is attainable and is no competitor.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey) -> tuple[Any, Metrics]:
-    """One update on a rollout whose steps have these costs. Further fields of `state` than those of State are kept."""
+    """One update on a rollout with the given costs per step. Fields of `state` that State lacks are kept."""
     rollout = ppo.preprocess(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
     nu = jax.nn.softplus(state.multiplier.params)
@@ -104,7 +104,7 @@ def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config,
 
 
 def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config) -> tuple[Batch, dict[str, Any]]:
-    """PPO's batch with the advantages and value targets of costs, and the new scales of rewards and costs."""
+    """PPO's batch with cost advantages and cost value targets, and the new scales of rewards and costs."""
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     ended = rollout.step.terminated | rollout.step.truncated
     cost_scale, scaled = normalise.scale_signal(state.cost_scale, cost, ended, cfg.cost_discount)

@@ -5,7 +5,7 @@
     θ, α, λ  stay at their initial values for the first `critics_first` gradient steps
     θ̄     ← θ̄ + (θ − θ̄)/N                                 the policy; single iterates are noisy
 
-The learner inside SCOPIL-ρ, and by itself the ablation of SCOPIL-ρ without the occupancy constraint. Not in the paper.
+SCOPIL-ρ is this learner with an occupancy constraint; this module is the ablation without it. Not in the paper.
 """
 
 from typing import NamedTuple
@@ -63,7 +63,7 @@ class State(NamedTuple):
     average: Net  # θ̄
     target_entropy: Float[Array, ""]  # H̄
     slack: Float[Array, ""]  # δ
-    unit: Float[Array, ""]  # of λ and its rate, in reward
+    unit: Float[Array, ""]  # unit of λ and of its learning rate, in reward
     updates: Int[Array, ""]  # gradient steps made
 
 
@@ -75,7 +75,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """The clone, H̄ and δ."""
+    """Compute the clone, H̄ and δ."""
     demos = data.demos
     assert demos is not None
     k_clone, k_soft = jax.random.split(key)
@@ -93,7 +93,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    # The clone was trained with the statistics of the demonstrations: they stay.
+    # The statistics stay those of the demonstrations, with which the clone was trained.
     x = sac.preprocess(state, data, key, learn_stats=False)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
 
@@ -127,7 +127,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "dual/slack": state.slack,
     }  # fmt: skip
 
-    # θ, α, λ stay for the first steps
+    # θ, α, λ do not change in the first `critics_first` steps
     new, old = (actor, log_alpha, lam), (state.actor, state.log_alpha, state.multiplier)
     learning = state.updates >= cfg.critics_first
     actor, log_alpha, lam = jax.tree.map(lambda n, o: jnp.where(learning, n, o), new, old)
@@ -152,7 +152,7 @@ def policy(state: State) -> Policy:
 
 
 def short_run(cfg: Config, env_steps: int) -> str | None:
-    """A warning for runs that end before the actor is trained."""
+    """A warning if the run ends before the actor is trained."""
     updates = env_steps // cfg.num_envs * cfg.grad_steps
     if updates > cfg.critics_first:
         return None

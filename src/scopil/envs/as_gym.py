@@ -19,7 +19,7 @@ from scopil.errors import EnvError
 
 
 class FunctionalEnv(gym.Env):
-    """One environment. `reset(options={"start": ...})` starts a FuncEnv with `initial_at` from a given place."""
+    """One environment. `reset(options={"start": ...})` sets the start if the FuncEnv has `initial_at`."""
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 12}  # noqa: RUF012 (gymnasium's form)
 
@@ -73,7 +73,7 @@ class FunctionalEnv(gym.Env):
 
 @lru_cache(maxsize=32)
 def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable]:
-    """`begin`, `reset` and `step` of one environment, compiled once for all that share a `CompiledEnv`."""
+    """`begin`, `reset` and `step` of one environment, compiled once per `CompiledEnv`."""
 
     def at(inner, key):
         return compiled.begin(inner, key), compiled.env.state_info(inner, *compiled.given_params)
@@ -99,7 +99,7 @@ def _compiled_calls(compiled: CompiledEnv) -> tuple[Callable, Callable, Callable
 
 @lru_cache(maxsize=32)
 def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callable, Callable, Callable]:
-    """`begin`, `reset` and `step` of a batch, compiled once for all that share a `CompiledEnv` and a size."""
+    """`begin`, `reset` and `step` of a batch, compiled once per `CompiledEnv` and batch size."""
     infos_of = jax.vmap(lambda inner: compiled.env.state_info(inner, *compiled.given_params))
 
     def reset(key):
@@ -123,9 +123,9 @@ def _compiled_vector_calls(compiled: CompiledEnv, num_envs: int) -> tuple[Callab
 
 class FunctionalVectorEnv(VectorEnv):
     """A batch of environments in one compiled call. Autoreset in the same step: `info["final_obs"]` and
-    `info["final_info"]` carry the end of an episode, the returned observation opens the next.
+    `info["final_info"]` hold the end of an episode; the returned observation is the first of the next.
 
-    `reset(options={"start": ...})` begins every environment there; later episodes have random starts.
+    `reset(options={"start": ...})` starts every environment there; later episodes have random starts.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -155,7 +155,7 @@ class FunctionalVectorEnv(VectorEnv):
         ended = t.terminated | t.truncated
         if not ended.any():
             return obs, t.reward.astype(np.float64), t.terminated, t.truncated, _masked(info, ~ended)
-        # As in Gymnasium: the info of an ended episode goes to final_info, `info` is that of the new one.
+        # As in Gymnasium: `final_info` is the info of the ended episode, `info` that of the new episode.
         infos: dict[str, Any] = {}
         for k in info | fresh:
             blank = np.zeros_like(info.get(k, fresh.get(k)))
@@ -189,15 +189,15 @@ def _shown_actions(compiled: CompiledEnv) -> gym.Space:
 
 
 def _numbers(action: Any, compiled: CompiledEnv, space: gym.Space, shown: gym.Space) -> np.ndarray:
-    """Actions in `space`, the learner's, from the FuncEnv's form or from numbers of joint choices. `shown` is the space
-    named in the error. Compiled code does not check the bounds of an index, so discrete actions are checked here."""
+    """Convert actions, in the FuncEnv's form or as indices of joint actions, to `space`, the learner's. Errors name the
+    space `shown`. Discrete actions are checked here, since compiled code does not check index bounds."""
     given = numbers = np.asarray(action)
     if isinstance(space, gym.spaces.Box):
         return given
     own, lead = compiled.spaces.env_action, space.shape or ()
     assert own.shape is not None
     if own is not compiled.action_space and given.shape == (*lead, *own.shape):
-        with suppress(TypeError, ValueError):  # not in the space: refused below
+        with suppress(TypeError, ValueError):  # not in the space: the check below raises
             numbers = compiled.spaces.to_learner(given)
     if not space.contains(numbers):
         raise EnvError(f"action {given.tolist()} of dtype {given.dtype}; want one of {shown}.")
@@ -210,7 +210,7 @@ def _fetch(tree: Any) -> Any:
 
 
 class _Packed(eqx.Module):
-    """A tree of small arrays as one row of bytes: fetching it from the device costs one call instead of ten."""
+    """A tree of small arrays as one row of bytes: one transfer from the device instead of one per array."""
 
     flat: Any
     form: Any = eqx.field(static=True)

@@ -24,7 +24,7 @@ def play(
     mode: Mode = "greedy",
     advance: Advance = lambda ended: None,
 ) -> list[Episode]:
-    """`env.play`, judged by the rules that the environment brings."""
+    """Play episodes with `env.play` and judge them by the environment's own rules."""
     return by_own_rules(env, env.play(policy, starts, key, mode, advance))
 
 
@@ -36,8 +36,8 @@ def play_distinct(
     mode: Mode = "greedy",
     advance: Advance = lambda ended: None,
 ) -> list[Episode]:
-    """`play`, but if the list of starts repeats itself and a greedy policy would play the same episodes again, each
-    distinct start is played once."""
+    """Like `play`, but without repeated episodes: if the list of starts repeats and a greedy policy would play the same
+    episodes again, only one period of the list is played."""
     if mode == "sampled" or isinstance(starts, Seeds) or (period := _period(starts)) == len(starts.steps):
         return play(env, policy, starts, key, mode, advance)
     # The first start is played twice, to find out whether the environment itself is random.
@@ -60,7 +60,7 @@ def _period(starts: EnvState) -> int:
 
 
 def replay(env: BatchEnv, demos: Demonstrations) -> list[Episode]:
-    """The demonstrated actions, played again from the demonstrated starts in a JAX environment with `initial_at`."""
+    """Play the demonstrated actions again from the demonstrated starts in a JAX environment with `initial_at`."""
     if demos.starts is None:
         raise EnvError(f"{demos.name} does not record its starts, so it cannot be replayed.")
     longest = max(len(e) for e in demos)
@@ -87,8 +87,8 @@ def _cut(episode: Episode, steps: int) -> Episode:
 def demonstrated(demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None) -> list[Episode]:
     """The demonstrated episodes, judged by `rules` or else by the environment's own rules.
 
-    They are replayed if possible. Otherwise they are judged as recorded, without rules on a key of `info` that was not
-    recorded."""
+    They are replayed if possible. Otherwise they are judged as recorded; rules on an `info` key that was not recorded
+    are left out."""
     if env is not None and can_replay(demos, env):
         played = replay(env, demos)
         return played if rules is None else with_rules(played, rules, env)
@@ -100,7 +100,7 @@ def demonstrated(demos: Demonstrations, env: BatchEnv | None = None, rules: Rule
 def measure_demonstrations(
     demos: Demonstrations, env: BatchEnv | None = None, rules: Rules | None = None
 ) -> list[Measures]:
-    """Measures of each demonstrated episode; without reward if an episode was recorded without."""
+    """Measures of each demonstrated episode; the reward is left out if any episode was recorded without it."""
     rows = measure_all(demonstrated(demos, env, rules), env if can_replay(demos, env) else None)
     if all("reward" in row for row in rows):
         return rows

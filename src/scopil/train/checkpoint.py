@@ -9,7 +9,7 @@ import numpy as np
 from scopil.errors import CheckpointError
 from scopil.serialization import as_tree, read_arrays, save_tree
 
-KEEP = 2  # the newest, and a second in case it is damaged
+KEEP = 2  # the newest, and the one before in case the newest is damaged
 
 
 class Checkpoints:
@@ -29,8 +29,8 @@ class Checkpoints:
         return path
 
     def read_newest(self) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]] | None:
-        """The newest whole checkpoint: file, arrays by name, note; None if there are no checkpoints. A damaged file is
-        skipped with a warning. Raises `CheckpointError` if all are damaged."""
+        """The newest undamaged checkpoint: file, arrays by name, note; None if there are no checkpoints. Damaged files
+        are skipped with a warning. Raises `CheckpointError` if all are damaged."""
         files = self.files()
         for path in reversed(files):
             try:
@@ -42,7 +42,7 @@ class Checkpoints:
         return None
 
     def load_newest(self, like: Any) -> Any:
-        """The state in the newest whole checkpoint; None if there are no checkpoints. Raises if it has another
-        structure: training from the start would overwrite it."""
+        """The state in the newest undamaged checkpoint; None if there are no checkpoints. Raises if its structure
+        differs from `like`: training from the start would overwrite it."""
         found = self.read_newest()
         return None if found is None else as_tree(found[1], like, found[0])

@@ -17,9 +17,9 @@ from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
 from scopil.train.loop import Loop
 
-# Minimum of environment steps per dispatch: enough to hide its cost, few enough to react to Ctrl-C.
+# Minimum of environment steps per dispatch: enough to hide the dispatch cost, few enough to react to Ctrl-C.
 CHUNK = 5_000
-PIECE = 1.0  # seconds; target duration of one program of a host environment
+PIECE = 1.0  # target duration in seconds of one program, for host environments
 Between = Callable[[int], bool | None]  # (environment steps) → whether to stop now
 
 
@@ -42,7 +42,7 @@ class Trainer:
         self.chunk = -(-CHUNK // iteration) * iteration
         self._state: Any = None
         self._piece = 1  # iterations of a host environment that take about PIECE seconds
-        self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its steps
+        self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its number of steps
 
     def shape(self) -> Any:
         """Structure and shapes of the state, to load a checkpoint into."""
@@ -75,8 +75,8 @@ class Trainer:
         """Train up to `until` environment steps in total, or until `observe` or `between` returns True.
 
         `observe` is called after each chunk. Chunks also end at multiples of the numbers in `every`, or at the first
-        iteration after a multiple. `between` is called about once a second within a chunk of a host environment, which
-        may be slow; if it returns True, training stops immediately and `observe` is not called.
+        iteration after a multiple. For a host environment, which may be slow, `between` is called about once a
+        second within a chunk; if it returns True, training stops immediately and `observe` is not called.
         """
         done, iteration = int(self.state.env_steps), self.loop.iteration_steps(self.cfg)
         while done < until:
@@ -89,7 +89,7 @@ class Trainer:
 
     def _chunk(self, iterations: int, between: Between) -> dict[str, float] | None:
         """Train one chunk and return its metrics; None if `between` stopped it. The compiled program reuses the memory
-        of the state, so that a failure leaves no state."""
+        of the state, so the state is lost if it fails."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
         if self.loop.env.slow:

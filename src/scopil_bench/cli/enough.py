@@ -45,7 +45,7 @@ def enough(
     study = curves.study(demos, where, numbers, steps, seeds, counted)
     console = Console()
     curves.keep_set(demos, out)
-    with raised((signal.SIGINT, signal.SIGTERM)):  # workers save
+    with raised((signal.SIGINT, signal.SIGTERM)):  # on a signal, the workers save
         runs = planning.create(study, out, "full", study.cells(), seeds)
         if failed := execute_with_progress(runs, workers, console):
             raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))

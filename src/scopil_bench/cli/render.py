@@ -78,7 +78,7 @@ def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
 def _draw_policy(
     path: Path, out: Path, episodes: int, greedy: bool, seed: int, rules: str | None, fps: float, trust_env: bool
 ) -> None:
-    """Episodes of a trained policy, with their violations."""
+    """Draw episodes of a trained policy with their violations, and print their measures."""
     from scopil.eval.measures import average, measure_all
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED

@@ -1,5 +1,5 @@
-"""Constraints of the tray and the paper's three settings. A new shape is one subclass of `Constraint` with a method
-`margin`, as in `Rectangle`: costs, the planner's clearance and the renderer use the margin alone."""
+"""Constraints of the tray and the paper's three settings. To add a shape, subclass `Constraint` and define
+`margin`, as in `Rectangle`. Costs, the planner's clearance and the renderer use only the margin."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
@@ -93,12 +93,12 @@ def min_margin(constraints: tuple[Constraint, ...], position: Position) -> Numbe
 
 
 class MarbleParams(NamedTuple):
-    """The tray as data: pass another one to `MarbleMaze` to draw your own constraints."""
+    """The tray as data. Pass your own to `MarbleMaze` to change the constraints."""
 
     constraints: tuple[Constraint, ...] = ()
     hole: tuple[float, float] = (-144.0, -144.0)  # px
     start_distance: float = 40.0  # px; episodes start at least this far from the hole
-    max_steps: int = 200  # an episode that has not reached the hole by then times out
+    max_steps: int = 200  # the episode is truncated if the ball has not reached the hole by then
 
 
 # The paper gives its geometry only as a picture. These numbers were chosen so that an unconstrained SAC violates the

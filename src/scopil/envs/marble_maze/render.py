@@ -1,5 +1,5 @@
-"""Images of the tray in NumPy. Every shape is a signed distance with an anti-aliased rim. The tray is drawn once for
-given params; a frame adds the newest part of the trail, the ball and the tilt gauge."""
+"""Images of the tray in NumPy. Every shape is a signed distance with an anti-aliased rim. The tray is drawn once per
+set of params; each frame adds the newest part of the trail, the ball and the tilt gauge."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,7 +12,7 @@ import numpy as np
 from scopil.envs.marble_maze.constraints import MarbleParams, min_margin
 from scopil.envs.marble_maze.physics import CELL, HOLE_RADIUS, MAX_TICKS, MarbleState
 
-SIZE = 480  # pixels a side of a frame
+SIZE = 480  # width and height of a frame in pixels
 HALF = 5.5 * CELL  # the picture shows [−HALF, HALF]², walls included (matplotlib's `extent`)
 FLOOR = 4.5 * CELL
 BALL = CELL / 2
@@ -25,7 +25,7 @@ LIGHT = np.array([-0.48, 0.60, 0.64], np.float32)  # direction of the light: upp
 
 class Tray(NamedTuple):
     image: np.ndarray
-    scale: float  # pixels per px
+    scale: float  # image pixels per px of the tray
     hole: np.ndarray
     allowed: Callable[[np.ndarray], bool]
 
@@ -42,14 +42,14 @@ def begin(params: MarbleParams, size: int = SIZE) -> RenderState:
 
 
 def frame(state: MarbleState, render_state: RenderState) -> tuple[RenderState, np.ndarray]:
-    """The picture of `state` at the end of the trail, and the trail with it."""
+    """The trail extended by `state`, and the picture of `state` with this trail."""
     tray, canvas, trail = render_state
     position, tilt = np.asarray(state.position, np.float32), np.asarray(state.tilt)
     here = (float(position[0]), float(position[1]), tray.allowed(position))
     canvas = canvas.copy()
     if trail:
         _draw_segment(canvas, tray.scale, trail[-1][:2], here[:2])
-        _draw_state(canvas, tray.scale, trail[-1])  # its dot covers the line
+        _draw_state(canvas, tray.scale, trail[-1])  # again, so that its dot covers the line
     _draw_state(canvas, tray.scale, here)
     image = canvas.copy()
     _draw_state(image, tray.scale, (*trail, here)[0], first=True)
@@ -71,7 +71,7 @@ def _tray(params: MarbleParams, size: int) -> Tray:
 
 @lru_cache(maxsize=16)
 def _tray_of(structure: Any, leaves: tuple[tuple[str, tuple[int, ...], bytes], ...], size: int) -> Tray:
-    """Keyed by the params' content: geometry may hold arrays, which do not hash."""
+    """The tray, cached by the content of the params: these may hold arrays, which are not hashable."""
     params: MarbleParams = jax.tree.unflatten(
         structure, [np.frombuffer(data, dtype).reshape(shape) for dtype, shape, data in leaves]
     )
@@ -129,7 +129,7 @@ def _draw_hole(image: np.ndarray, dx: np.ndarray, dy: np.ndarray, scale: float) 
 
 
 def _draw_constraints(image: np.ndarray, x: np.ndarray, y: np.ndarray, margin: np.ndarray, scale: float) -> None:
-    """The forbidden side tinted and faintly hatched, its rim a line. Constraints end where the floor ends."""
+    """Tint and hatch the forbidden region and draw its rim as a line. Nothing is drawn outside the floor."""
     floor = _cover(_box(x, y, FLOOR, 2.0), scale)
     hatch = np.abs((x + y) / 8.0 % 1.0 - 0.5) * 8.0 / np.sqrt(2.0)
     inside = _cover(margin, scale) * floor
@@ -157,7 +157,7 @@ def _draw_state(canvas: np.ndarray, scale: float, at: tuple[float, float, bool],
 
 
 def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.ndarray, allowed: bool) -> None:
-    """A glass marble, so that the trail shows through; smaller and darker once it is in the hole."""
+    """Draw a glass marble. The trail shows through it. In the hole it is smaller and darker."""
     fallen = np.hypot(*(position - tray.hole)) <= HOLE_RADIUS
     centre, radius = (tray.hole, 0.88 * HOLE_RADIUS) if fallen else (position, BALL)
     if not fallen:
@@ -180,13 +180,13 @@ def _draw_ball(image: np.ndarray, tray: Tray, position: np.ndarray, tilt: np.nda
     _blend(view, np.clip(body, 0, 255), disc * opacity)
     shine = np.clip(normal_light, 0, 1) ** 38
     _blend(view, WHITE, disc * shine * (0.5 if fallen else 0.95))
-    # The rules are about the ball's centre.
+    # A white dot marks the ball's centre, to which the rules apply.
     _blend(view, WHITE, _cover(np.hypot(dx, dy) - (2.6 if allowed else 4.2), tray.scale))
     _blend(view, NAVY if allowed else RED, _cover(np.hypot(dx, dy) - (1.5 if allowed else 3.1), tray.scale))
 
 
 def _draw_gauge(image: np.ndarray, scale: float, tilt: np.ndarray) -> None:
-    """The tilt gauge in the upper right corner: the dot shows the direction in which the ball is pulled, in ticks."""
+    """The tilt gauge in the upper right corner. Its dot shows the direction and size of the pull, in ticks."""
     view, dx, dy = _patch(image, scale, (5 * CELL, 5 * CELL), 20.0)
     plate = _box(dx, dy, 17.0, 4.5)
     _blend(view, (58, 40, 28), _cover(plate, scale))
@@ -208,7 +208,7 @@ def _pixels(top: int, bottom: int, left: int, right: int, scale: float, size: in
 
 
 def _patch(image: np.ndarray, scale: float, centre: Any, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The part of the image within `reach` of `centre`, and its pixels' offsets from there."""
+    """The part of the image within `reach` of `centre`, and the offsets of its pixels from `centre`."""
     size = len(image)
     cx, cy = float(centre[0]), float(centre[1])
     left, right = (int(np.clip(size / 2 + scale * (cx + s * reach) + 0.5, 0, size)) for s in (-1, 1))

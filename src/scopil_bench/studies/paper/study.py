@@ -42,7 +42,7 @@ METHODS = (
     "Oracles are given the true cost. They are bounds, not competitors.",
 )
 _ABLATIONS = ("s-dgd", "s-eic", "s-dgd-eic", "ppo-dgd")
-# Not in the paper: demonstrations and nothing else, and learners that are given the true cost.
+# Not in the paper: a learner that uses only the demonstrations, and learners that are given the true cost.
 _BASELINES = ("bc", "oracle-ppo-lagrangian", "oracle-sac-lagrangian")
 _SMALL_REPLAY = {"replay_size": 10_000}
 _SMALL_ROLLOUT = {"rollout_steps": 512}
