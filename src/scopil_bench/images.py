@@ -22,7 +22,7 @@ def write_png(path: str | Path, image: Image) -> None:
 
 
 def png_bytes(image: Image) -> bytes:
-    """8-bit RGB as PNG. Each row is stored as its difference to the row above (filter 2), which compresses well."""
+    """An 8-bit RGB image as PNG. Each row stores its difference to the row above (filter 2), which compresses well."""
     height, width, _ = image.shape
     above = np.vstack([np.zeros((1, width * 3), np.uint8), image.reshape(height, -1)[:-1]])
     rows = np.hstack([np.full((height, 1), 2, np.uint8), image.reshape(height, -1) - above])
@@ -36,12 +36,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
-    """An endless animation; its last frame stays for a second."""
+    """Write a looping animation that shows its last frame for one second."""
     try:
         from PIL import Image as Pillow
     except ImportError as error:
         raise ScopilError('GIF needs pillow: pip install "scopil[data]"') from error
-    # One palette for all frames: with a palette per frame the animation flickers.
+    # All frames share one palette, because the animation flickers with one palette per frame.
     few = np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]])
     palette = Pillow.fromarray(few).quantize(256)
     first, *rest = [Pillow.fromarray(f).quantize(palette=palette, dither=Pillow.Dither.NONE) for f in frames]
@@ -53,7 +53,7 @@ def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
-    """An H.264 video, which every browser plays. Odd sides grow by a pixel, since the format needs even ones."""
+    """Write an H.264 video, which every browser plays. Odd sides grow by one pixel, because H.264 needs even sides."""
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Names sent by the page, as paths inside the studio's folder; and the files found there."""
+"""Convert names sent by the page to paths inside the studio's folder, and find files in this folder."""
 
 import os
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 from scopil.errors import ConfigError
 
 LONGEST_NAME = 300
-DEEPEST = 6  # levels of folders that are searched
+DEEPEST = 6  # maximum depth of the search for files
 ENDINGS = (".npz", ".safetensors", "run.json", "report.html")
-MOST = 2000  # files found at most
+MOST = 2000  # maximum number of files found
 
 
 def inside(folder: Path, name: str) -> Path:

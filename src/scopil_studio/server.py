@@ -1,4 +1,4 @@
-"""The studio's server: routes, sockets and the processes behind them. It runs no environment and reads no run."""
+"""The studio's server: routes, sockets and worker processes. Only the workers run environments and read runs."""
 
 import json
 import math
@@ -21,11 +21,11 @@ from scopil_studio.workers import REQUESTS, RequestQueue, Worker, WorkerGone
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-LARGEST_BODY = 64 * 1024  # bytes of a request
-LARGEST_MESSAGE = 16 * 1024  # bytes on a socket
-SOCKETS = 16  # pages that may record at once
-MALFORMED = 100  # messages after which a socket is closed
-# A report contains its style and pictures. It runs no script and has no origin.
+LARGEST_BODY = 64 * 1024  # maximum bytes of a request body
+LARGEST_MESSAGE = 16 * 1024  # maximum bytes of a socket message
+SOCKETS = 16  # maximum number of pages that record at the same time
+MALFORMED = 100  # number of malformed messages after which a socket is closed
+# A report embeds its styles and pictures. It may run no script, and the sandbox gives it no origin.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
 
@@ -38,8 +38,8 @@ def make_app(
     rules: str | None = None,
     port: int = 0,
 ) -> Starlette:
-    """The application. `names` are accepted host names besides those of the loopback address, `port` is part of the
-    cookie's name. `envs` and `rules` may name code, since the caller chooses them."""
+    """The application. It accepts the host names in `names` and those of the loopback address. `port` is part of the
+    cookie's name. `envs` and `rules` may name code, because the caller trusts them."""
     studio = _Studio({"folder": str(folder.resolve()), "envs": list(envs), "rules": rules})
 
     @asynccontextmanager
@@ -59,7 +59,7 @@ def make_app(
         Route("/report", studio.report),
         WebSocketRoute("/play", studio.play),
     ]
-    # Browsers share cookies between ports: two studios on one machine need two names.
+    # Browsers share cookies between ports, so each studio on a machine needs its own cookie name.
     guard = Middleware(Guard, token=token, names=(*LOOPBACK, *names), cookie=f"scopil-studio-{port}")
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
@@ -99,7 +99,7 @@ class _Studio:
         return fields["answer"], data
 
     async def report(self, request: Request) -> Response:
-        """A report as a document of its own, for a frame in the page."""
+        """A report as a separate document, which the page shows in a frame."""
         try:
             _, data = await self._ask("report", {"name": request.query_params.get("name", "")})
         except ScopilError as error:
@@ -107,7 +107,7 @@ class _Studio:
         return Response(data, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     async def play(self, socket: WebSocket) -> None:
-        """A recording page: relays messages between it and a worker of its own."""
+        """Relay messages between a recording page and a worker that serves only this page."""
         if self._sockets >= SOCKETS:
             return await socket.close(1013, f"{SOCKETS} pages are recording already")
         self._sockets += 1
@@ -120,7 +120,7 @@ class _Studio:
             except* WorkerGone as gone:
                 await socket.send_json({"kind": "ended", "message": str(gone.exceptions[0])})
                 await socket.close(1011)
-        except* (WebSocketDisconnect, RuntimeError):  # the page is gone
+        except* (WebSocketDisconnect, RuntimeError):  # the page closed the connection
             pass
         finally:
             self._sockets -= 1
@@ -130,7 +130,7 @@ class _Studio:
 
 
 async def _relay(socket: WebSocket, worker: Worker) -> None:
-    """Messages in both directions until one side is gone. Raises a group with WorkerGone if that is the worker."""
+    """Relay messages until the page or the worker is gone. Raises a group with WorkerGone if the worker is gone."""
     async with anyio.create_task_group() as both:
 
         async def run(call: Awaitable[None]) -> None:
@@ -170,7 +170,7 @@ async def _to_page(worker: Worker, socket: WebSocket) -> None:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body of a request; None if it is too large. A body that declares its size is refused unread."""
+    """The body of a request, or None if it is too large. A declared size that is too large is refused unread."""
     length, body = request.headers.get("content-length", "0"), b""
     if not length.isdecimal() or int(length) > LARGEST_BODY:
         return None
@@ -182,7 +182,7 @@ async def _body(request: Request) -> bytes | None:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    """A JSON object of finite numbers."""
+    """The JSON object in `body`. All its numbers must be finite."""
     try:
         found = json.loads(body or b"{}", parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Training runs started, stopped and resumed by `scopil train`, in processes that outlive the page and the server."""
+"""Start, stop and resume `scopil train` processes. They continue after the page and the server close."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from scopil.user_code import python
 from scopil_studio.paths import inside, name_of, refuse_outside
 from scopil_studio.worker import StudioConfig
 
-JOBS = ".studio"  # in the studio's folder: process and printed output of each run
+JOBS = ".studio"  # subfolder with the process id and printed output of each run
 MOST_STEPS = 1_000_000_000
-LOG_TAIL = 4000  # bytes of the printed output that are shown
+LOG_TAIL = 4000  # the page shows this many bytes of the printed output
 
-_children: list[subprocess.Popen] = []  # polled, so that no zombie remains
+_children: list[subprocess.Popen] = []  # polled to remove zombie processes
 
 
 def start(
@@ -33,9 +33,9 @@ def start(
     demos: str = "",
     steps: int = 100_000,
     seed: int = 0,
-    options: dict[str, str] = {},  # noqa: B006 (never changed)
+    options: dict[str, str] = {},  # noqa: B006 (never modified)
 ) -> dict[str, Any]:
-    """`scopil train ALGORITHM …` into the new run folder `name`; `options` are settings of the algorithm."""
+    """Run `scopil train ALGORITHM …` with the new run folder `name`. `options` are settings of the algorithm."""
     config.refuse_env(env)
     folder = inside(config.folder, name)
     if folder.exists() and any(folder.iterdir()):
@@ -56,17 +56,17 @@ def start(
 
 
 def _option(name: str, value: str) -> str:
-    """As the command line wants it: a switch has no value."""
+    """One command-line option. A switch has no value."""
     return {"true": f"--{name}", "false": f"--no-{name}"}.get(str(value).lower(), f"--{name}={value}")
 
 
 def resume(config: StudioConfig, name: str) -> dict[str, Any]:
-    """`scopil train --resume RUN`."""
+    """Run `scopil train --resume RUN`."""
     folder = inside(config.folder, name)
     run = Run.open(folder)
     if run.finished:
         raise ConfigError(f"{name} is finished.")
-    # Code named by the run folder is trusted if the caller named the same code to the studio.
+    # Code named in the run folder is trusted only if the user also passed it to the studio.
     trusted = run.spec.env in config.envs or not names_code(run.spec.env)
     trusted = trusted and run.spec.rules in (None, config.rules)
     _begin(config.folder, folder, ["--resume", str(folder), *(["--trust-env"] if trusted else [])])
@@ -83,7 +83,7 @@ def stop(config: StudioConfig, name: str) -> dict[str, Any]:
 
 
 def running(home: Path, folder: Path) -> int | None:
-    """The id of the process that trains this run now, if a studio of `home` has started it."""
+    """The id of the process that trains this run now, if a studio in `home` started it."""
     _children[:] = [child for child in _children if child.poll() is None]
     try:
         pid = int(json.loads(_note(home, folder).read_text())["pid"])
@@ -104,7 +104,7 @@ def log(home: Path, folder: Path) -> str:
 
 
 def starting(home: Path) -> list[dict[str, Any]]:
-    """Training processes without a run folder: started just now, or failed before they made one."""
+    """Training processes without a run folder. They have just started, or they failed before they created one."""
     jobs = []
     for file in sorted((home / JOBS).glob("*.json")):
         try:
@@ -128,7 +128,7 @@ def _begin(home: Path, folder: Path, words: list[str]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the studio's terminal does not reach it
+            start_new_session=True,  # Ctrl-C in the studio's terminal does not stop the run
             env=os.environ | {"TERM": "dumb", "COLUMNS": "100"},
         )
     _children.append(child)
@@ -136,7 +136,7 @@ def _begin(home: Path, folder: Path, words: list[str]) -> None:
 
 
 def _note(home: Path, folder: Path) -> Path:
-    """The file about a run's process. Links that lead out of `home` are refused."""
+    """The path of the file that describes a run's process. Raises ConfigError for links that lead out of `home`."""
     note = home / JOBS / f"{name_of(home, folder).replace('/', '__')}.json"
     return refuse_outside(home, note, note.with_suffix(".log"))
 

@@ -3,10 +3,10 @@
 δ_t  = r_t + γ (1 − terminated) V(s'_t) − V(s_t),   A_t = δ_t + γ λ A_{t+1},   y_t = A_t + V(s_t)
 L(θ) = −E min(ρ A, clip(ρ, 1 ± ε) A) − c_H E H(π(·|s)) + c_V E (V(s) − y)²,    ρ = π(a|s) / π_old(a|s)
 
-in at most `epochs` passes of minibatches; no pass follows one whose mean log π_old(a|s) − log π(a|s) exceeds
-kl_margin × target_kl. Details are those of ICRL's published code with three exceptions: a truncated step keeps its
-future value, observation statistics change only between rollouts, and continuous actions are squashed instead of
-clipped (docs/algorithms/ppo.md).
+The update makes at most `epochs` passes over minibatches. It stops after a pass whose mean log π_old(a|s) − log π(a|s)
+exceeds kl_margin × target_kl. Details follow ICRL's published code with three exceptions: a truncated step bootstraps
+from V(s'), observation statistics change only between rollouts, and continuous actions are squashed instead of clipped
+(docs/algorithms/ppo.md).
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Step = Callable[[Any, Any, PRNGKey], tuple[Any, Metrics]]  # (carry, minibatch, 
 
 @config
 class Config:
-    """Defaults of ICRL's published code and the SCOPIL paper's table."""
+    """The defaults come from ICRL's published code and the SCOPIL paper's table."""
 
     discount: float = setting(default=0.99, about="γ per environment step.", low=0, high=1)
     gae_lambda: float = setting(default=0.95, about="λ of the advantage estimator.", low=0, high=1)
@@ -87,7 +87,7 @@ class State(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """A rollout, every leaf (T, N, …): its steps, and their observations and actions in the networks' units."""
+    """A rollout: its steps, and their normalised observations and actions. Every leaf has shape (T, N, …)."""
 
     step: Transition
     obs: Float[Array, "T N D"]
@@ -134,7 +134,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def actor_net(key: PRNGKey, spaces: Spaces, cfg: Config) -> Network:
-    """Logits of discrete actions; or means of continuous ones, with a learned σ that is the same in all states."""
+    """Logits of discrete actions, or means of continuous actions with a learned σ that does not depend on the state."""
     sizes = (spaces.obs_dim, *cfg.hidden, spaces.head.num_actions)
     net = network(sizes, key, spaces.image, partial(orthogonal_mlp, head_gain=0.01))
     return GaussianNet(net, jnp.zeros(spaces.head.num_actions)) if spaces.head.continuous else net
@@ -157,7 +157,7 @@ def statistics(spaces: Spaces, cfg: Config) -> tuple[normalise.RunningStats | No
 
 
 def preprocess(state: Any, data: Data) -> Rollout:
-    """The rollout in the units that the policy had while it was collected."""
+    """The rollout, normalised with the statistics that the policy used to collect it."""
     step = data.rollout
     assert step is not None
     obs, next_obs = (normalise.normalise(state.obs_stats, x) for x in (step.obs, step.next_obs))
@@ -165,12 +165,12 @@ def preprocess(state: Any, data: Data) -> Rollout:
 
 
 def update_obs_stats(stats: normalise.RunningStats | None, step: Transition) -> normalise.RunningStats | None:
-    """The statistics including the observations of a rollout."""
+    """The statistics, updated with the observations of a rollout."""
     return normalise.update_stats(stats, step.obs.reshape(-1, step.obs.shape[-1]))
 
 
 def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise.ReturnScale | None]:
-    """Advantages, value targets and log π_old of a rollout, flattened; and the new scale of rewards."""
+    """Advantages, value targets and log π_old of a flattened rollout, and the new scale of rewards."""
     step, nets = rollout.step, state.nets.params
     ended = step.terminated | step.truncated
     scale, reward = normalise.scale_signal(state.reward_scale, step.reward, ended, cfg.discount)
@@ -182,7 +182,7 @@ def prepare(state: Any, rollout: Rollout, cfg: Config) -> tuple[Batch, normalise
 def advantages(
     critic: Net, rollout: Rollout, signal: Float[Array, "T N"], discount: Scalar, trace: Scalar
 ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
-    """A_t and y_t = A_t + V(s_t) of rewards or costs."""
+    """A_t and y_t = A_t + V(s_t), where `signal` is rewards or costs."""
     value, next_value = critic(rollout.obs)[..., 0], critic(rollout.next_obs)[..., 0]
     step = rollout.step
     a = policy_gradient.gae(signal, value, next_value, step.terminated, step.truncated, discount, trace)
@@ -195,7 +195,7 @@ def flat(tree: Any) -> Any:
 
 
 def loss(nets: Any, head: Head, mini: Batch, cfg: Config, key: PRNGKey) -> tuple[Float[Array, ""], Metrics]:
-    """L(θ) of a minibatch; advantages are standardised within it."""
+    """L(θ) of a minibatch. Advantages are standardised within the minibatch."""
     objective, _, metrics = surrogate_objective(nets, head, mini, cfg, key)
     value_loss = squared_error(nets.critic, mini.obs, mini.target)
     value = -objective - cfg.entropy_weight * metrics["policy/entropy"] + cfg.value_weight * value_loss
@@ -209,7 +209,7 @@ def squared_error(critic: Net, obs: Float[Array, "B D"], target: Float[Array, " 
 def surrogate_objective(
     nets: Any, head: Head, mini: Any, cfg: Config, key: PRNGKey
 ) -> tuple[Float[Array, ""], Float[Array, " B"], Metrics]:
-    """E min(ρ A, clip(ρ, 1 ± ε) A), each log ρ, and metrics of the policy."""
+    """E min(ρ A, clip(ρ, 1 ± ε) A), log ρ of each step, and metrics of the policy."""
     pi = head(nets.actor(mini.obs))
     log_ratio = pi.log_prob(mini.action) - mini.log_prob
     objective = policy_gradient.clipped(log_ratio, policy_gradient.standardised(mini.advantage), cfg.clip).mean()
@@ -227,14 +227,14 @@ def surrogate_objective(
 
 
 def entropy(pi: Any, key: PRNGKey) -> Float[Array, " B"]:
-    """Exact for discrete actions, an estimate from one sampled action for continuous ones."""
+    """Exact entropy for discrete actions; an estimate from one sampled action for continuous actions."""
     if isinstance(pi, SquashedGaussian):
         pi = Sampled(pi, jax.random.normal(key, pi.mean.shape))
     return pi.entropy()
 
 
 def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> tuple[Any, Metrics]:
-    """The passes of one update."""
+    """Run the passes of one update."""
     max_kl = cfg.kl_margin * cfg.target_kl
     return passes(carry, batch, step, key, epochs=cfg.epochs, batch_size=cfg.batch_size, max_kl=max_kl)
 
@@ -242,10 +242,10 @@ def sweep(carry: Any, batch: Any, step: Callable, key: PRNGKey, cfg: Config) -> 
 def passes(
     carry: Any, data: Any, step: Step, key: PRNGKey, *, epochs: int, batch_size: int, max_kl: float | Float[Array, ""]
 ) -> tuple[Any, Metrics]:
-    """At most `epochs` passes of `step` over shuffled minibatches of `data`. The passes end after one whose mean
+    """Apply `step` to shuffled minibatches of `data` in at most `epochs` passes. Stop after a pass whose mean
     `policy/kl` exceeds `max_kl`.
 
-    The metrics are means over the last pass, and `policy/epochs`, the number of passes.
+    The metrics are means over the last pass. `policy/epochs` is the number of passes.
     """
     rows = jax.tree.leaves(data)[0].shape[0]
     count = rows // batch_size

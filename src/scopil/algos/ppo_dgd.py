@@ -4,8 +4,7 @@
     L(θ,λ) = L_PPO(θ) + λ G(θ)
     θ:       minimise L(θ, λ), then  λ ← [λ + η G(θ)]₊,  each minibatch
 
-SCOPIL's G also has the term −α H(π(·|s)). It is zero here: the entropy weight of the paper's PPO, in the role of α, is
-0.
+SCOPIL's G also has the term −α H(π(·|s)). This term is zero here, because the paper's PPO has entropy weight 0.
 """
 
 from typing import NamedTuple
@@ -85,7 +84,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def imitator(head: Head, nets: ppo.Nets, obs: Float[Array, "B D"], resolution: ppo.Scalar) -> constraints.Distribution:
-    """π(·|s) at the resolution of demonstrated actions. Its entropy is not used."""
+    """π(·|s) at the resolution of the demonstrated actions. The entropy of π is not used."""
     pi = head(nets.actor(obs))
     return Resolved(pi, jnp.zeros_like(pi.mean), resolution) if isinstance(pi, SquashedGaussian) else pi
 

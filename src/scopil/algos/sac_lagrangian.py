@@ -1,13 +1,13 @@
-"""SAC-Lagrangian, an oracle: it learns from the true cost, which no algorithm of the paper does.
+"""SAC-Lagrangian, an oracle: it learns from the true cost, which the paper's algorithms do not see.
 
     y_c      = c + γ_c (1 − terminated) E_{a~π} Q̄^c_ψ(s',a),   Q̄^c the mean of two critics
     φ^c_x:     minimise E_B ½ (Q^c_φx(s,a) − y_c)²
     θ:         minimise −J_π(θ) + ν E_B E_{a~π} Q̄^c_φ(s,a)
-    ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost of the newest step of all environments
+    ν ←        [ν + η_ν (c̄ − budget)]₊,  c̄ the mean cost over the newest step of each environment
 
-J_π, the critics of reward, temperature and targets are SAC's. The cost is the mean of two critics: the maximum, as a
-counterpart of SAC's minimum, would add a positive bias at every backup, and ν multiplies it. The algorithm is a
-reference for what is attainable, not a competitor (docs/algorithms/oracles.md).
+J_π, reward critics, temperature and targets are the same as in SAC. Q̄^c is a mean because the maximum, the counterpart
+of SAC's minimum, would add a positive bias at every backup, and ν would multiply this bias. The algorithm shows what is
+attainable with the true cost; it is not a baseline (docs/algorithms/oracles.md).
 """
 
 from typing import NamedTuple

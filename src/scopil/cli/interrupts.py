@@ -1,7 +1,7 @@
-"""Signals of the command line.
+"""Signal handling of the command line.
 
-Python raises KeyboardInterrupt wherever the main thread is. Inside an import or a callback of compiled code other
-packages may catch it, and the command would continue. So a thread receives the signals and acts on them.
+Python raises KeyboardInterrupt at any point of the main thread. Inside an import or a callback of compiled code, other
+packages may catch the exception, and the command would continue. Therefore a separate thread handles the signals.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130  # the exit code of shells: 128 + SIGINT
+INTERRUPTED = 130  # exit code by shell convention: 128 + SIGINT
 PARENT = "SCOPIL_PARENT"  # process id of the `scopil study` that started this process
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 
@@ -28,8 +28,8 @@ def leave(number: int) -> None:
 def heard(numbers: Sequence[int], act: Callable[[int], None]) -> Iterator[None]:
     """Call `act(number)` in a thread for every signal.
 
-    Python runs a signal handler only between two bytecode instructions, and compiled code may run for seconds; so the
-    signal numbers are read from a pipe.
+    Python runs a signal handler only between two bytecode instructions, and compiled code may run for seconds.
+    Therefore the thread reads the signal numbers from a pipe.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
@@ -59,8 +59,8 @@ def heard(numbers: Sequence[int], act: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def raised(numbers: Sequence[int]) -> Iterator[None]:
-    """Raise KeyboardInterrupt on a signal, for commands that must wait for child processes. If other code caught it, it
-    is raised again at the end; a second signal ends the process."""
+    """Raise KeyboardInterrupt on a signal, for commands that must wait for child processes. If other code
+    catches the exception, it is raised again at the end. A second signal ends the process."""
     seen: list[int] = []
 
     def raise_once(number: int, frame: FrameType | None) -> None:
@@ -84,7 +84,7 @@ def raised(numbers: Sequence[int]) -> Iterator[None]:
 def stop_with_parent() -> None:
     """In a child process of `scopil study`: save and stop (SIGTERM) when the parent dies.
 
-    Linux only. On other systems a run outlives a killed parent, and the next `scopil study` waits for it.
+    Linux only. On other systems a run continues after its parent is killed, and the next `scopil study` waits for it.
     """
     if (parent := os.environ.get(PARENT)) and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A picture in a window, with lines of text beneath it."""
+"""A window that shows a picture with lines of text below it."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from scopil.errors import ScopilError
 
-SMALLEST = 480  # smaller pictures are enlarged by a whole factor
+SMALLEST = 480  # px; smaller pictures are enlarged by an integer factor
 LINE, PAD = 22, 10
 BACK, TEXT = (38, 30, 26), (240, 232, 218)
 
@@ -16,7 +16,7 @@ Colour = tuple[int, int, int]
 
 
 class Key(NamedTuple):
-    """A key going down or up, by pygame's name for it: "up", "a", "space", "[7]" on the keypad."""
+    """A key press or release. Names are pygame's: "up", "a", "space", "[7]" on the keypad."""
 
     name: str
     down: bool
@@ -34,7 +34,7 @@ class Window:
         self._pygame, self._title, self._fps, self._screen, self.closed = pygame, title, fps, None, False
 
     def show(self, image: np.ndarray, text: Sequence[tuple[str, Colour]] = ()) -> None:
-        """Draw, then wait until the next frame is due."""
+        """Draw the picture and the text, then wait until the next frame is due."""
         self.draw(image, text)
         self.events()
         if not self.closed:
@@ -56,7 +56,7 @@ class Window:
             screen.fill(BACK, (0, height, width, size[1] - height))
         for i, (line, colour) in enumerate(text):
             written = self._font.render(line, True, colour)
-            if written.get_width() > width - 2 * PAD:  # shrunk, so that it is not cut off
+            if written.get_width() > width - 2 * PAD:  # shrink text that is too wide
                 share = (width - 2 * PAD) / written.get_width()
                 written = pygame.transform.smoothscale_by(written, share)
             screen.blit(written, (PAD, height + PAD + LINE * i))
@@ -76,7 +76,7 @@ class Window:
         return screen
 
     def events(self) -> list[Key]:
-        """Keys since the last call. Must be called often, or the window system reports a hanging window."""
+        """Key events since the last call. Call this often, otherwise the window system reports a hanging window."""
         if self._screen is None or self.closed:
             return []
         pygame = self._pygame

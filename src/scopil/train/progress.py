@@ -1,4 +1,4 @@
-"""Progress of training: steps, speed and a few metrics. Two live lines in a terminal, plain lines elsewhere."""
+"""Progress of training: steps, speed and a few metrics. Terminals show two live lines, other outputs plain lines."""
 
 import time
 
@@ -12,12 +12,12 @@ from scopil.algos.base import Algorithm
 from scopil.train.trainer import TrainStatus
 
 SHOWN = {"episode/return": "return", "episode/steps": "steps", "eval/violations": "viol"}  # for every algorithm
-PAUSE = 10.0  # seconds between two plain lines; evaluations print a line of their own
+PAUSE = 10.0  # seconds between two plain lines; each evaluation also prints a line
 
 
 class ProgressLines:
-    """A context manager to call with each `TrainStatus`. Shows the algorithm's title and its curves with a short label.
-    `total`: environment steps at the end; `every_metric`: print each row of metrics."""
+    """A context manager. Call it with each `TrainStatus`. It shows the algorithm's title and the curves that have a
+    short label. `total`: environment steps at the end of training; `every_metric`: print each row of metrics."""
 
     def __init__(self, algorithm: Algorithm, total: int, console: Console | None = None, *, every_metric: bool = False):
         self._title, self._total = algorithm.title, total
@@ -46,7 +46,7 @@ class ProgressLines:
             self._plain(now, at_once=evaluated or self.steps >= self._total)
 
     def moved(self, steps: int) -> None:
-        """Show a number of steps between two calls."""
+        """Update the number of steps between two calls."""
         self.steps = steps
         if self._live is None:
             self._plain(time.monotonic())

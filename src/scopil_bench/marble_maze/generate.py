@@ -30,16 +30,16 @@ from scopil_bench.marble_maze.planner import (
     plan,
 )
 
-Progress = Callable[[int, int], None]  # episodes done, episodes wanted
+Progress = Callable[[int, int], None]  # (episodes finished, total episodes)
 
-RIM_DEPTH = 0.3  # px inside a circle for a violating start; one step from rest moves 0.52 px or more
+RIM_DEPTH = 0.3  # px inside the circle, for violating starts; one step from rest moves the ball by at least 0.52 px
 
 
 class Pairing(NamedTuple):
-    """Which starts beyond the circle have one episode on each side of it."""
+    """Limits for paired starts, which have one episode on each side of the circle."""
 
-    nearby: float = 170.0  # px from the circle's centre at most
-    detour: float = 1.4  # length of the longer way round divided by the shorter one, at most
+    nearby: float = 170.0  # maximum distance from the circle's centre in px
+    detour: float = 1.4  # maximum ratio of the longer path around the circle to the shorter path
 
 
 PAIRING = Pairing()
@@ -47,11 +47,11 @@ PAIRING = Pairing()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One shipped set. Speeds were chosen so that episodes are as long as those in the paper's Table 1."""
+    """How to generate one shipped set. Speeds are chosen so that episodes are as long as in the paper's Table 1."""
 
     care: Care
-    seed: int  # of the shipped set
-    violating: int  # episodes that start just inside a circle
+    seed: int  # seed of the shipped set
+    violating: int  # number of episodes that start just inside a circle
     paired: bool = False  # two episodes per start, one on each side of the first circle
 
 
@@ -63,14 +63,14 @@ RECIPES = {
 
 
 class PlannedStart(NamedTuple):
-    """The start of an episode, and the side on which it passes the circle (None: any)."""
+    """The start of an episode, and the side on which the ball passes the circle (None: either)."""
 
     start: np.ndarray
     side: str | None = None
 
 
 def generate(setting: str, seed: int, episodes: int = 40, progress: Progress | None = None) -> Demonstrations:
-    """Episodes of the planner on a tray ("simple", "multiple" or "two-modes"), the same for the same seed."""
+    """Episodes of the planner on a tray ("simple", "multiple" or "two-modes"). The seed determines the set."""
     check_request(setting, episodes)
     made, starts = [], draw_starts(setting, seed, episodes)
     for planned in starts:
@@ -95,15 +95,15 @@ def demonstrate_tray(
     comfort: float = 20.0,
     seed: int = 0,
 ) -> Demonstrations:
-    """Demonstrations of the planner from random lawful starts on any tray.
+    """Demonstrations of the planner on any tray, from random starts that violate no rule.
 
     Args:
-        tray: its hole and constraints.
-        episodes: their number; planning one takes about a second.
+        tray: hole and constraints of the tray.
+        episodes: number of episodes; planning one takes about a second.
         clearance: distance in px that the ball keeps to every forbidden region.
-        speed: px per update; faster is avoided.
-        comfort: distance in px below which a forbidden region is avoided.
-        seed: of the starts.
+        speed: px per update above which a speed has a cost.
+        comfort: distance in px to a forbidden region below which a position has a cost.
+        seed: seed of the random starts.
     """
     maze = MarbleMaze(tray)
     planner = make_planner(tray, Care(clearance=clearance, speed=speed, comfort=comfort))
@@ -144,7 +144,7 @@ def as_set(
     about: dict[str, Any],
     pairing: Pairing = PAIRING,
 ) -> Demonstrations:
-    """Episodes from planned starts as a set. Violating and paired starts are added to `about`."""
+    """A set of the `episodes` that begin at `starts`. Its `about` also lists violating and paired starts."""
     constraints = SETTINGS[setting].constraints
     about |= {
         "setting": setting,
@@ -164,7 +164,7 @@ def as_set(
 
 
 def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRING) -> list[PlannedStart]:
-    """The starts of a set: draws of the environment, single or in pairs, then those that violate a rule."""
+    """The starts of a set: first starts drawn by the environment, single or paired, then starts that violate a rule."""
     recipe, params = RECIPES[setting], SETTINGS[setting]
     violating = min(recipe.violating, episodes // 2)
     pairs, singles = divmod(episodes - violating, 2) if recipe.paired else (0, episodes - violating)
@@ -179,7 +179,7 @@ def draw_starts(setting: str, seed: int, episodes: int, pairing: Pairing = PAIRI
 
 
 def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) -> bool:
-    """Whether the circle lies between start and hole, so that both ways round it are reasonable."""
+    """Whether the circle lies between start and hole such that the paths on both sides are of similar length."""
     params = SETTINGS[setting]
     centre = np.array([_circles(params)[0].x, _circles(params)[0].y])
     beyond = np.dot(start - centre, params.hole - centre) < 0
@@ -197,7 +197,7 @@ def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) 
 def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
     """Play a plan in the environment."""
     params, steps = SETTINGS[setting], len(actions)
-    padded = np.zeros(RECIPES[setting].care.max_steps, np.int32)  # one length, one compilation
+    padded = np.zeros(RECIPES[setting].care.max_steps, np.int32)  # a fixed length avoids recompilation
     padded[:steps] = actions
     seen = _play(params)(MarbleMaze(params).initial_at(planned.start), padded)
     first, observations, rewards, terminated, positions, costs = (np.asarray(x) for x in jax.device_get(seen))
@@ -246,7 +246,7 @@ def _env_starts(params: MarbleParams, seed: int) -> Iterator[np.ndarray]:
 
 
 def _rim_starts(params: MarbleParams, seed: int, count: int) -> list[np.ndarray]:
-    """Starts just inside `count` different circles, clear of everything else."""
+    """Starts just inside `count` different circles, and outside all other constraints."""
     rng = np.random.default_rng(seed)
     circles = _circles(params)
     starts = []
@@ -275,6 +275,6 @@ def _planner(setting: str, side: str | None) -> TrayPlanner:
 
 
 def closing(setting: str, side: str | None) -> tuple[Wedge, ...]:
-    """The planner's extra constraint that leaves one side of the first circle open; none for None."""
+    """The planner's extra constraint that leaves only `side` of the first circle open. Empty if `side` is None."""
     params = SETTINGS[setting]
     return () if side is None else (closed_to(side, _circles(params)[0], params.hole),)

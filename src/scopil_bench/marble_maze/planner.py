@@ -1,9 +1,9 @@
-"""A careful planner for Marble Maze: a beam search over action sequences on the true simulator.
+"""A planner for Marble Maze that keeps away from constraints: a beam search over action sequences in the simulator.
 
-A plan's cost has a part for every step, for speed above a comfortable one, for being near a constraint, and for moving
-the tray. No plan comes nearer to a constraint than its clearance. All costs depend on the state alone, so that similar
-states give similar actions. The search is deterministic. It is guided by the distance to the hole around the
-constraints (`find_route`).
+The cost of a plan is a sum over its steps. Each step costs 1, plus terms for speed above `Care.speed`, for distance to
+a constraint below `Care.comfort`, and for tilting the tray. Plans keep a distance of `Care.clearance` to every
+constraint. Costs depend only on states, so similar states lead to similar actions. The search is deterministic. Its
+estimate of the remaining cost uses the length of the shortest path around the constraints (`find_route`).
 """
 
 from collections.abc import Callable
@@ -21,35 +21,33 @@ from scopil.envs.marble_maze.constraints import Circle, Constraint, MarbleParams
 from scopil.envs.marble_maze.physics import ACTIONS, HOLE_RADIUS, MAX_TICKS, REACH, MarbleState
 from scopil.errors import ScopilError
 
-ACCELERATION = 0.06  # px per update², the average of a tilt that takes time to build up
-CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # px, px per update: states this close at equal tilt count as one
-TABLE_BITS = 18  # size of the hash table of such states
-PATIENCE = 1.0  # steps by which the best open plan must look worse than the best finished one before the search ends
+ACCELERATION = 0.06  # px per update², averaged over the time that the tray takes to tilt
+CELL_POSITION, CELL_VELOCITY = 2.0, 0.15  # px, px per update: cell size; the search keeps one state per cell and tilt
+TABLE_BITS = 18  # the hash table of these cells has 2^18 entries
+PATIENCE = 1.0  # the search ends when every open plan's estimate exceeds the best finished plan's cost by this
 SPACING = 4.0  # px between the grid points of a route
-SWEEPS = 2000  # at most; the loop ends when nothing changes
+SWEEPS = 2000  # maximum number; the loop ends early if a sweep changes nothing
 SIDES = ("left", "right")
-HALF_ANGLE = np.pi / 9  # rad, of the wedge that closes one side; too wide to be jumped in one step
+HALF_ANGLE = np.pi / 9  # rad, of a `Wedge`; the ball cannot cross it in one step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Care:
     """Preferences of a planner. Costs are in steps: 1 is the cost of one more step."""
 
-    clearance: float | Array  # px to every constraint at every step; an episode that starts nearer moves away first
-    speed: float | Array  # px per update that costs nothing
-    comfort: float | Array  # px to a constraint that cost nothing
-    near_cost: float | Array = 2.0  # per step on a constraint's rim, falling quadratically to 0 at `comfort`
-    speed_cost: float | Array = 8.0  # per step at twice `speed`, growing quadratically
+    clearance: float | Array  # minimum px to every constraint; a ball that starts nearer may only move away
+    speed: float | Array  # px per update; only higher speeds have a cost
+    comfort: float | Array  # px to a constraint; only smaller distances have a cost
+    near_cost: float | Array = 2.0  # per step on a constraint's rim; falls quadratically to 0 at `comfort`
+    speed_cost: float | Array = 8.0  # per step at twice `speed`; grows quadratically from 0 at `speed`
     tilt_cost: float | Array = 0.02  # per step and tilted axis
     turn_cost: float | Array = 0.2  # per axis that moves from level to full tilt or back
-    graze_cost: float | Array = (
-        2.0  # for entering the hole over its rim, growing quadratically from 0 through its centre
-    )
+    graze_cost: float | Array = 2.0  # if the last motion only grazes the rim; falls quadratically to 0 at the centre
     beam: int = 3000
     max_steps: int = 120
 
 
-# Numbers are data, sizes are structure: planners with different preferences share one compiled search.
+# Only the sizes are static, so planners with other preferences share one compiled search.
 jax.tree_util.register_dataclass(
     Care,
     data_fields=[f.name for f in fields(Care) if f.name not in ("beam", "max_steps")],
@@ -73,14 +71,14 @@ class _Beam(NamedTuple):
     level: Int[Array, ""]
     parent: Int[Array, "T W"]
     action: Int[Array, "T W"]
-    best: Float[Array, ""]  # the cheapest finished plan: cost, its last parent, action and level
+    best: Float[Array, ""]  # cost of the cheapest finished plan; then its last parent, action and level
     best_parent: Int[Array, ""]
     best_action: Int[Array, ""]
     best_level: Int[Array, ""]
 
 
 def make_planner(params: MarbleParams, care: Care, extra: tuple[Constraint, ...] = ()) -> TrayPlanner:
-    """`extra`: constraints of the planner alone, to make it prefer one way."""
+    """A planner for the tray `params`. The environment does not have the constraints in `extra`."""
     constraints = (*params.constraints, *extra)
 
     def weight(position: Float[Array, "2"]) -> Float[Array, ""]:
@@ -124,7 +122,7 @@ def _search(planner: TrayPlanner, start: MarbleState) -> _Beam:
 
 
 def _deepen(planner: TrayPlanner, beam: _Beam) -> _Beam:
-    """Extend every plan in the beam by one action; keep the most promising distinct ones."""
+    """Extend every plan in the beam by every action and keep the plans with the lowest estimates, one per cell."""
     width, actions = planner.care.beam, jnp.arange(len(ACTIONS))
     over_actions = jax.vmap(partial(_try, planner), in_axes=(None, None, 0))
     state, paid, guess, fallen = jax.vmap(over_actions, in_axes=(0, 0, None))(beam.state, beam.paid, actions)
@@ -162,14 +160,14 @@ def _deepen(planner: TrayPlanner, beam: _Beam) -> _Beam:
 
 
 def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -> Int[Array, " W"]:
-    """The `width` lowest guesses, at most one from each cell of state space."""
-    # The tilt needs no rounding: between steps it is −5, 0 or 5 on either axis.
+    """Indices of the `width` lowest guesses, with at most one from each cell of the state space."""
+    # The tilt needs no rounding: between steps it is −5, 0 or 5 on each axis.
     parts = (jnp.floor(state.position / CELL_POSITION), jnp.round(state.velocity / CELL_VELOCITY), state.tilt)
     cell = jnp.zeros(len(guess), jnp.int32)
     for part in parts:
         for axis in (0, 1):
-            cell = cell * 199 + part[:, axis].astype(jnp.int32)  # a hash: it may overflow
-    # A scatter into a hash table is quicker than a sort; a rare collision loses one candidate.
+            cell = cell * 199 + part[:, axis].astype(jnp.int32)  # the hash may overflow
+    # A scatter into a hash table is faster than a sort. A collision is rare and drops one candidate.
     slot = cell.astype(jnp.uint32) * jnp.uint32(2654435769) >> (32 - TABLE_BITS)
     lowest = jnp.full(2**TABLE_BITS, jnp.inf).at[slot].min(guess)[slot]
     index = jnp.where(guess == lowest, jnp.arange(len(guess)), len(guess))
@@ -180,19 +178,19 @@ def _most_promising(state: MarbleState, guess: Float[Array, " M"], width: int) -
 def _try(
     planner: TrayPlanner, state: MarbleState, paid: Float[Array, ""], action: Int[Array, ""]
 ) -> tuple[MarbleState, Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """One action: the state after it, the cost so far (∞ when not allowed), the guess, and whether the ball fell."""
+    """Apply one action. Returns the next state, the cost so far (∞ if not allowed), the guess, and if the ball fell."""
     care = planner.care
     after = physics.step(state, action, planner.hole)
     away = margins(planner.constraints, after.position)
     allowed = jnp.all(away >= jnp.clip(margins(planner.constraints, state.position), 0.0, care.clearance))
-    # At full tilt, holding and releasing the key do the same. Only holding is allowed, so that the choice is unique.
+    # At full tilt, holding and releasing the key have the same effect. Only holding is allowed: actions are unique.
     turn = jnp.asarray(ACTIONS)[action]
     allowed &= ~jnp.any((jnp.abs(state.tilt) == MAX_TICKS) & (turn == 0))
 
     fallen = physics.in_hole(after.position, planner.hole)
     speed = jnp.sqrt(jnp.sum(after.velocity**2))
     left = physics.hole_distance(state.position, planner.hole) - HOLE_RADIUS
-    # The last step costs only its share until the ball falls, so that no plan hurries to save a whole step.
+    # The last step costs only the fraction before the ball falls. A full step would reward slightly faster plans.
     share = jnp.where(fallen, jnp.clip(left / (physics.UPDATES_PER_STEP * speed + 1e-6), 0.0, 1.0), 1.0)
     step_cost = 1.0 + _nearness(care, away) + care.speed_cost * jnp.maximum(speed / care.speed - 1.0, 0.0) ** 2
     tilted = jnp.sum(jnp.abs(after.tilt)) / MAX_TICKS
@@ -204,7 +202,7 @@ def _try(
 
 
 def _to_go(planner: TrayPlanner, state: MarbleState) -> Float[Array, ""]:
-    """Estimated steps to the hole, (D + |v − u|² / 2a) / |u|: at cruising velocity u, plus the loss before that."""
+    """Estimated steps to the hole, (D + |v − u|² / 2a) / |u|, where |v − u|² / 2a accounts for reaching velocity u."""
     distance = look_up(planner.route.distance, state.position)
     ahead = -look_up(planner.route.slope, state.position)
     cruise = planner.care.speed
@@ -213,7 +211,7 @@ def _to_go(planner: TrayPlanner, state: MarbleState) -> Float[Array, ""]:
 
 
 def _miss(state: MarbleState, hole: Float[Array, "2"]) -> Float[Array, ""]:
-    """Distance of the ball's line of motion from the hole's centre, as a share of the hole's radius."""
+    """Distance of the ball's line of motion from the hole's centre, as a fraction of the hole's radius."""
     to_hole, v = hole - state.position, state.velocity
     across = jnp.abs(to_hole[0] * v[1] - to_hole[1] * v[0])
     return across / (jnp.sqrt(jnp.sum(v**2)) + 1e-6) / HOLE_RADIUS
@@ -232,15 +230,15 @@ def _nearness(care: Care, away: Float[Array, " C"]) -> Float[Array, ""]:
 
 
 class Route(NamedTuple):
-    """Distance to the hole and its slope on a grid over the tray."""
+    """Distance D to the hole and its normalised gradient on a grid over the tray."""
 
-    distance: Float[Array, "n n"]  # weighted px, first index x
-    slope: Float[Array, "n n 2"]  # ∇D of length 1
+    distance: Float[Array, "n n"]  # weighted px; the first index is x
+    slope: Float[Array, "n n 2"]  # ∇D / |∇D|
 
 
 def find_route(weight: Callable[[Float[Array, "2"]], Float[Array, ""]], hole: tuple[float, float]) -> Route:
     """Solve the eikonal equation |∇D| = w on a grid over the tray, by Jacobi sweeps of the upwind scheme. The weight w
-    is 1 on open tray and more near a constraint, so that the way avoids constraints early."""
+    is 1 far from constraints and larger near them, so the shortest path keeps away from constraints."""
     axis = np.linspace(-REACH, REACH, int(np.ceil(2 * REACH / SPACING)) + 1)
     x, y = np.meshgrid(axis, axis, indexing="ij")
     points = jnp.asarray(np.stack([x, y], -1), jnp.float32)
@@ -263,7 +261,7 @@ def find_route(weight: Callable[[Float[Array, "2"]], Float[Array, ""]], hole: tu
 
 
 def _upwind(a: np.ndarray, b: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """The D that satisfies (D−a)₊² + (D−b)₊² = step² for the smaller neighbours a (along x) and b (along y)."""
+    """Solve for D: (D−a)₊² + (D−b)₊² = step², with the smaller neighbours a (along x) and b (along y)."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     gap = np.where(np.isfinite(high), high, 0.0) - np.where(np.isfinite(low), low, 0.0)
     both = np.isfinite(high) & (gap < step)
@@ -288,9 +286,9 @@ def look_up(table: Float[Array, "n n *rest"], position: Float[Array, "2"]) -> Fl
 def passing_side(positions: np.ndarray, circle: Circle, hole: tuple[float, float]) -> str:
     """The side of the circle on which an episode with positions (T+1, 2) in px passes it.
 
-    Let θ_t be the direction of the ball as seen from the circle's centre, followed without jumps from the start to
-    the hole. The episode passes left when it turns counter-clockwise about the centre (Σ Δθ > 0), right otherwise.
-    With the hole to the lower left of the circle these are the circle's upper-left and lower-right sides.
+    θ_t is the angle of the ball about the circle's centre, and each Δθ lies in [−π, π). The episode passes left if
+    it turns counter-clockwise from start to hole (Σ Δθ > 0), otherwise right. If the hole is to the lower left of
+    the circle, left is the circle's upper-left side and right is its lower-right side.
     """
     path = np.vstack([np.asarray(positions, np.float64), hole])
     theta = np.arctan2(path[:, 1] - float(circle.y), path[:, 0] - float(circle.x))
@@ -299,12 +297,12 @@ def passing_side(positions: np.ndarray, circle: Circle, hole: tuple[float, float
 
 
 class Wedge(Constraint):
-    """Forbids an infinite wedge. It closes one side of a circle for the planner; no environment has one."""
+    """Forbids an infinite wedge. Only the planner uses this constraint, to close one side of a circle."""
 
     rule: ClassVar[str] = "wedge"
     x: float | Array  # apex
     y: float | Array
-    direction: float | Array  # of its axis, rad
+    direction: float | Array  # of the wedge's axis, rad
     half_angle: float | Array = HALF_ANGLE  # rad, below π/2
 
     def margin(self, position: Float[Array, "2"]) -> Float[Array, ""]:
@@ -317,6 +315,6 @@ class Wedge(Constraint):
 
 
 def closed_to(side: str, circle: Circle, hole: tuple[float, float]) -> Wedge:
-    """A wedge that leaves only `side` open, at right angles to the line from the circle's centre to the hole."""
+    """A wedge that leaves only `side` open. Its axis is perpendicular to the line from the circle to the hole."""
     to_hole = np.arctan2(hole[1] - float(circle.y), hole[0] - float(circle.x))
     return Wedge(circle.x, circle.y, float(to_hole + (np.pi / 2 if side == "left" else -np.pi / 2)))

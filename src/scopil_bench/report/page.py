@@ -1,7 +1,7 @@
 """A page of headings, paragraphs, tables and pictures, written as Markdown or as one self-contained HTML file.
 
-Blocks hold plain text. Names in it may come from untrusted files, so both writers escape all text. The page loads
-nothing and runs its own script alone, which its content security policy names by digest.
+Blocks hold plain text. The text may contain names from untrusted files, so both writers escape all text. The page
+loads no external resources. Its content security policy allows only its own script, by digest.
 """
 
 import base64
@@ -41,12 +41,12 @@ class Link(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table. The first cell of a row is its name; `quiet` rows, such as published ones, are grey."""
+    """A table. The first cell of a row is the row's name. `quiet` rows, such as published results, are grey."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str | Link]]
     quiet: frozenset[int] = frozenset()
-    ids: Mapping[int, str] = {}  # of rows
+    ids: Mapping[int, str] = {}  # row index → HTML id
 
 
 class Picture(NamedTuple):
@@ -61,14 +61,14 @@ class Command(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Ready HTML (`svg`, `summary`), in which every name is escaped already."""
+    """HTML (`svg`, `summary`) in which all names are already escaped."""
 
     html: str
-    markdown: Sequence["Block"] = ()  # in its place
+    markdown: Sequence["Block"] = ()  # replaces the HTML in Markdown
 
 
 class Fold(NamedTuple):
-    """Details behind a line that opens them. Printed pages have them open if `paper`, else not at all."""
+    """Collapsible details. Printed pages show the details if `paper` is true and omit them otherwise."""
 
     summary: str
     blocks: Sequence["Block"]
@@ -76,7 +76,7 @@ class Fold(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Two columns; one below the other on narrow screens."""
+    """Two columns. Narrow screens show the second column below the first."""
 
     left: Sequence["Block"]
     right: Sequence["Block"]
@@ -86,7 +86,7 @@ Block = Heading | Text | Items | Grid | Picture | Command | Drawn | Fold | Besid
 
 
 def to_html(title: str, blocks: Sequence[Block], data: Mapping[str, Any] | None = None) -> str:
-    """`data` is read by the page's script; without it the page has no script."""
+    """The page as HTML. The page's script reads `data`; if `data` is None, the page has no script."""
     style = (HERE / "page.css").read_text()
     script = "" if data is None else (HERE / "page.js").read_text()
     policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}"
@@ -146,7 +146,7 @@ def _row(tag: str, cells: Sequence[str | Link], quiet: bool = False, name: str =
 
 
 def _cell_html(cell: str | Link) -> str:
-    """In a table that is too wide, a line may break before the ± of a figure."""
+    """A cell as HTML. A line may break before ±, for tables that are too wide."""
     text = escape(cell.text if isinstance(cell, Link) else cell).replace("±", "<wbr>±")
     return anchor(cell.to, text) if isinstance(cell, Link) else text
 
@@ -156,12 +156,12 @@ def _id(name: str) -> str:
 
 
 def anchor(to: str, inner: str) -> str:
-    """A link around ready HTML."""
+    """A link around escaped HTML."""
     return f'<a href="{escape(address(to))}">{inner}</a>'
 
 
 def address(to: str) -> str:
-    """Quoted, so that no name is read as a scheme or a host: `javascript:` becomes a file name."""
+    """A quoted address. Browsers cannot read a name in it as a scheme or host: `javascript:` becomes a file name."""
     return f"#{quote(to[1:])}" if to.startswith("#") else quote(to.lstrip("/"), safe="/=,")
 
 
@@ -170,7 +170,7 @@ def data_uri(png: bytes) -> str:
 
 
 def to_markdown(title: str, blocks: Sequence[Block], folder: Path) -> str:
-    """Links to pictures are relative to `folder`."""
+    """The page as Markdown. Links to pictures are relative to `folder`."""
     return "\n".join([f"# {escape_markdown(title)}\n", *(_markdown(block, folder) for block in blocks)])
 
 
@@ -202,5 +202,5 @@ def _cell_markdown(cell: str | Link) -> str:
         return escape_markdown(cell)
     if cell.to.startswith("#"):  # Markdown pages have no ids
         return escape_markdown(cell.text)
-    text = escape_markdown(cell.text.replace("]", ")"))  # a bracket would end the text of the link
+    text = escape_markdown(cell.text.replace("]", ")"))  # a bracket would end the link text
     return f"[{text}]({address(cell.to)})"

@@ -1,4 +1,4 @@
-"""A study as a value: tasks, methods, budgets and tables. Every study has the same executor, statistics and report.
+"""A study as a value: tasks, methods, budgets and tables. All studies share one executor, statistics and report.
 
 `scopil_bench.studies.find(name)` returns a built-in study, or one that another package registers in the entry-point
 group `scopil.studies`.
@@ -27,12 +27,12 @@ class Task:
 
     title: str
     env: str  # a Gymnasium id; "module:id" imports a module that registers it
-    demos: str | Callable[[], Demonstrations] | None = None  # what `load_demos` takes, or a function that makes a set
-    # Scripted expert (observation → action), if there is one: it is evaluated from the policies' unseen starts.
+    demos: str | Callable[[], Demonstrations] | None = None  # an argument of `load_demos`, or a function
+    # Scripted expert (observation → action) or None. It is evaluated from the same unseen starts as the policies.
     demonstrator: Callable[[Any], Any] | None = None
-    rules: Any = None  # what `scopil.Rules.of` takes; None: the costs that the environment reports
-    steps: int | None = None  # environment steps per run, if the budget has none
-    episodes: int | None = None  # per evaluation; None: the study's
+    rules: Any = None  # an argument of `scopil.Rules.of`; None: the costs that the environment reports
+    steps: int | None = None  # environment steps per run, used if the budget sets none
+    episodes: int | None = None  # per evaluation; None: the study's number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +46,18 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Number and length of runs, and settings."""
+    """Number of runs, steps per run, and settings."""
 
     seeds: int
-    steps: int | None = None  # per run; None: the task's, or else the algorithm's budget
-    whole: tuple[str, ...] = ()  # methods that use their algorithm's budget in spite of `steps`
+    steps: int | None = None  # per run; None: the task's steps, or the algorithm's budget if the task sets none
+    whole: tuple[str, ...] = ()  # methods that ignore `steps` and use their algorithm's budget
     eval_every: int = 10_000
     checkpoint_every: int = 50_000
-    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method; overrides the method's own
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method; overrides its settings
 
 
 class FinishedRun(NamedTuple):
-    """The arguments of a study's extra measures."""
+    """The argument of `Study.extra`."""
 
     run: Run
     env: BatchEnv
@@ -66,11 +66,11 @@ class FinishedRun(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Published figures: task → method → measure → as printed."""
+    """Published results. `printed` maps task → method → measure → the printed text."""
 
     source: str  # label of the rows, such as "paper"
     printed: Mapping[str, Mapping[str, Mapping[str, str]]]
-    heading: Callable[[str, Sequence[str]], str] | None = None  # the source's own column headings
+    heading: Callable[[str, Sequence[str]], str] | None = None  # column headings used by the source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +82,14 @@ class Study:
     tasks: Mapping[str, Task]
     tables: Mapping[str, Table]  # by name, for `--only`
     budgets: Mapping[str, Budget]  # the first is the default
-    question: str = ""  # that the report answers, one sentence; empty: a general one
+    question: str = ""  # one sentence, which the report answers; empty: a general question
     about: str = ""  # one paragraph of introduction
-    source: str | None = None  # the file it was read from
-    methods: Mapping[str, Method] = field(default_factory=dict)  # names not listed are algorithms with their defaults
+    source: str | None = None  # the file that the study was read from
+    methods: Mapping[str, Method] = field(default_factory=dict)  # other names: algorithms with defaults
     evaluations: tuple[str, ...] = EVALUATIONS
-    episodes: int | None = None  # per evaluation; None: one per demonstrated start, 40 unseen ones
+    episodes: int | None = None  # per evaluation; None: one per demonstrated start, and 40 unseen starts
     extra: Callable[[FinishedRun], dict[str, Measures]] | None = None
-    glossary: Sequence[str] = ()  # how to read its tables
+    glossary: Sequence[str] = ()  # explains the terms in the tables
     method_notes: Sequence[str] = ()
     published: Published | None = None
     # (budget, results) → ranges, targets
@@ -99,7 +99,7 @@ class Study:
     extra_tables: Callable[[str, Results], list[Any]] | None = None
 
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
-        """The cells to train for the tables `only`, or for all."""
+        """The cells to train for the tables in `only`. If `only` is empty, the cells of all tables."""
         if unknown := [name for name in only if name not in self.tables]:
             raise ConfigError(f"no table {', '.join(unknown)} in {self.name}; there are {', '.join(self.tables)}.")
         wanted = [table for name, table in self.tables.items() if name in only or not only]
@@ -117,7 +117,7 @@ class Study:
         return self.tasks[task].episodes or self.episodes
 
     def spec(self, budget: str, cell: Cell, seed: int, demos: str | None) -> RunSpec:
-        """One run. Methods without demonstrations get them too: evaluations use their starts."""
+        """The specification of one run. Every method gets demonstrations, because evaluations use their starts."""
         chosen, method, task = self.budgets[budget], self.method(cell.method), self.tasks[cell.setting]
         steps = None if cell.method in chosen.whole else chosen.steps or task.steps
         return RunSpec(

@@ -17,15 +17,15 @@ from scopil.envs.marble_maze.physics import REACH, MarbleState
 from scopil.errors import EnvError
 from scopil.types import PRNGKey
 
-Params = MarbleParams | None  # None: those that the environment was made with
+Params = MarbleParams | None  # None: the parameters given to the constructor
 Action = Int[Array, ""]
-MAX_SPEED = 6.0  # px per update; faster is clipped in the observation only
+MAX_SPEED = 6.0  # px per update; only observations are clipped to it
 MAX_REWARD, TIMEOUT_REWARD = 10.0, -5.0
 
 
 class MarbleMaze(FuncEnv):
     """Tilt the tray until the ball drops into the hole, as fast as possible. The reward depends on the time-out, so the
-    clock is part of the state."""
+    state includes the elapsed time."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gym.spaces.Discrete(len(physics.ACTIONS))
@@ -40,7 +40,7 @@ class MarbleMaze(FuncEnv):
         return self._params._replace(**kwargs)
 
     def initial(self, rng: PRNGKey, params: Params = None) -> MarbleState:
-        """At rest, level tray, uniform over allowed positions far enough from the hole."""
+        """The ball at rest on a level tray. Its position is uniform over allowed positions far enough from the hole."""
         params = self._of(params)
 
         def draw(carry):
@@ -75,7 +75,7 @@ class MarbleMaze(FuncEnv):
         return jnp.concatenate([state.position / REACH, velocity, tilt, state.tilt_velocity * 1.0])
 
     def raw_reward(self, next_state: MarbleState, params: Params = None) -> Float[Array, ""]:
-        """+10 in the hole, −5 on time-out, else minus the distance as a share of the largest one there is."""
+        """+10 in the hole, −5 on time-out, otherwise minus the distance to the hole divided by the largest distance."""
         hole = jnp.array(self._of(params).hole)
         farthest = jnp.sqrt(jnp.sum((REACH + jnp.abs(hole)) ** 2))
         away = -physics.hole_distance(next_state.position, hole) / farthest
@@ -95,7 +95,7 @@ class MarbleMaze(FuncEnv):
         return (state.steps >= self._of(params).max_steps) & ~self.terminal(state, params=params)
 
     def state_info(self, state: MarbleState, params: Params = None) -> dict[str, Array]:
-        """Position in px and the costs of this state, for evaluation; learners do not get it."""
+        """Position in px and the costs of this state, for evaluation only. Algorithms do not see them."""
         return {"position": state.position} | costs(self._of(params).constraints, state.position)
 
     def transition_info(
@@ -104,7 +104,7 @@ class MarbleMaze(FuncEnv):
         return {"raw_reward": self.raw_reward(next_state, params)} | self.state_info(next_state, params)
 
     def measures(self, episode: Episode) -> dict[str, float]:
-        """`length`, the path of the ball in px, and `reached`, 1.0 when it fell into the hole."""
+        """`length`: length of the ball's path in px. `reached`: 1.0 if the ball fell into the hole."""
         return {"length": path_length(episode), "reached": float(episode.terminated)}
 
     def draw_episodes(self, axes: Any, episodes: Sequence[Episode], params: Params = None) -> None:
@@ -145,7 +145,7 @@ def path_length(episode: Episode) -> float:
 
 
 def _refuse_without_start(params: MarbleParams) -> None:
-    """Raise EnvError if a grid of 4 px has no allowed start: `initial` would never return."""
+    """Raise EnvError if no point of a 4 px grid is an allowed start, because `initial` would never return."""
     line = np.arange(-REACH, REACH, 4.0, dtype=np.float32)
     positions = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     margins = jax.jit(jax.vmap(lambda p: min_margin(params.constraints, p)))(positions)

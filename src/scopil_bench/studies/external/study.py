@@ -1,8 +1,8 @@
 """The study "external": six tasks by other authors, every method with its default settings.
 
-CartPole, CliffWalking and Acrobot with scripted experts, the half-cheetah of the ICRL authors with their expert,
-LunarLander with Gymnasium's own controller, and highway-env with a scripted driver. Needs
-`pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data; `--only` selects tasks.
+The tasks are CartPole, CliffWalking and Acrobot with scripted experts, the ICRL authors' half-cheetah with their
+expert, LunarLander with Gymnasium's controller, and highway-env with a scripted driver. The study needs
+`pip install "scopil[phys2d,box2d,mujoco,highway]"` and the half-cheetah's data. `--only` selects tasks.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ EPISODES = 100
 
 
 def balance(obs: np.ndarray) -> int:
-    """CartPole's expert. Observations are x, its speed, the angle and its speed."""
+    """CartPole's expert. Observations are position, velocity, angle and angular velocity."""
     return int(obs @ np.array([0.5, 1.0, 8.0, 2.0]) > 0)
 
 
@@ -33,8 +33,8 @@ def off_the_middle(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
 
 
 def around(obs: np.ndarray) -> int:
-    """CliffWalking's expert: up to the second of 4 rows of 12 cells, along it, and down. Actions: 0 up, 1 right,
-    2 down, 3 left. The observation is the number of the cell."""
+    """CliffWalking's expert: it moves up to the second of 4 rows, right along the 12 cells, then down. Actions:
+    0 up, 1 right, 2 down, 3 left. The observation is the cell's index."""
     row, column = divmod(int(np.squeeze(obs)), 12)
     if column == 11:
         return 2
@@ -47,8 +47,8 @@ def beside_the_cliff(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> floa
 
 
 def pump(obs: np.ndarray) -> int:
-    """Acrobot's expert: torque in the direction of the first joint's motion adds energy. Observations are cosine and
-    sine of two angles, and two speeds."""
+    """Acrobot's expert: torque in the direction of the first joint's motion adds energy. Observations are the cosine
+    and sine of both angles, and both angular velocities."""
     return 0 if obs[4] > 0 else 2
 
 
@@ -98,13 +98,13 @@ TASKS = {
     "cartpole": _small("CartPole that keeps to the middle", "phys2d/CartPole-v1", balance, off_the_middle, 10),
     "cliffwalking": _small(
         "CliffWalking a row away from the cliff",
-        "tabular/CliffWalking-v0(max_episode_steps=200)",  # it has no time limit of its own
+        "tabular/CliffWalking-v0(max_episode_steps=200)",  # the environment has no time limit
         around,
         beside_the_cliff,
         10,
     ),
     "acrobot": _small("Acrobot below a speed", "Acrobot-v1", pump, too_fast, 40, demonstrator=pump),
-    # Before the lander, whose demonstrations take a minute: the half-cheetah's data may be missing.
+    # This task precedes the lander, so missing data is reported before the lander's slow demonstrations.
     "half-cheetah": Task(
         title="Half-cheetah with a wall",
         env=half_cheetah.ENV,
@@ -121,7 +121,7 @@ TASKS = {
         rules=lunar_lander.rules,
         steps=300_000,
     ),
-    # Few steps and episodes: a step takes 25 ms.
+    # This task has few steps and episodes because one step takes 25 ms.
     "highway": Task(
         title="Highway with a cautious driver",
         env=highway.ENV,

@@ -1,7 +1,7 @@
-"""Small tasks with one rule each that the reward does not ask for. Importing this package registers their ids.
+"""Small tasks, each with one rule that the reward does not express. Importing this package registers their ids.
 
-`demonstrations("speed")` makes the set of a task; `scopil train sac --env scopil_bench.studies.rules:rules/Speed-v0`
-trains on it.
+`demonstrations("speed")` makes the demonstrations of a task.
+`scopil train sac --env scopil_bench.studies.rules:rules/Speed-v0` trains on the task.
 """
 
 import gymnasium as gym
@@ -25,7 +25,7 @@ def make_vec(name: str, num_envs: int = 1, max_episode_steps: int | None = None)
 
 
 def demonstrations(name: str, episodes: int | None = None, seed: int = 0) -> Demonstrations:
-    """The demonstrations of a task by its name, the same for the same seed."""
+    """The demonstrations of the task `name`. The seed determines the set."""
     if name == "corridor":
         return corridor.demonstrate(ENVS[name], episodes or corridor.DEMONSTRATIONS, seed)
     return demonstrate(TASKS[name], ENVS[name], episodes, seed)

@@ -1,4 +1,4 @@
-"""`scopil study rules`: six tasks with rules and one without any, every method with the library's defaults."""
+"""`scopil study rules`: six tasks with rules and one without. Every method uses its default settings."""
 
 from functools import partial
 
