@@ -1,4 +1,4 @@
-"""Studies, their executor, statistics and report page. Only commands of `scopil` import this package."""
+"""Studies, executor, statistics and report page. It imports `scopil`; only commands of `scopil` import it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

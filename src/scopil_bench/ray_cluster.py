@@ -21,7 +21,7 @@ POLICY = "policy.safetensors"
 # not help: Ray replaces 127.0.0.1 by the external address.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 CHECK = 1.0  # seconds between two checks of a run's files
-LOSSES = 5  # a run fails after more consecutive losses of its task without a new file
+LOSSES = 5  # maximum number of consecutive losses of a run's task without a new file
 Files = dict[str, bytes]  # path within the run's folder → content
 Stamps = dict[str, tuple[int, int]]  # path → modification time in ns, size
 

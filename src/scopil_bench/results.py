@@ -190,7 +190,7 @@ def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) 
 
 def first_safe(rows: Rows) -> int | None:
     """Steps at the first evaluation during training with at most SAFE avoidable violations per episode; None if no
-    evaluation reached this, or if no violations were counted."""
+    evaluation reached this, or if violations were not logged."""
     evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
     if not any("eval/avoidable" in row for row in evaluated):
         return None
@@ -264,7 +264,7 @@ def load(out: Path) -> Loaded:
 
 
 def _refuse_malformed(result: Result) -> None:
-    """Names are strings, counts are integers, and every other field maps names to numbers."""
+    """Raise ValueError unless names are strings, counts are integers, and other fields map names to numbers."""
     if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
         raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
     digest = result.made_from == "" or is_line(result.made_from)

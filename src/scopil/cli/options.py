@@ -56,8 +56,8 @@ def call(
     description: str | None = None,
     known: Iterable[str] = (),
 ) -> Any:
-    """Call a function, or one of several by subcommand, with the options in `argv`. Parser errors are printed on one
-    line. `prog` is the command as typed; `known` are options that are not in the function's signature."""
+    """Call a function, or one of several by subcommand, with the options in `argv`. Raises ConfigError with the
+    parser error as one line. `prog` is the typed command; `known` lists options outside the function's signature."""
     said = io.StringIO()
     options: dict[str, Any] = {"prog": prog, "args": argv, "registry": _REGISTRY}
     options |= {"description": description, "config": (tyro.conf.FlagCreatePairsOff,)}
@@ -79,7 +79,7 @@ def call(
 
 
 def _later(verb: Verb) -> Verb:
-    """A function with the same options that returns the call, so that its output is not taken for parser errors."""
+    """A function with the same options that returns the call. The call is made later, outside the error capture."""
 
     @wraps(verb)
     def ready(*args: Any, **options: Any) -> Verb:

@@ -119,8 +119,8 @@ def name_of_rules(given: Any) -> str | None:
 def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstrations | None = None) -> list[Episode]:
     """The same episodes with the costs of `rules` instead of the environment's costs.
 
-    A function gets observations in the form of `env` or of the demonstrations. It is called once per step, so it counts
-    no violation in the initial state. A key of `info` also counts in the initial state.
+    A function gets observations in the form of `env` or of the demonstrations. A step's
+    cost belongs to its next state, so the initial state has no cost. A key of `info` also counts in the initial state.
     """
     rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
     reported = {name for episode in episodes for name in episode.info}

@@ -25,7 +25,7 @@ from scopil_bench.summaries import Cell, Results
 
 POINTS = 60  # maximum number of points of a curve
 EPISODES = 40  # maximum number of episodes on a tray
-STATES = 400_000  # maximum number of states on all trays of a page: about 2 MB
+STATES = 400_000  # budget of states for all trays of a page: about 2 MB
 
 View = dict[str, Any]
 Logged = Mapping[str, Mapping[str, Rows]]  # method → seed → metrics

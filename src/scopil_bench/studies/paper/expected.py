@@ -1,7 +1,7 @@
 """Expected ranges of results, from JSON files by budget.
 
-`scopil study --check` fails if a result is outside its *range*. The report shows whether
-a result meets a *target*; a missed target is no failure.
+`scopil study --check` fails if a result is outside its *range*. The report shows whether a result
+meets a *target*; the check does not fail if a target is missed.
 """
 
 import json
