@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from scopil.errors import CheckpointError, ConfigError
-from scopil.train.logging import JsonLines, WandbCallback, tensorboard
+from scopil.train.logging import JsonLines, WandbCallback, parse_row, tensorboard
 from scopil.train.trainer import TrainStatus
 
 ROWS = [{"env_steps": n, "loss": 1 / (n + 3), "return": -1e-30 * n, "eval/λ": 7.0} for n in range(0, 50, 10)]
@@ -116,3 +116,9 @@ def test_weights_and_biases_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match=r'pip install "scopil\[wandb\]"'):
         WandbCallback("mine")
+
+
+def test_a_number_beyond_floats_is_refused():
+    assert parse_row(b'{"env_steps": 1, "a": 1%s}' % (b"0" * 300))["a"] == 10**300
+    with pytest.raises(ValueError, match="a is"):
+        parse_row(b'{"env_steps": 1, "a": 1%s}' % (b"0" * 400))

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -86,7 +87,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict) or type(row.get("env_steps")) is not int or row["env_steps"] < 0:
         raise ValueError("no row with env_steps")
     for name, value in row.items():
-        if value is not None and (not isinstance(value, int | float) or not abs(value) < math.inf):
+        if value is not None and (not isinstance(value, int | float) or not abs(value) <= sys.float_info.max):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return row
 

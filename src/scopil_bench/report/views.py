@@ -100,7 +100,7 @@ def line_of(runs: Mapping[str, Rows], metric: str) -> View | None:
     for logged in at.values():
         for step, value in logged.items():
             if value is not None:
-                values.setdefault(step, []).append(value)
+                values.setdefault(step, []).append(float(value))  # NumPy refuses integers beyond 64 bits
     if not values:
         return None
     every = sorted(values)
@@ -115,7 +115,7 @@ def line_of(runs: Mapping[str, Rows], metric: str) -> View | None:
 
 def _short(value: Any) -> float | None:
     """Four digits; None for NaN, which JSON cannot hold."""
-    return None if value is None or not np.isfinite(value) else float(f"{value:.4g}")
+    return None if value is None or not np.isfinite(float(value)) else float(f"{float(value):.4g}")
 
 
 # --- episodes ------------------------------------------------------------------------------------------------------

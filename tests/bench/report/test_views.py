@@ -105,3 +105,7 @@ def test_pictures_with_few_colours_keep_the_rare_ones():
     assert len(after) < len(before.getvalue()) / 1.5
     seen = [np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int) for png in (before.getvalue(), after)]
     assert np.abs(seen[0] - seen[1]).max() <= 24
+
+
+def test_integers_beyond_64_bits_are_drawn_as_floats():
+    assert views._short(10**30) == 1e30
