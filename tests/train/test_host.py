@@ -118,7 +118,7 @@ def test_a_resumed_run_starts_new_episodes_and_warns(walk_id, tmp_path):
     ("fault", "match"),
     [
         (raises(500), "ZeroDivisionError: the motor fell off"),
-        (gives(500, obs=np.array([np.nan, 0.0])), "component 0 of an observation is nan"),
+        (gives(500, obs=np.array([np.nan, 0.0])), r"obs\[0\] of an observation is nan"),
     ],
     ids=["raises", "nan"],
 )

@@ -63,6 +63,11 @@ class Spaces:
         """The length of a row."""
         return self.observation.shape[0]
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of a row's numbers, in their order."""
+        return column_names(self.states or self.env_observation)
+
     def flatten(self, observation: Any) -> np.ndarray:
         """Observations as rows; rows are unchanged. Returns a copy, since an environment may change its own array."""
         raw = self.env_observation
@@ -115,11 +120,11 @@ class Spaces:
             row = np.array(obs, np.float32)
             if row.shape != raw.shape:
                 raise EnvError(f"an observation of shape {row.shape}; want its space's {raw.shape}")
-            return _finite(row.reshape(-1))
+            return self._finite(row.reshape(-1))
         row = np.array(gym.spaces.flatten(raw, obs), np.float32)
         if row.shape != (self.size,):
             raise EnvError(f"an observation of {row.size} numbers; want the {self.size} of its space {raw}")
-        return _finite(row)
+        return self._finite(row)
 
     def rows(self, obs: Any, batched: gym.Space, count: int) -> np.ndarray:
         """`row` for a batch of `count` observations from the space `batched`."""
@@ -129,7 +134,7 @@ class Spaces:
         rows = np.array(obs, np.float32)
         if rows.shape != (count, *raw.shape):
             raise EnvError(f"observations of shape {rows.shape}; want its space's {(count, *raw.shape)}")
-        return _finite(rows.reshape(count, -1))
+        return self._finite(rows.reshape(count, -1))
 
     @property
     def flattened_from(self) -> gym.Space | None:
@@ -193,12 +198,33 @@ class Spaces:
         actions = np.asarray(actions) if joint_sizes(self.env_action) is None else joined(actions, self.env_action)
         return actions.reshape(lead)
 
+    def _finite(self, rows: np.ndarray) -> np.ndarray:
+        if not np.isfinite(rows).all():
+            at = np.argwhere(~np.isfinite(rows))[0]
+            raise EnvError(f"column {self.columns[at[-1]]} of an observation is {rows[tuple(at)]}; want finite numbers")
+        return rows
 
-def _finite(rows: np.ndarray) -> np.ndarray:
-    if not np.isfinite(rows).all():
-        at = np.argwhere(~np.isfinite(rows))[0]
-        raise EnvError(f"component {at[-1]} of an observation is {rows[tuple(at)]}; want finite numbers")
-    return rows
+
+def column_names(space: gym.Space, name: str = "") -> list[str]:
+    """The names of the numbers of a flat row, in Gymnasium's order: `pose[0]`, `pose[1]`, `speed`, `gear=2` (one-hot).
+
+    Gymnasium sorts the names of `Dict({...})`. Nested names are joined by a dot. A space without names is `obs`.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        parts = [(f"{name}.{key}" if name else str(key), part) for key, part in space.spaces.items()]
+        return [column for key, part in parts for column in column_names(part, key)]
+    name = name or "obs"
+    if isinstance(space, gym.spaces.Tuple):
+        return [column for i, part in enumerate(space.spaces) for column in column_names(part, f"{name}[{i}]")]
+    if isinstance(space, gym.spaces.Discrete):
+        return [f"{name}={int(space.start) + i}" for i in range(int(space.n))]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        several, first = np.ravel(space.nvec), np.ravel(space.start)
+        return [f"{name}[{i}]={first[i] + k}" for i, count in enumerate(several) for k in range(count)]
+    shape = space.shape if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary) else (gym.spaces.flatdim(space),)
+    if int(np.prod(shape)) == 1:
+        return [name]
+    return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
 
 
 def within_range(found: gym.Space, want: gym.Space) -> bool:
