@@ -16,12 +16,16 @@ from runs import ENV, untrained_run
 from samples import marble_episodes
 from scopil.cli import main
 from scopil.data import storage
-from scopil.envs.naming import names_code, trust_option
+from scopil.envs.naming import OWN_CODE, names_code, split_options, trust_option
 from scopil.errors import ConfigError, EnvError
+from scopil.eval.rules import load_rules, name_of_rules
 from scopil.train.run import Run
+from scopil.user_code import load_object
 from scopil_bench.runner import prepare
+from scopil_bench.studies import _OURS
 
 EVIL = f"evil_module:{ENV}"
+STRING = "evil_module.py"
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +110,19 @@ def test_a_run_created_by_the_caller_is_trusted(tmp_path, imported):
 
 
 @pytest.mark.parametrize(
-    "name", ["evil_module.py", "evil_module:rule", "scopil.py", "scopil.py:rule", "scopil_bench.py:rule"]
+    "name",
+    [
+        "evil_module.py",
+        "evil_module:rule",
+        "scopil.py",
+        "scopil.py:rule",
+        "scopil_bench.py:rule",
+        "scopil.experiments.tuning:TUNING",
+        f"{__name__}:STRING",
+        "scopil_bench.planning:NOTE",  # the text "study.json"
+        "scopil_bench.studies.rules.corridor:EVIL",
+        "scopil_bench.studies.rules.corridor",
+    ],
 )
 def test_rules_named_in_a_run_folder_are_not_imported(name, run, imported, tmp_path):
     """Also not from a file in the current folder with the name of a package of this distribution."""
@@ -129,13 +145,29 @@ def test_rules_named_in_a_run_folder_are_not_imported(name, run, imported, tmp_p
         ("scopil_bench_evil.module:Env-v0", True),
         ("scopil_bench.studies:evil_module.py:Env", True),
         ("scopil_bench.__main__:Env-v0", True),
+        ("scopil_bench.studies.rules:CartPole-v1", True),
+        ("scopil_bench.planning:NOTE", True),
         ("scopil:Env-v0", True),
     ],
 )
-def test_modules_of_this_distribution_may_be_named_in_files(name, outside):
+def test_environments_of_the_built_in_studies_may_be_named_in_files(name, outside):
     assert names_code(name) is outside
     if "(" not in name:
         assert bool(trust_option(ENV, name)) is outside
+
+
+def test_the_built_in_studies_name_no_other_code():
+    studies = [load_object(place, "") for place in _OURS.values()]
+    tasks = [task for study in studies for task in study.tasks.values()]
+    named = {split_options(task.env)[0] for task in tasks} | {name_of_rules(task.rules) for task in tasks}
+    assert {name for name in named if name and ":" in name} == OWN_CODE
+
+
+def test_a_name_that_leads_to_text_is_no_rule(tmp_path):
+    """The text is not read as the name of other rules."""
+    (tmp_path / "given.py").write_text("RULE = 'evil_module.py'")
+    with pytest.raises(ConfigError, match="want a function or a dict"):
+        load_rules("given.py:RULE")
 
 
 def test_rules_of_the_bench_load_from_a_run_folder(run):

@@ -6,7 +6,7 @@ module:Id-v0                                         from a module that register
 my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with its arguments
 
 A name with a colon runs code. A caller may pass such a name. A policy, run folder or demonstration set may come from
-an untrusted source: its name is refused unless the code is in scopil or scopil_bench, or the caller trusts it.
+an untrusted source: its name is refused unless it is in OWN_CODE, or the caller trusts it.
 """
 
 import ast
@@ -18,7 +18,6 @@ from typing import Any
 import gymnasium as gym
 
 from scopil.errors import ConfigError, EnvError
-from scopil.user_code import split_name
 
 IDS = {
     "simple": "scopil/MarbleMaze-Simple-v0",
@@ -30,8 +29,19 @@ OTHERS = {  # third-party tasks with added rules: id → entry point, time limit
     "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
 }
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
-# Modules of this distribution. Excluded: `scopil.py` (a file in the current folder) and `scopil.__main__` (a script).
-_OWN_MODULE = re.compile(r"(scopil|scopil_bench)(\.(?!py\b)[a-z]\w*)+")
+# The environments and rules of the built-in studies: the only names of code that a file from others may hold.
+_STUDIES = "scopil_bench.studies"
+_TASKS = ("Action", "Corridor", "Distance", "Flag", "Free", "Speed", "Zone")
+OWN_CODE = frozenset(
+    [
+        *(f"{_STUDIES}.rules:rules/{task}-v0" for task in _TASKS),
+        f"{_STUDIES}.rules.corridor:RULES",
+        f"{_STUDIES}.external.half_cheetah:behind_the_wall",
+        f"{_STUDIES}.external.highway:RULES",
+        f"{_STUDIES}.external.lunar_lander:rules",
+        *(f"{_STUDIES}.external.study:{rule}" for rule in ("beside_the_cliff", "off_the_middle", "too_fast")),
+    ]
+)
 
 
 def split_options(name: str) -> tuple[str, dict[str, Any]]:
@@ -73,11 +83,11 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def names_code(env: Any) -> bool:
-    """Whether making this environment may import code outside this distribution. A string option may name a file."""
+    """Whether making this environment may import code other than OWN_CODE. A string option may name a file."""
     if not isinstance(env, str):
         return False
     name, options = split_options(env)
-    outside = ":" in name and not _is_ours(name)
+    outside = ":" in name and name not in OWN_CODE
     return outside or any(not isinstance(value, int | float | None) for value in options.values())
 
 
@@ -89,8 +99,8 @@ def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
 
 
 def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
-    """Return `name`, the name of rules read from the folder `source`. Rules outside this distribution need trust."""
-    if not trust_env and not _is_ours(name):
+    """Return `name`, the name of rules read from the folder `source`. Rules that are not in OWN_CODE need trust."""
+    if not trust_env and name not in OWN_CODE:
         raise ConfigError(_distrusted(source, f"the rules {name!r}, and loading them", f"--rules {name}"))
     return name
 
@@ -104,11 +114,7 @@ def _distrusted(source: Any, what: str, instead: str) -> str:
 
 def trust_option(env: Any, rules: str | None) -> str:
     """The option, with a leading space, that commands on a run with this environment and these rules need."""
-    return " --trust-env" if names_code(env) or (rules is not None and not _is_ours(rules)) else ""
-
-
-def _is_ours(name: str) -> bool:
-    return _OWN_MODULE.fullmatch(split_name(name)[0]) is not None
+    return " --trust-env" if names_code(env) or (rules is not None and rules not in OWN_CODE) else ""
 
 
 def setting_id(setting: str) -> str:

@@ -97,7 +97,10 @@ def load_rules(name: str) -> Rules:
     """Rules by name: `my_rules.py` (its `RULES`, or else all its functions of obs, action and next_obs),
     `my_rules.py:name` or `module:name`."""
     if split_name(name)[1]:
-        return Rules.of(load_object(name, EXAMPLE), source=name)
+        found = load_object(name, EXAMPLE)
+        if isinstance(found, str | Path):  # it would be the name of other rules
+            raise ConfigError(f"{name} is the text {str(found)[:40]!r}; want a function or a dict of rules.")
+        return Rules.of(found, source=name)
     module = load_module(name, EXAMPLE)
     functions = [thing for key, thing in vars(module).items() if not key.startswith("_") and _is_rule(thing, module)]
     found = getattr(module, "RULES", None) or [*dict.fromkeys(functions)]  # a function with two names is one rule
