@@ -26,7 +26,7 @@ from scopil.errors import CheckpointError
 from scopil.eval.measures import average
 from scopil.loading import load
 from scopil.policy import Policy
-from scopil.serialization import read_note
+from scopil.serialization import as_tree, read_note
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.run import Run
 from scopil_bench import results
@@ -178,7 +178,8 @@ def checkpoint(folder: Path) -> Target:
     pristine, like = file.read_bytes(), {"learner": state, "env_steps": np.int32(1)}
 
     def read() -> Any:
-        found = saved.load_newest(like)
+        found = saved.read_newest()
+        found = found and as_tree(found[1], like, found[0])
         assert isinstance(read_note(file), dict)
         return fingerprint(*jax.tree.leaves(jax.tree.map(np.asarray, found)))
 

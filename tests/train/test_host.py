@@ -166,20 +166,41 @@ def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(walk_i
         np.testing.assert_array_equal(whole[name], pieces[name], err_msg=name)
 
 
-def test_an_evaluation_can_be_stopped(walk_id, tmp_path):
+@pytest.mark.filterwarnings("ignore:a checkpoint cannot hold")
+@pytest.mark.parametrize("at", [200, 600])
+def test_a_stopped_evaluation_is_made_when_the_run_continues(at, walk_id, tmp_path):
     run, looks = Run.create(tmp_path / "run", spec(walk_id, eval_every=200)), []
 
     def between(steps: int) -> bool:
-        # True within the first evaluation: no other call repeats its steps.
+        # True within the evaluation: no other call repeats its steps.
         looks.append(steps)
-        return looks.count(200) > 1
+        return looks.count(at) > 1
 
-    assert not run.train(lambda status: True, between)
-    (row,) = run.metrics.rows()
-    assert row["env_steps"] == 200
-    assert not [key for key in row if key.startswith("eval/")]
-    assert [int(f.stem) for f in run.checkpoints.files()] == [200]
-    assert not run.best_file.exists()
+    assert not run.train(between=between)
+    before = list(range(200, at, 200))
+    assert [row["env_steps"] for row in run.metrics.rows()] == before
+    assert [int(f.stem) for f in run.checkpoints.files()] == [*before, at][-2:]
+    assert not run.finished
+    assert run.steps_done == at
+    again = Run.open(run.folder)
+    assert again.train()
+    assert again.best_file.exists()
+    assert [row["env_steps"] for row in again.metrics.rows() if "eval/reward" in row] == [200, 400, 600]
+
+
+@pytest.mark.parametrize("at", [1, 150, 200])
+def test_a_learner_without_episodes_writes_the_same_metrics_if_it_was_stopped(at, walk_id, tmp_path, monkeypatch):
+    monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)
+    walk_demos().save(tmp_path / "demos.npz")
+    config = {"hidden": (8,), "demo_batch_size": 8}
+    how: Any = {"algorithm": find("bc"), "demos": str(tmp_path / "demos.npz"), "steps": 250, "eval_every": 200}
+    runs = [Run.create(tmp_path / name, spec(walk_id, config=config, **how)) for name in ("whole", "stopped")]
+    assert runs[0].train()
+    assert not runs[1].train(between=lambda steps: steps >= at)
+    assert runs[1].steps_done == at
+    assert Run.open(runs[1].folder).train()
+    for name in ("metrics.jsonl", "policy.safetensors", "best.safetensors"):
+        assert (runs[0].folder / name).read_bytes() == (runs[1].folder / name).read_bytes()
 
 
 @pytest.mark.slow

@@ -211,6 +211,15 @@ def test_a_finished_run_is_extended(undisturbed, tmp_path):
     assert longer.extended(2300).finished
 
 
+def test_a_stopped_run_may_end_earlier(undisturbed, tmp_path):
+    run = Run.create(tmp_path / "run", replace(undisturbed.spec, steps=9000))
+    assert not run.train(lambda status: status.env_steps >= 1000)
+    with pytest.raises(ConfigError, match=r"has 1,000 already"):
+        run.extended(900)
+    assert Run.open(run.folder).extended(2300).train()
+    assert_same_end(Run.open(run.folder), undisturbed, ENDS)
+
+
 def test_the_best_policy_is_that_of_the_best_evaluation(undisturbed):
     evaluated = [row for row in undisturbed.metrics.rows() if "eval/reward" in row]
     best = max(evaluated, key=lambda row: (-row["eval/avoidable"], row["eval/reward"]))

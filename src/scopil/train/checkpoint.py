@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scopil.errors import CheckpointError
-from scopil.serialization import as_tree, read_arrays, save_tree
+from scopil.serialization import read_arrays, save_tree
 
 KEEP = 2  # the newest, and the one before in case the newest is damaged
 
@@ -40,9 +40,3 @@ class Checkpoints:
         if files:
             raise CheckpointError(f"{self.folder}: no checkpoint is whole; remove the run and train again.")
         return None
-
-    def load_newest(self, like: Any) -> Any:
-        """The state in the newest undamaged checkpoint; None if there are no checkpoints. Raises if its structure
-        differs from `like`: training from the start would overwrite it."""
-        found = self.read_newest()
-        return None if found is None else as_tree(found[1], like, found[0])

@@ -40,6 +40,7 @@ class TrainState(NamedTuple):
     key: PRNGKey  # constant; each iteration folds in its step number
     env_steps: Int[Array, ""]  # environment steps so far; gradient steps if the algorithm steps no environment
     episode_return: Float[Array, " N"]  # returns so far of the unfinished episodes
+    chunk: "Accumulator | None" = None  # in a checkpoint: the chunk that has no row of metrics yet
 
 
 class Accumulator(NamedTuple):

@@ -50,7 +50,7 @@ from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.logging import JsonLines, tensorboard
 from scopil.train.loop import Loop, make_loop
-from scopil.train.trainer import Between, Trainer, TrainStatus
+from scopil.train.trainer import Between, Trainer, TrainStatus, Unobserved
 
 FORMAT = 3  # of run.json
 LOG = "log.txt"
@@ -89,10 +89,6 @@ class RunSpec:
     def build_config(self, env: BatchEnv) -> Any:
         """The config: the given settings, and the defaults for the environment's kind of actions for all others."""
         return build(self.algorithm.config, self.config, head_for(env.action_space).continuous)
-
-
-class _Stopped(Exception):
-    """`between` stopped an evaluation."""
 
 
 class Run:
@@ -185,8 +181,11 @@ class Run:
 
     @property
     def steps_done(self) -> int:
-        """Environment steps according to the newest row of timing.jsonl."""
-        return self.spec.steps if self.finished else min(int(self.timing.last().get("env_steps", 0)), self.spec.steps)
+        """Environment steps according to the newest row of timing.jsonl or the newest checkpoint."""
+        if self.finished:
+            return self.spec.steps
+        saved = [int(file.stem) for file in self.checkpoints.files()[-1:] if file.stem.isdecimal()]
+        return min(max(int(self.timing.last().get("env_steps", 0)), *saved, 0), self.spec.steps)
 
     def newest_policy(self) -> Path:
         """The file of the final policy; before the end of training, the newest complete checkpoint."""
@@ -274,14 +273,14 @@ class Run:
         return Trainer(self._loop, self.spec.build_config(self.env()), self.spec.seed)
 
     def extended(self, steps: int) -> "Run":
-        """The same run with a larger budget; training continues from its newest checkpoint."""
-        if steps < self.spec.steps:
+        """The same run with another budget; training continues from its newest checkpoint."""
+        if steps < self.steps_done:
             raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.spec.steps:,} already; want at least this.",
+                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want at least this.",
                 setting="steps",
             )
         longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
-        if steps > self.spec.steps:
+        if steps != self.spec.steps:
             with self._locked():
                 # In this order: a process killed in between leaves an unfinished run with the old budget.
                 self.policy_file.unlink(missing_ok=True)
@@ -292,7 +291,7 @@ class Run:
         self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
     ) -> bool:
         """Train to the end of the budget, or until `observe` or `between` (as in `Trainer.advance`) returns True, and
-        save a checkpoint. Returns whether the budget is used up."""
+        save a checkpoint. Returns whether the budget is used up and the last evaluation is written."""
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
@@ -302,17 +301,17 @@ class Run:
             self._saved_at = None
             self._demos = self.demos()
             trainer = self._trainer()
-            state = self.checkpoints.load_newest(trainer.shape())
-            if state is not None:
-                trainer.state = state
-                self._warn_of_differences(state)
+            if (found := self.checkpoints.read_newest()) is not None:
+                file, arrays, _ = found
+                trainer.state = as_tree(arrays, trainer.shape(paused=bool(branch(arrays, "chunk"))), file)
+                self._warn_of_differences(trainer.state)
             for lines in (self.metrics, self.timing):
-                lines.keep(lambda row: row["env_steps"] <= trainer.env_steps)
+                lines.keep(lambda row: row["env_steps"] <= trainer.observed_steps)
             try:
-                with tensorboard(self.folder, trainer.env_steps) as board:
+                with tensorboard(self.folder, trainer.observed_steps) as board:
                     listener = self._listener(trainer, board, observe, between)
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
-                self._save_checkpoint(trainer.env_steps, trainer.state)
+                self._save_checkpoint(trainer.env_steps, trainer.state_to_save)
             except (DivergedError, EnvError) as error:
                 found = self.checkpoints.read_newest()
                 advice = f"{self.folder} has no checkpoint yet."
@@ -323,7 +322,7 @@ class Run:
                 raise type(error)(f"{error} {advice}") from error
             finally:
                 self.env().close()
-            done = trainer.env_steps >= self.spec.steps
+            done = trainer.observed_steps >= self.spec.steps
             if done:
                 save_learner(self.policy_file, self.spec.algorithm, trainer.state.learner, self.note(trainer))
         return done
@@ -340,7 +339,7 @@ class Run:
         begun, at = time.monotonic(), trainer.env_steps
         kept = self.timing.rows()
         before = kept[-1].get("seconds", 0.0) if kept else 0.0  # seconds of earlier processes
-        last, best = at, self._best_score()
+        last, best = trainer.observed_steps, self._best_score()
 
         def due(every: int, step: int) -> bool:
             """True for the first chunk that ends at or after a multiple of `every`, and for the last chunk."""
@@ -353,7 +352,7 @@ class Run:
             if due(self.spec.eval_every, step):
                 found = evaluate(status)
                 row |= found
-                if found and (best is None or _score(found) > best):
+                if best is None or _score(found) > best:
                     best = _score(found)
                     note = self.note(trainer) | {"best": found}
                     save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
@@ -401,20 +400,17 @@ class Run:
 
     def _evaluator(self, env: BatchEnv, between: Between) -> Callable[[TrainStatus], dict[str, float]]:
         """Evaluation by greedy episodes, from the demonstrated starts if there are any. The measures are logged and
-        never reach the learner. In a host environment `between` may stop an evaluation; it then returns no measures."""
+        never reach the learner. In a host environment `between` may stop an evaluation; it then raises `Unobserved`."""
         first = where.watched_starts(env, self._demos or where.demos_for(self.spec.env))
         policy, rules = self.spec.algorithm.policy, self.rules()
 
         def evaluate(status: TrainStatus) -> dict[str, float]:
             def advance(ended: int) -> None:
                 if env.slow and between(status.env_steps):
-                    raise _Stopped
+                    raise Unobserved
 
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
-            try:
-                episodes = play(env, policy(status.state.learner), first, key, advance=advance)
-            except _Stopped:
-                return {}
+            episodes = play(env, policy(status.state.learner), first, key, advance=advance)
             return {f"eval/{k}": v for k, v in average(measure_all(episodes, env, rules)).items()}
 
         return evaluate

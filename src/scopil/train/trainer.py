@@ -15,7 +15,7 @@ import numpy as np
 from scopil.config import check
 from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
-from scopil.train.loop import Loop
+from scopil.train.loop import Accumulator, Loop
 
 # Minimum of environment steps per dispatch: enough to hide the dispatch cost, few enough to react to Ctrl-C.
 CHUNK = 5_000
@@ -31,6 +31,10 @@ class TrainStatus(NamedTuple):
     state: Any
 
 
+class Unobserved(Exception):
+    """Raised by an observer that was stopped: training stops, and the chunk is observed when it continues."""
+
+
 class Trainer:
     """Owns the training state and advances it."""
 
@@ -41,12 +45,14 @@ class Trainer:
         iteration = loop.iteration_steps(cfg)
         self.chunk = -(-CHUNK // iteration) * iteration
         self._state: Any = None
+        self._sums: Accumulator | None = None  # of a chunk that was not observed
         self._piece = 1  # iterations of a host environment that take about PIECE seconds
         self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its number of steps
 
-    def shape(self) -> Any:
-        """Structure and shapes of the state, to load a checkpoint into."""
-        return jax.eval_shape(self.loop.init, jax.random.key(0), self.cfg)
+    def shape(self, paused: bool = False) -> Any:
+        """Structure and shapes of the state, to load a checkpoint into. `paused`: with the sums of a chunk."""
+        shape = jax.eval_shape(self.loop.init, jax.random.key(0), self.cfg)
+        return shape._replace(chunk=jax.eval_shape(self.loop.new_accumulator, shape, self.cfg)) if paused else shape
 
     @property
     def state(self) -> Any:
@@ -58,11 +64,22 @@ class Trainer:
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._state = state
+        self._state, self._sums = state._replace(chunk=None), state.chunk
+
+    @property
+    def state_to_save(self) -> Any:
+        """The state with the sums of a chunk that was not observed."""
+        return self.state._replace(chunk=self._sums)
 
     @property
     def env_steps(self) -> int:
         return 0 if self._state is None else int(self._state.env_steps)
+
+    @property
+    def observed_steps(self) -> int:
+        """Environment steps up to the last chunk that was observed."""
+        unobserved = 0 if self._sums is None else int(self._sums.iterations)
+        return self.env_steps - unobserved * self.loop.iteration_steps(self.cfg)
 
     def advance(
         self,
@@ -76,15 +93,24 @@ class Trainer:
 
         `observe` is called after each chunk. Chunks also end at multiples of the numbers in `every`, or at the first
         iteration after a multiple. For a host environment, which may be slow, `between` is called about once a
-        second within a chunk; if it returns True, training stops immediately and `observe` is not called.
+        second within a chunk; if it returns True, training stops immediately and `observe` is not called. The next
+        call completes this chunk.
         """
-        done, iteration = int(self.state.env_steps), self.loop.iteration_steps(self.cfg)
-        while done < until:
+        assert self.state is not None  # made now, if training has not begun
+        iteration = self.loop.iteration_steps(self.cfg)
+        while (begun := self.observed_steps) < until:
             self._catch_up()  # an observer may have stepped the training environments
-            target = min(until, *((done // n + 1) * n for n in (self.chunk, *every)))
-            metrics = self._chunk(-(-(target - done) // iteration), between)
-            done = int(self._state.env_steps)
-            if metrics is None or observe(TrainStatus(done, metrics, self._state)):
+            target = min(until, *((begun // n + 1) * n for n in (self.chunk, *every)))
+            target = begun + -(-(target - begun) // iteration) * iteration
+            metrics = self._chunk(max(0, target - self.env_steps) // iteration, between)
+            if metrics is None:
+                return
+            sums, self._sums = self._sums, None
+            try:
+                if observe(TrainStatus(self.env_steps, metrics, self._state)):
+                    return
+            except Unobserved:
+                self._sums = sums
                 return
 
     def _chunk(self, iterations: int, between: Between) -> dict[str, float] | None:
@@ -92,19 +118,23 @@ class Trainer:
         of the state, so the state is lost if it fails."""
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
-        if self.loop.env.slow:
-            state, metrics = self._in_pieces(state, iterations, between)
+        sums, self._sums = self._sums, None
+        if self.loop.env.slow or sums is not None:
+            state, metrics, sums = self._in_pieces(state, iterations, between, sums)
         else:
             state, metrics = self.loop.run_iterations(state, self.cfg, iterations)
         known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
         self.loop.env.refuse_faults()
         self._refuse_nonsense(state, known)
-        self._state = state
+        self._state, self._sums = state, sums
         return None if metrics is None else known
 
-    def _in_pieces(self, state: Any, iterations: int, between: Between) -> tuple[Any, Any]:
-        """One chunk as several programs of about a second each, with the same result as one program."""
-        accumulator, done = None, 0
+    def _in_pieces(
+        self, state: Any, iterations: int, between: Between, accumulator: Accumulator | None
+    ) -> tuple[Any, Any, Accumulator | None]:
+        """One chunk as several programs of about a second each, with the same result as one program. Returns the state,
+        the metrics, or None if `between` stopped the chunk, and the sums of the chunk."""
+        done = 0
         while done < iterations:
             piece = min(self._piece, iterations - done)
             begun = time.monotonic()
@@ -114,8 +144,8 @@ class Trainer:
             seconds = max(time.monotonic() - begun, 1e-6)
             self._piece = min(4 * piece, max(1, int(piece * PIECE / seconds)))
             if between(int(state.env_steps)) and done < iterations:
-                return state, None
-        return state, self.loop.piece_metrics(accumulator, self.cfg)
+                return state, None, accumulator
+        return state, self.loop.piece_metrics(accumulator, self.cfg), accumulator
 
     def _catch_up(self) -> None:
         """Start new episodes if the environments were stepped since the last chunk."""
