@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scopil.data.dataset import Demonstrations as Demonstrations
     from scopil.data.dataset import Episode as Episode
     from scopil.data.record import record as record
+    from scopil.data.recorder import Recorder as Recorder
     from scopil.data.storage import load_demos as load_demos
     from scopil.envs.gym_env import open_env as open_env
     from scopil.envs.jax_env import CompiledEnv as CompiledEnv
@@ -51,6 +52,7 @@ _NAMES = {
     "callbacks": "EvalCallback",
     "data.dataset": "Demonstrations Episode",
     "data.record": "record",
+    "data.recorder": "Recorder",
     "data.storage": "load_demos",
     "envs.gym_env": "open_env",
     "envs.jax_env": "CompiledEnv",

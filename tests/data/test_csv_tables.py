@@ -97,3 +97,41 @@ def test_files_with_other_columns_or_bytes_are_refused(tmp_path):
     (folder / "b.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DatasetError, match="cannot read"):
         load_demos(folder)
+
+
+ONE_FILE = {
+    "by number": ("episode,x,action,reward,done", ["7,0,1,1,0", "7,1,0,2,1", "9,5,1,3,0", "9,6,1,4,1"]),
+    "by done": ("x,action,reward,done", ["0,1,1,0", "1,0,2,1", "5,1,3,0", "6,1,4,1"]),
+    "by terminated": ("x,action,reward,terminated,done", ["0,1,1,0,0", "1,0,2,1,1", "5,1,3,0,0", "6,1,4,True,1"]),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_FILE)
+def test_one_file_of_several_episodes(kind, tmp_path):
+    header, rows = ONE_FILE[kind]
+    (tmp_path / "all.csv").write_text("\n".join([header, *rows]))
+    demos = load_demos(tmp_path / "all.csv")
+    assert [e.observations[:2].ravel().tolist() for e in demos] == [[0, 1], [5, 6]]
+    assert [e.actions.tolist() for e in demos] == [[1, 0], [1, 1]]
+    assert [e.rewards.tolist() for e in demos if e.rewards is not None] == [[1, 2], [3, 4]]
+    assert [(e.terminated, e.truncated) for e in demos] == [(True, False)] * 2
+    assert any("dones do not distinguish" in line for line in demos.about["assumed"]) == (kind != "by terminated")
+
+
+def test_rows_without_an_action_end_the_episodes_of_one_file(tmp_path):
+    (tmp_path / "all.csv").write_text("x,action,done\n0,1,0\n1,0,1\n2,,\n5,1,0\n6,,1\n")
+    first, second = load_demos(tmp_path / "all.csv")
+    assert first.observations.ravel().tolist() == [0, 1, 2]
+    assert second.observations.ravel().tolist() == [5, 6]
+    assert first.terminated
+    assert second.terminated
+
+
+def test_wrong_rows_of_one_file_are_named(tmp_path):
+    file = tmp_path / "all.csv"
+    file.write_text("episode,x,action\n0,1,1\n1,2,1\n0,3,1\n")
+    with pytest.raises(DatasetError, match=r"row 3: episode 0 goes on after another episode; want all rows"):
+        load_demos(file)
+    file.write_text("episode,x,action\n0,1,1\n1,2,1\n1,?,1\n")
+    with pytest.raises(DatasetError, match=r"row 3: '\?' in column 'x'"):
+        load_demos(file)

@@ -11,8 +11,8 @@ import pytest
 from hosts import Walk
 from samples import episode, small_set
 from scopil import load_demos
+from scopil.data import hdf5, storage
 from scopil.data import minari as exchange
-from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.data.minari import from_minari, to_minari
 from scopil.envs.gym_env import HostEnv
@@ -223,7 +223,15 @@ def test_more_chunks_than_a_file_can_hold_are_refused(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "main_data.hdf5", "w") as file:
         actions = file.create_dataset("actions", (5,), chunks=(1,), maxshape=(None,), dtype="i8")
-        assert sum(exchange._sizes(file, held=1_000)) == 40
+        assert sum(hdf5._sizes(file, held=1_000)) == 40
         actions.resize((16_711_681,))
         with pytest.raises(ValueError, match="chunks"):
-            list(exchange._sizes(file, held=1_000))
+            list(hdf5._sizes(file, held=1_000))
+
+
+def test_a_dataset_object_is_read_like_its_id():
+    to_minari(small_set(), "mine-v0")
+    dataset = minari.load_dataset("mine-v0")
+    assert load_demos(dataset).digest == load_demos("minari:mine-v0").digest
+    part = load_demos(dataset.filter_episodes(lambda e: e.id == 0))
+    assert len(part) == 1 < len(load_demos(dataset))

@@ -190,7 +190,7 @@ def test_pickles_are_refused_unopened(tmp_path):
     np.save(tmp_path / "trap.npy", trap, allow_pickle=True)
     for name in ("trap.pkl", "trap.x"):
         (tmp_path / name).write_bytes(pickle.dumps(Payload(mark)))
-    for ending in ("npz", "npy", "pkl", "x", "h5", "json"):
+    for ending in ("npz", "npy", "pkl", "x", "json"):
         (tmp_path / f"trap.{ending}").touch()
         with pytest.raises(DatasetError, match="not a readable" if ending == "x" else r"np\.savez"):  # as advice
             load_demos(tmp_path / f"trap.{ending}")

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def test_the_page_quotes_the_files_and_is_as_short_as_it_says():
     code = [line for file in FILES.glob("*.py") for line in file.read_text().splitlines() if line.strip()]
     assert len(code) <= 60
     assert len(COMMANDS) <= 8
+
+
+def test_the_extras_that_the_page_names_bring_what_its_files_import():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(re.findall(r"scopil\[(\w+)\]", PAGE))
+    brought = {
+        "gymnasium",
+        "numpy",
+        *(re.split(r"\W", need)[0] for e in extras for need in declared["optional-dependencies"][e]),
+    }
+    code = "\n".join(file.read_text() for file in FILES.glob("*.py"))
+    imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
+    assert imported - {file.stem for file in FILES.glob("*.py")} <= brought
 
 
 @pytest.fixture

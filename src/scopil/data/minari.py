@@ -20,15 +20,15 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from scopil.data.dataset import Demonstrations, Episode
+from scopil.data.hdf5 import import_h5py, refuse_absurd
 from scopil.data.storage import numbers_in, space_from_json, space_to_json
 from scopil.envs.spaces import Spaces
 from scopil.errors import DatasetError, EnvError, ScopilError, refused_as
-from scopil.files import parse_json, unpacks_to_far_more
+from scopil.files import parse_json
 
 _OURS = "scopil"
 _ROOT = "MINARI_DATASETS_PATH"
 _LARGEST = 2**24  # most numbers in one observation or action
-_DEEPEST = 16  # deepest nesting of HDF5 groups
 _PROVENANCE = ("description", "algorithm_name", "author", "author_email", "code_permalink")  # metadata fields of Minari
 
 
@@ -68,11 +68,12 @@ def from_minari(dataset_id: str) -> Demonstrations:
         raise DatasetError(f"no Minari dataset {dataset_id!r} in {root}. There: {', '.join(local) or 'none'}.")
     with refused_as(DatasetError, f"Minari dataset {dataset_id}"):
         _refuse_absurd(root / dataset_id / "data")
-        return _demonstrations(dataset_id, minari.load_dataset(dataset_id))
+        return from_dataset(minari.load_dataset(dataset_id))
 
 
-def _demonstrations(dataset_id: str, dataset: Any) -> Demonstrations:
-    seen = dataset.observation_space
+def from_dataset(dataset: Any) -> Demonstrations:
+    """Demonstrations from a `minari.MinariDataset`, or from a part of one (`filter_episodes`, `split_dataset`)."""
+    dataset_id, seen = dataset.id, dataset.observation_space
     space_to_json(seen)  # raises if the space cannot be stored
     try:
         spaces = Spaces(f"Minari dataset {dataset_id}", seen, dataset.action_space)
@@ -122,26 +123,8 @@ def _refuse_absurd(data: Path) -> None:
             raise ValueError(f"a space of shape {shape}")
     file = data / "main_data.hdf5"
     if file.exists():
-        with import_module("h5py").File(file, "r") as opened:
-            claimed = sum(_sizes(opened, held))
-        if unpacks_to_far_more(claimed, held):
-            raise ValueError(f"{held:,} bytes claim to hold {claimed:,}")
-
-
-def _sizes(group: Any, held: int, depth: int = 0) -> Iterator[int]:
-    """Sizes of all HDF5 datasets in bytes. Raises for links, which could lead to other files or form cycles, and for
-    more chunks than the file has bytes, since even a chunk that is not stored costs time and memory."""
-    h5py = import_module("h5py")
-    for name in group:
-        part: Any = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
-        if isinstance(part, h5py.Dataset) and not part.external and not part.is_virtual:
-            if math.prod(-(-n // c) for n, c in zip(part.shape or (), part.chunks or part.shape or ()) if c) > held:
-                raise ValueError(f"{name} claims {part.shape} in chunks of {part.chunks}")
-            yield part.size * part.dtype.itemsize if part.size else 0
-        elif isinstance(part, h5py.Group) and depth < _DEEPEST:
-            yield from _sizes(part, held, depth + 1)
-        else:
-            raise ValueError(f"{name} is no plain part of the file")
+        with import_h5py().File(file, "r") as opened:
+            refuse_absurd(opened, held)
 
 
 def _create(minari: Any, demos: Demonstrations, dataset_id: str) -> None:

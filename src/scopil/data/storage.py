@@ -22,6 +22,7 @@ import numpy as np
 from scopil.data.arrays import KNOWN, from_arrays, from_mapping, split_rows, to_episode
 from scopil.data.csv_tables import from_tables
 from scopil.data.dataset import Demonstrations, Episode
+from scopil.data.lerobot import is_lerobot
 from scopil.errors import DatasetError, refused_as
 from scopil.files import SEAL_BYTES, parse_json, read_npz, seal, unpacks_to_far_more, unsealed, write_atomically
 
@@ -59,10 +60,10 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
     """Load demonstrations.
 
     Args:
-        source: a shipped set (`"marble-maze/simple-v1"`), a `.npz` file, a `.csv` file or a folder of them, a local
-            Minari dataset (`"minari:ID"`), arrays (a dict, or a pair of observations and actions), a list of
-            trajectories with `obs` and `acts`, or `Demonstrations`, which are returned as they are. See
-            docs/demonstrations.md.
+        source: a shipped set (`"marble-maze/simple-v1"`), a `.npz` file, a `.csv` file or a folder of them, a `.hdf5`
+            file of robomimic or D4RL, a LeRobot dataset, a Minari dataset (`"minari:ID"`, or the object), arrays (a
+            dict, or a pair of observations and actions), a list of trajectories with `obs` and `acts`, or
+            `Demonstrations`, which are returned as they are. See docs/demonstrations.md.
         env: an id or an environment. Its spaces are used for arrays, which have none of their own.
 
     Raises:
@@ -71,12 +72,20 @@ def load_demos(source: Any, env: Any = None) -> Demonstrations:
     named, demos = isinstance(source, str | Path), source
     if not isinstance(source, Demonstrations):
         with refused_as(DatasetError, source if named else f"demonstrations of type {type(source).__name__}"):
-            demos = format_of(str(source)).read(str(source)) if named else from_arrays(source)
+            demos = format_of(str(source)).read(str(source)) if named else _from_memory(source)
     if env is None:
         return demos
     from scopil.data.fit_to_env import fit_to_env  # imports JAX
 
     return fit_to_env(demos, env)
+
+
+def _from_memory(source: Any) -> Demonstrations:
+    if not hasattr(source, "iterate_episodes"):
+        return from_arrays(source)
+    from scopil.data.minari import from_dataset  # the caller has imported Minari
+
+    return from_dataset(source)
 
 
 def format_of(source: str) -> Format:
@@ -102,17 +111,11 @@ _OBJECTS = (
     "actions of each: np.savez('mine.npz', observations=np.concatenate(…), actions=np.concatenate(…), lengths=[…])."
 )
 _PICKLE = f"a pickle runs code when it is opened and is never read; open it yourself and save its arrays: {_ARRAYS}."
-_HDF5 = (
-    f"HDF5 has no standard layout for demonstrations; convert the file to a Minari dataset (minari:ID), or save its "
-    f"arrays: {_ARRAYS}."
-)
 # Common kinds of files that are not read, and what to do instead.
 _REFUSED = {
     ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
     **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), _PICKLE),
-    **dict.fromkeys((".h5", ".hdf5"), _HDF5),
     ".json": f"a .json file is not read; save its numbers as arrays: {_ARRAYS}, or as .csv tables.",
-    ".parquet": f"a .parquet file is not read; save its columns as arrays: {_ARRAYS}, or as .csv tables.",
 }
 
 
@@ -120,6 +123,18 @@ def _read_minari(source: str) -> Demonstrations:
     from scopil.data.minari import from_minari  # imports an optional dependency
 
     return from_minari(source.removeprefix("minari:"))
+
+
+def _read_hdf5(source: str) -> Demonstrations:
+    from scopil.data.hdf5 import from_hdf5
+
+    return from_hdf5(Path(source))
+
+
+def _read_lerobot(source: str) -> Demonstrations:
+    from scopil.data.lerobot import from_lerobot
+
+    return from_lerobot(Path(source))
 
 
 def _about_npz(source: str) -> str:
@@ -138,10 +153,17 @@ _OURS = (
         about=lambda source: f"Minari dataset, {UNSEALED}",
     ),
     Format(
+        name="hdf5",
+        matches=lambda source: source.endswith((".h5", ".hdf5")) and Path(source).exists(),
+        read=_read_hdf5,
+        about=lambda source: f"HDF5, {UNSEALED}",
+    ),
+    Format(name="lerobot", matches=is_lerobot, read=_read_lerobot, about=lambda source: f"LeRobot dataset, {UNSEALED}"),
+    Format(
         name="csv",
         matches=lambda source: Path(source).is_dir() or (source.endswith(".csv") and Path(source).exists()),
         read=lambda source: from_tables(Path(source)),
-        about=lambda source: f"tables, one file per episode, {UNSEALED}",
+        about=lambda source: f"tables, {UNSEALED}",
     ),
     Format(
         name="npz",
