@@ -149,11 +149,10 @@ async def memory() -> dict[str, dict[str, float]]:
     """A thousand kept episodes by one client, over the socket."""
     found = {}
     with tempfile.TemporaryDirectory() as folder, Studio(folder) as studio:
-        base = studio.address.split("/?")[0]
-        cookies = httpx2.get(studio.address).headers["set-cookie"].split(";")[0]
-        headers = {"cookie": cookies}
+        base, token = studio.address.split("/#token=")
+        key = httpx2.post(f"{base}/enter", headers={"x-scopil-token": token, "origin": base}).text
         async with websockets.connect(
-            base.replace("http", "ws") + "/play", additional_headers=headers, origin=base
+            base.replace("http", "ws") + "/play", subprotocols=["scopil", key], origin=base
         ) as socket:
             args = {"env": "CartPole-v1", "file": "a.npz", "keys": "a=0,d=1"}
             await socket.send(json.dumps({"do": "begin", "args": args}))

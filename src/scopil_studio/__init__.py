@@ -2,7 +2,8 @@
 demonstrations with the keyboard.
 
 server.py      routes and sockets; runs no environment and reads no run folder
-guard.py       access control: token, cookie, Host, Origin
+guard.py       access control: token, key, Host, Origin
+connections.py limits of idle connections
 workers.py     the server's side of worker processes: messages, time limits
 worker.py      the worker process: configuration, checked calls
 paths.py       names sent by the page, as paths inside the studio's folder

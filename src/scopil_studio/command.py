@@ -1,8 +1,11 @@
 """`scopil studio`: record demonstrations, watch runs and compare policies in the browser."""
 
-import secrets
+import contextlib
+import os
 import socket
+import tempfile
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +13,7 @@ import tyro
 
 from scopil.cli.options import RulesOption, call, option
 from scopil.errors import ConfigError, ScopilError
+from scopil_studio.paths import JOBS
 
 
 def main(argv: list[str]) -> None:
@@ -36,6 +40,8 @@ def studio(
     try:
         import uvicorn
 
+        from scopil_studio.connections import Connection
+        from scopil_studio.guard import Access
         from scopil_studio.server import LARGEST_MESSAGE, make_app
     except ImportError as error:
         raise ScopilError('the studio needs starlette and uvicorn: pip install "scopil[studio]".') from error
@@ -50,16 +56,47 @@ def studio(
 
         load_rules(rules)  # errors in the rules appear in the terminal, before any page is open
     listening = _listen(host, port)
-    port, token = listening.getsockname()[1], secrets.token_urlsafe(32)
+    port = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
-    app = make_app(folder, token=token, names=(name,), envs=env, rules=rules, port=port)
-    address = f"http://{name}:{port}/?token={token}"
-    print(f"scopil studio of {folder.resolve()}\n  {address}\nCtrl-C stops it; training runs continue.", flush=True)
-    if not no_browser:
-        webbrowser.open(address)
-    config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", limit_concurrency=200)
-    config.ws_max_size, config.ws_max_queue = LARGEST_MESSAGE, 64
-    uvicorn.Server(config).run(sockets=[listening])
+    address = lambda: f"http://{name}:{port}/#token={access.token}"  # noqa: E731
+    with contextlib.ExitStack() as opened:  # removes the file that the browser opens
+
+        def used() -> None:
+            opened.close()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print(f"Opened. The address serves once; for another browser:\n  {address()}", flush=True)
+
+        access = Access(used)
+        app = make_app(folder, access=access, names=(name,), envs=env, rules=rules)
+        print(
+            f"scopil studio of {folder.resolve()}\n  {address()}\nCtrl-C stops it; training runs continue.", flush=True
+        )
+        if not no_browser:
+            webbrowser.open(opened.enter_context(_redirect(folder, address())).as_uri())
+        logging = {"log_config": None, "log_level": "warning"}  # leaves the loggers of other packages alone
+        limits = {"http": Connection, "ws": "websockets-sansio", "limit_concurrency": 200, "backlog": 64}
+        config = uvicorn.Config(app, **logging, **limits)
+        config.ws_max_size, config.ws_max_queue = LARGEST_MESSAGE, 64
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _redirect(folder: Path, address: str) -> Iterator[Path]:
+    """A file that only this user can read and that leads a browser to the address. All users of a machine see the
+    command line of a browser, so the address is not in it. The file is in the studio's folder if that can be written,
+    because browsers in a sandbox have a temporary folder of their own."""
+    folder = (folder / JOBS).resolve()
+    try:
+        folder.mkdir(exist_ok=True)
+        handle, name = tempfile.mkstemp(".html", "open-", folder)
+    except OSError:
+        handle, name = tempfile.mkstemp(".html", "scopil-studio-")
+    with os.fdopen(handle, "w") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><title>scopil studio</title>')
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -67,7 +104,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(128)  # requests wait in this queue until the server is ready
+        listening.listen(64)  # requests wait in this queue until the server is ready
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port.") from error
     return listening

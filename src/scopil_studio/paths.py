@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from scopil.errors import ConfigError
 
+JOBS = ".studio"  # subfolder with the studio's own files: process id and printed output of each run
 LONGEST_NAME = 300
 DEEPEST = 6  # maximum depth of the search for files
 ENDINGS = (".npz", ".safetensors", "run.json", "report.html")

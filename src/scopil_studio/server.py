@@ -2,6 +2,7 @@
 
 import json
 import math
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from scopil.errors import ConfigError, ScopilError
-from scopil_studio.guard import LOOPBACK, Guard
+from scopil_studio.guard import LOOPBACK, SUBPROTOCOL, Access, Guard
 from scopil_studio.workers import REQUESTS, RequestQueue, Worker, WorkerGone
 
 PAGE = Path(__file__).parent / "page"
@@ -24,22 +25,17 @@ KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 LARGEST_BODY = 64 * 1024  # maximum bytes of a request body
 LARGEST_MESSAGE = 16 * 1024  # maximum bytes of a socket message
 SOCKETS = 16  # maximum number of pages that record at the same time
+REPORTS = 4  # maximum number of reports that wait for their frame
 MALFORMED = 100  # number of malformed messages after which a socket is closed
 # A report embeds its styles and pictures. It may run no script, and the sandbox gives it no origin.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
 
 def make_app(
-    folder: Path,
-    *,
-    token: str,
-    names: Iterable[str] = (),
-    envs: Iterable[str] = (),
-    rules: str | None = None,
-    port: int = 0,
+    folder: Path, *, access: Access, names: Iterable[str] = (), envs: Iterable[str] = (), rules: str | None = None
 ) -> Starlette:
-    """The application. It accepts the host names in `names` and those of the loopback address. `port` is part of the
-    cookie's name. `envs` and `rules` may name code, because the caller trusts them."""
+    """The application. It accepts the host names in `names` and those of the loopback address. `envs` and `rules` may
+    name code, because the caller trusts them."""
     studio = _Studio({"folder": str(folder.resolve()), "envs": list(envs), "rules": rules})
 
     @asynccontextmanager
@@ -59,8 +55,7 @@ def make_app(
         Route("/report", studio.report),
         WebSocketRoute("/play", studio.play),
     ]
-    # Browsers share cookies between ports, so each studio on a machine needs its own cookie name.
-    guard = Middleware(Guard, token=token, names=(*LOOPBACK, *names), cookie=f"scopil-studio-{port}")
+    guard = Middleware(Guard, access=access, public={*page, "/report"}, names=(*LOOPBACK, *names))
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 
@@ -69,6 +64,7 @@ class _Studio:
         self._config = config
         self._queues = {role: RequestQueue(role, config) for role, _ in REQUESTS.values()}
         self._sockets = 0
+        self._reports: dict[str, bytes] = {}  # by ticket
 
     async def end(self) -> None:
         for waiting in self._queues.values():
@@ -77,7 +73,7 @@ class _Studio:
     async def answer(self, request: Request) -> Response:
         """A request with its arguments as JSON; the answer is JSON, or a file."""
         name = request.path_params["request"]
-        if name not in REQUESTS or name == "report":
+        if name not in REQUESTS:
             return JSONResponse({"refused": "no such request"}, 404)
         body = await _body(request)
         if body is None:
@@ -87,6 +83,8 @@ class _Studio:
             fields, data = await self._ask(name, _parsed(body))
         except ScopilError as error:
             return JSONResponse({"refused": str(error)}, 503 if isinstance(error, WorkerGone) else 400)
+        if name == "report":
+            return JSONResponse({"at": f"/report?ticket={self._ticket(data)}"})
         if not data:
             return JSONResponse(fields)
         return Response(data, media_type=fields.pop("type"), headers={"x-fields": json.dumps(fields)})
@@ -98,12 +96,18 @@ class _Studio:
             raise ConfigError(fields["refused"])
         return fields["answer"], data
 
+    def _ticket(self, report: bytes) -> str:
+        """A ticket with which a frame can get this report once: the request of a frame carries no key."""
+        while len(self._reports) >= REPORTS:
+            del self._reports[next(iter(self._reports))]
+        self._reports[ticket := secrets.token_urlsafe(32)] = report
+        return ticket
+
     async def report(self, request: Request) -> Response:
         """A report as a separate document, which the page shows in a frame."""
-        try:
-            _, data = await self._ask("report", {"name": request.query_params.get("name", "")})
-        except ScopilError as error:
-            return Response(str(error), 404 if isinstance(error, ConfigError) else 503, media_type="text/plain")
+        data = self._reports.pop(request.query_params.get("ticket", ""), None)
+        if data is None:
+            return Response("Choose the report again.", 404, media_type="text/plain")
         return Response(data, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     async def play(self, socket: WebSocket) -> None:
@@ -113,7 +117,7 @@ class _Studio:
         self._sockets += 1
         worker = None
         try:
-            await socket.accept()
+            await socket.accept(SUBPROTOCOL)
             worker = await Worker.start("recording", self._config)
             try:
                 await _relay(socket, worker)

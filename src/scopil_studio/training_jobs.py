@@ -15,10 +15,9 @@ from scopil.files import write_atomically
 from scopil.registry import find
 from scopil.train.run import Run
 from scopil.user_code import python
-from scopil_studio.paths import inside, name_of, refuse_outside
+from scopil_studio.paths import JOBS, inside, name_of, refuse_outside
 from scopil_studio.worker import StudioConfig
 
-JOBS = ".studio"  # subfolder with the process id and printed output of each run
 MOST_STEPS = 1_000_000_000
 LOG_TAIL = 4000  # the page shows this many bytes of the printed output
 

@@ -18,6 +18,7 @@ from runs import untrained_run
 from scopil.cli import main
 from scopil.data import storage
 from scopil.loading import load
+from scopil_studio.command import _redirect
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -106,8 +107,11 @@ ACTIONS = {"c": 8, "a": 1, "x": 6}
 def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     rows = [{"env_steps": n, "eval/reward": 1.0, "occupancy/mu": 0.5 * n} for n in (1, 2)]
     untrained_run(studio.folder / HOSTILE, "scopil-rho", demos="marble-maze/simple-v1", rows=rows)
-    page.goto(studio.address)
+    with _redirect(studio.folder, studio.address) as file:
+        page.goto(file.as_uri())
+        page.get_by_label("Seed").wait_for()
     assert "token" not in page.url
+    assert page.context.cookies() == []
     page.get_by_label("Seed").fill(str(SEED))
     begin(page)
     assert page.evaluate(NAMELESS) == 0

@@ -1,39 +1,53 @@
-"""Access to the studio: tokens, cookies, Host, Origin, bodies, sockets, names of files. The server runs in this process
-and starts no worker."""
+"""Access to the studio: token, key, Host, Origin, connections, bodies, sockets, names of files. The server runs in this
+process and starts no worker."""
 
 import asyncio
+import contextlib
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import pytest
 
 pytest.importorskip("starlette", reason='needs pip install "scopil[studio]"')
+import uvicorn
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from scopil.cli import main
 from scopil.errors import ConfigError
-from scopil_studio import paths, server
+from scopil_studio import connections, paths, server
+from scopil_studio.guard import SUBPROTOCOL, Access
 
-TOKEN = "the-token"
 HERE = "http://127.0.0.1:8808"
 PLAY = "ws://127.0.0.1:8808/play"
 
 
 @pytest.fixture
-def app(tmp_path, monkeypatch):
+def access():
+    return Access()
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch, access):
     monkeypatch.setattr(server, "Worker", SilentWorker)
-    return server.make_app(tmp_path, token=TOKEN, port=8808)
+    return server.make_app(tmp_path, access=access)
 
 
 @pytest.fixture
 def anonymous(app):
-    """A browser without the cookie."""
-    return TestClient(app, base_url=HERE, follow_redirects=False)
+    """A page without the key."""
+    return TestClient(app, base_url=HERE, headers={"origin": HERE})
 
 
 @pytest.fixture
-def client(anonymous):
-    """A browser that has opened the printed address."""
-    assert anonymous.get(f"/?token={TOKEN}").status_code == 303
-    anonymous.headers["origin"] = HERE
+def client(anonymous, access):
+    """A page opened by the printed address."""
+    answer = anonymous.post("/enter", headers={"x-scopil-token": access.token})
+    anonymous.headers["x-scopil-key"] = answer.text
+    anonymous.headers["sec-websocket-protocol"] = f"{SUBPROTOCOL}, {answer.text}"
     return anonymous
 
 
@@ -63,32 +77,111 @@ def refused_socket(client, url=PLAY, **headers):
     return closed.value.code
 
 
-def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_see(anonymous):
-    answer = anonymous.get(f"/?token={TOKEN}")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
-    cookie = answer.headers["set-cookie"]
-    assert cookie.startswith("scopil-studio-8808=")
-    assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
-    assert TOKEN not in cookie
-    assert anonymous.get("/").status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/", "/index.html", "/report?name=x", "/nothing", "/ask/overview", "/?token="])
-@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "\u00e9\u4e2d", "%00"])
-def test_a_wrong_token_opens_no_page(anonymous, path, token):
-    answer = anonymous.get(f"{path}{'&' if '?' in path else '?'}token={token}")
-    assert answer.status_code == 401
+def test_the_token_is_exchanged_once_for_a_key_that_is_no_cookie(anonymous, access):
+    token = access.token
+    answer = anonymous.post("/enter", headers={"x-scopil-token": token})
+    assert (answer.status_code, answer.text) == (200, access.key)
     assert "set-cookie" not in answer.headers
+    assert anonymous.post("/enter", headers={"x-scopil-token": token}).status_code == 401
+    assert access.token != token  # for another browser
+    assert anonymous.post("/enter", headers={"x-scopil-token": access.token}).text == access.key
 
 
-def test_a_forged_cookie_opens_nothing_and_the_token_only_the_first_page(anonymous):
-    for cookie in ("", "x", TOKEN, "é", "a" * 4000):
-        answer = anonymous.get("/", headers={"cookie": f"scopil-studio-8808={cookie}".encode()})
-        assert answer.status_code == 401
-    for path in ("/index.html", "/ask/overview", "/report"):
-        assert anonymous.get(f"{path}?token={TOKEN}").status_code == 401
-    assert anonymous.post(f"/?token={TOKEN}", headers={"origin": HERE}).status_code == 401
+@pytest.mark.parametrize("token", ["", "wrong", "\u00e9\u4e2d"])
+def test_a_wrong_token_gives_no_key(anonymous, access, token):
+    for wrong in (token, access.token + "x", access.token[:-1]):
+        assert anonymous.post("/enter", headers={"x-scopil-token": wrong.encode()}).status_code == 401
+    assert anonymous.get("/enter", headers={"x-scopil-token": access.token}).status_code == 401
+    del anonymous.headers["origin"]
+    assert anonymous.post("/enter", headers={"x-scopil-token": access.token}).status_code == 403
+
+
+def test_only_the_files_of_the_page_are_read_without_the_key(anonymous, access):
+    for path in ("/", "/index.html", "/studio.js"):
+        assert anonymous.get(path).status_code == 200
+    cookies = {"cookie": f"scopil-studio-8808={access.key}"}
+    for headers in ({}, cookies, *({"x-scopil-key": k} for k in ("", "x", access.token, "a" * 4000))):
+        for path in ("/ask/overview", "/ask/report", "/nothing"):
+            assert anonymous.post(path, json={}, headers=headers).status_code == 401
+        assert refused_socket(anonymous, **headers) == 1008
+    assert anonymous.get("/nothing").status_code == 401
+    assert anonymous.post("/", json={}).status_code == 401
+    for ticket in ("", "x", access.key):
+        assert anonymous.get(f"/report?ticket={ticket}").status_code == 404
+
+
+def test_a_report_is_sent_once_for_its_ticket(client, app, monkeypatch):
+    async def report(self, name, args, seconds):
+        return {"answer": {}}, args["name"].encode()
+
+    monkeypatch.setattr(server.RequestQueue, "ask", report)
+    at = [client.post("/ask/report", json={"name": f"report {i}"}).json()["at"] for i in range(server.REPORTS + 1)]
+    assert client.get(at[0]).status_code == 404  # the oldest is not kept
+    stranger = TestClient(app, base_url=HERE)
+    answer = stranger.get(at[1])
+    assert (answer.text, "sandbox" in answer.headers["content-security-policy"]) == ("report 1", True)
+    assert stranger.get(at[1]).status_code == 404
+
+
+def test_the_browser_is_opened_without_the_token_in_its_command_line(tmp_path, monkeypatch, capsys):
+    opened, files = [], []
+
+    def run(self, sockets):
+        file = Path(unquote(urlparse(opened[0]).path))
+        files.append((file, file.stat().st_mode & 0o777, file.read_text()))
+        sockets[0].close()
+
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    assert main(["studio", str(tmp_path), "--port", "0"]) == 0
+    address = capsys.readouterr().out.splitlines()[1].strip()
+    ((file, mode, text),) = files
+    assert address.partition("#token=")[2] not in opened[0]
+    assert (mode, address in text) == (0o600, True)
+    assert not file.exists()
+
+
+@pytest.fixture
+def listening(app):
+    """The address of the application, served by uvicorn as the command does."""
+    place = socket.create_server(("127.0.0.1", 0), backlog=64)
+    config = uvicorn.Config(app, log_config=None, http=connections.Connection, limit_concurrency=200)
+    made = uvicorn.Server(config)
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [place]})
+    thread.start()
+    yield place.getsockname()
+    made.should_exit = True
+    thread.join()
+
+
+def get(address, source="127.0.0.1"):
+    """An open connection with a request for the page, and the first bytes of the answer."""
+    made = socket.create_connection(address, timeout=20, source_address=(source, 0))
+    made.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    return made, made.recv(15)
+
+
+def test_idle_connections_take_no_place_from_others(listening):
+    idle = []
+    for i in range(260):  # also after a request, and from several addresses
+        source = f"127.0.0.{1 + i % 4}"
+        idle.append(get(listening, source)[0] if i % 2 else socket.create_connection(listening, 20, (source, 0)))
+    made, answer = get(listening)
+    assert answer == b"HTTP/1.1 200 OK"
+    for one in (made, *idle):
+        one.close()
+
+
+def test_a_header_that_does_not_end_closes_its_connection(listening, monkeypatch):
+    monkeypatch.setattr(connections, "SECONDS", 0.2)
+    new = socket.create_connection(listening, timeout=20)
+    used, _ = get(listening)
+    for one in (new, used):
+        one.sendall(b"GET / HTTP/1.1\r\nx: ")
+        with contextlib.suppress(ConnectionResetError):
+            while one.recv(2**16):  # until it is closed
+                pass
+        one.close()
 
 
 HOSTS = dict.fromkeys(["", "0.0.0.0", "evil.example:1", "127.0.0.1.evil.example", "127.0.0.1@evil.example"], 421)
@@ -100,7 +193,6 @@ def test_only_host_names_of_this_machine_are_accepted(client, host, status):
     assert client.get("/", headers={"host": host, "origin": f"http://{host}"}).status_code == status
     del client.headers["origin"]
     assert client.get("/", headers={"host": host}).status_code == status
-    assert status == 200 or client.get(f"/?token={TOKEN}", headers={"host": host}).status_code == status
 
 
 FOREIGN_ORIGINS = ["null", "file://", "http://evil.example", "http://127.0.0.1:8809", "http://localhost:8808"]
@@ -113,17 +205,19 @@ def test_a_foreign_origin_is_refused_for_pages_requests_and_sockets(client, orig
     assert refused_socket(client, origin=origin) == 1008
 
 
-def test_requests_and_sockets_need_an_origin_a_cookie_and_a_known_host(client, app):
+def test_requests_and_sockets_need_an_origin_a_key_and_a_known_host(client):
     with client.websocket_connect(PLAY) as socket:
         socket.send_json({"do": "ping"})
-    cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-    refused_socket(client, "ws://evil.example/play", cookie=cookie)
-    refused_socket(TestClient(app, base_url=HERE), f"{PLAY}?token={TOKEN}", origin=HERE)
+    refused_socket(client, "ws://evil.example/play")
+    for protocols in ("", SUBPROTOCOL, f"{SUBPROTOCOL}, x", f"x, {client.headers['x-scopil-key']}"):
+        refused_socket(client, **{"sec-websocket-protocol": protocols})
+    foreign = {"sec-fetch-site": "same-site"}  # a page on another port of this machine
+    assert client.post("/ask/nothing", headers=foreign).status_code == 403
     del client.headers["origin"]
-    assert client.get("/").status_code == 200
+    assert client.get("/", headers=foreign).status_code == 200  # a link to the studio
+    assert client.get("/studio.js", headers=foreign).status_code == 403
     assert client.post("/ask/overview", json={}).status_code == 403
     assert refused_socket(client) == 1008
-    assert client.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 403
 
 
 def test_every_answer_carries_the_security_headers(client):
@@ -159,7 +253,7 @@ def test_a_body_that_is_not_a_json_object_is_refused_before_any_worker_starts(cl
 
 
 def test_unknown_requests_and_paths_are_not_found(client):
-    for request in ("nothing", "report", "__class__", "../x", "overview/x"):
+    for request in ("nothing", "__class__", "../x", "overview/x"):
         assert client.post(f"/ask/{request}", json={}).status_code == 404
     for path in ("/../pyproject.toml", "/%2e%2e/server.py", "/server.py", "/page/index.html", "/etc/passwd"):
         assert client.get(path).status_code == 404

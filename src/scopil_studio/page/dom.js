@@ -32,16 +32,28 @@ export function say(text, bad = false) {
   status.textContent = text;
 }
 
+// The key is kept for all tabs of this studio's address. Only this page can read it, and no browser sends it by itself.
+export const key = () => localStorage.getItem("key") ?? "";
+
+// Exchanges the token in the address for the key. The token serves once.
+export async function enter() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  history.replaceState(null, "", "/");
+  const answer = await fetch("/enter", { method: "POST", headers: { "x-scopil-token": token } });
+  if (answer.ok) localStorage.setItem("key", await answer.text());
+}
+
 // A request to the server. Returns the answer's fields; pictures and files are in its field `blob`.
 export async function ask(request, args = {}) {
   let answer;
   try {
-    answer = await fetch(`/ask/${request}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(args) });
+    answer = await fetch(`/ask/${request}`, { method: "POST", headers: { "content-type": "application/json", "x-scopil-key": key() }, body: JSON.stringify(args) });
   } catch {
     throw new Error("The studio does not answer. Is `scopil studio` still running?");
   }
   if (answer.headers.has("x-fields")) return { ...JSON.parse(answer.headers.get("x-fields")), blob: await answer.blob() };
-  if (answer.status === 401) throw new Error("This browser has no cookie of this studio: open the address that `scopil studio` has printed.");
+  if (answer.status === 401) throw new Error("This browser has no key of this studio: open the address that `scopil studio` has printed last.");
   const fields = await answer.json();
   if (!answer.ok) throw new Error(fields.refused ?? `refused (${answer.status})`);
   return fields;

@@ -1,5 +1,5 @@
 // Reports written by `scopil report`, `scopil study` and `scopil reproduce`.
-import { field, fill, h, options } from "./dom.js";
+import { ask, field, fill, h, options, showErrors } from "./dom.js";
 
 export async function open(main, overview) {
   const head = [h("h1", {}, "Read"), h("p", { className: "lead" }, "Reports of studies and runs in this folder.")];
@@ -9,8 +9,8 @@ export async function open(main, overview) {
   }
   const frame = h("iframe", { title: "The report" });
   frame.setAttribute("sandbox", "");
-  const pick = h("select", { onchange: () => show() }, options(overview.reports.map((name) => [name, name === "." ? "this folder" : name]), overview.reports[0]));
-  const show = () => (frame.src = `/report?name=${encodeURIComponent(pick.value)}`);
-  show();
+  const show = showErrors(async () => (frame.src = (await ask("report", { name: pick.value })).at));
+  const pick = h("select", { onchange: show }, options(overview.reports.map((name) => [name, name === "." ? "this folder" : name]), overview.reports[0]));
   fill(main, head, h("div", { className: "fields panel" }, field("Report", pick)), frame);
+  await show();
 }

@@ -1,5 +1,5 @@
 // Recording: the environment, the recorder and the meaning of keys are on the server.
-import { ask, count, field, fill, h, options, say, short, showErrors } from "./dom.js";
+import { ask, count, field, fill, h, key, options, say, short, showErrors } from "./dom.js";
 import { Tray, picture } from "./tray.js";
 
 const MAZES = [
@@ -86,7 +86,7 @@ class Player {
     this.end();
     this.wanted = wanted;
     say("Starting the environment …");
-    const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`));
+    const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`, ["scopil", key()]));
     socket.binaryType = "blob";
     socket.onopen = () => socket.send(JSON.stringify({ do: "begin", args: wanted }));
     socket.onmessage = showErrors((event) => this.receive(event.data));

@@ -1,9 +1,10 @@
-import { ask, fill, say } from "./dom.js";
+import { ask, enter, fill, say } from "./dom.js";
 
 const PAGES = { record: "./record.js", watch: "./watch.js", compare: "./compare.js", read: "./read.js" };
 let leave = () => {};
 
 async function show() {
+  await enter().catch(() => {}); // the next request says why
   const name = location.hash.slice(2).split("?")[0] in PAGES ? location.hash.slice(2).split("?")[0] : "record";
   const main = document.getElementById("main");
   leave();
