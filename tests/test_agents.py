@@ -5,6 +5,7 @@ that each program is traced and compiled once.
 """
 
 import inspect
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -104,9 +105,9 @@ def test_every_algorithm_has_its_agent():
 @pytest.mark.parametrize("cls", CLASSES)
 def test_signatures_show_every_setting_with_its_default(cls):
     shown = inspect.signature(cls).parameters
-    assert list(shown)[:3] == ["env", "demos", "seed"]
+    assert list(shown)[:4] == ["env", "demos", "seed", "verbose"]
     wanted = {s.name: s.default for s in settings(cls.algorithm.config)}
-    assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed")} == wanted
+    assert {n: p.default for n, p in shown.items() if n not in ("env", "demos", "seed", "verbose")} == wanted
     assert shown["learning_rate"].default == (1e-3 if cls is scopil.SCOPILRho else 3e-4)
     assert shown["learning_rate"].kind is inspect.Parameter.KEYWORD_ONLY
 
@@ -251,6 +252,59 @@ def test_predictions_follow_learning(ids, observations, capsys):
     assert called == [1000, 1500]  # chunks end at round numbers
     assert agent.num_timesteps == 1500
     assert "SAC  1,000/5,600 steps" in capsys.readouterr().out
+
+
+def test_habits_of_stable_baselines3(ids, observations, tmp_path, capsys):
+    agent = scopil.SAC(ids["numbered"], verbose=1, seed=2, **TINY)
+    called: list[int] = []
+    agent.learn(600, lambda status: called.append(status.env_steps), reset_num_timesteps=True)
+    assert called == [500, 600]
+    assert "SAC  500/600 steps" in capsys.readouterr().out
+    agent.learn(200, callback=None, progress_bar=False, reset_num_timesteps=False)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ConfigError, match="the count continues"):
+        agent.learn(200, reset_num_timesteps=True)
+
+    agent.save(tmp_path / "sac")
+    again = scopil.SAC.load(tmp_path / "sac")
+    assert isinstance(again, scopil.SAC)
+    np.testing.assert_array_equal(again.predict(observations)[0], agent.predict(observations)[0])
+    with pytest.raises(CheckpointError, match="was made by sac, not by bc"):
+        scopil.BC.load(tmp_path / "sac")
+
+    weights = jax.device_get(agent.state)
+    agent.set_env(toy(False))
+    for a, b in zip(jax.tree.leaves(agent.state), jax.tree.leaves(weights)):
+        np.testing.assert_array_equal(a, b)
+    assert agent.learn(100, progress_bar=False).num_timesteps == 900
+    with pytest.raises(ConfigError, match="action_space"):
+        agent.set_env(ids["continuous"])
+
+
+class Sb3Callback:  # not callable, as Stable-Baselines3's BaseCallback
+    def on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"callback": Sb3Callback()}, "want a function of a TrainStatus"),
+        ({"callback": [Sb3Callback()]}, "want a function of a TrainStatus"),
+        ({"callback": lambda locals_, globals_: False}, "takes other arguments; want a function of a TrainStatus"),
+        ({"log_interval": 4}, "progress_bar=True"),
+        ({"steps": 4}, "learn has no argument steps"),
+    ],
+)
+def test_other_arguments_of_learn_are_refused_with_ours(arguments, match, ids):
+    with pytest.raises(ConfigError, match=match):
+        scopil.SAC(ids["numbered"], **TINY).learn(100, **arguments)
+
+
+def test_iterations_longer_than_the_budget_are_announced(ids):
+    agent = scopil.PPO(ids["numbered"], hidden=(8,), num_envs=2, rollout_steps=300, batch_size=50, epochs=1)
+    with pytest.warns(UserWarning, match="it runs 600 steps instead of 400"):
+        assert agent.learn(400).num_timesteps == 600
 
 
 # --- environments ------------------------------------------------------------------------------------------------
@@ -405,6 +459,8 @@ def test_a_run_folder_is_loaded_finished_or_not(ids, tmp_path, observations):
     assert whole.predict(observations)[0].shape == (64,)
     policy, note, _ = policy_of(run.folder)
     np.testing.assert_array_equal(policy.act_numpy(observations), whole.predict(observations)[0])
+    columns = json.loads(note.pop("columns"))
+    assert columns == [f"obs[{i}]" for i in range(observations.shape[1])]
     assert note == {"algorithm": "sac", "env_id": ids["numbered"], "seed": "2", "env_steps": "1000"}
 
 

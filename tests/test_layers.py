@@ -12,7 +12,7 @@ import scopil_bench
 
 SRC = Path(scopil.__file__).parents[1]
 PACKAGES = {"scopil": set(), "scopil_bench": {"scopil"}, "scopil_studio": {"scopil", "scopil_bench"}}
-PLAIN = {"_version", "errors", "types", "files", "config", "serialization", "user_code"}
+PLAIN = {"_version", "errors", "types", "files", "config", "sb3", "serialization", "user_code"}
 MATHS = {"nn", "losses", "buffers"}
 # What each module or folder directly under scopil/ may import, beside itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "files": {"errors"},
     "user_code": {"errors"},
-    "config": {"errors", "types"},
+    "sb3": {"errors"},
+    "config": {"errors", "types", "sb3"},
     "nn": {"types", "config"},
     "buffers": {"types", "nn"},
     "losses": {"types", "nn"},
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"algos", "agent"} | PLAIN,
     "eval": {"envs", "data", "policy"} | MATHS | PLAIN,
     "train": {"algos", "registry", "envs", "data", "eval", "policy"} | MATHS | PLAIN,
-    "agent": {"algos", "envs", "data", "eval", "policy", "train"} | MATHS | PLAIN,
+    "agent": {"algos", "envs", "data", "eval", "loading", "policy", "train"} | MATHS | PLAIN,  # loading: in Agent.load
     "loading": {"agent", "algos", "registry", "envs", "policy", "train"} | MATHS | PLAIN,
     "familiarity": {"agent", "loading"} | PLAIN,
     "callbacks": {"agent", "eval", "train"} | PLAIN,

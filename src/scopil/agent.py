@@ -1,6 +1,7 @@
 """Agents: an algorithm with its environment and demonstrations; learn, predict, play, evaluate, save."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scopil import sb3
 from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
 from scopil.config import build, checked_seed, settings
 from scopil.data.dataset import Demonstrations, Episode
@@ -47,15 +49,21 @@ class Agent:
             called when the demonstrations are first needed. An agent without demonstrations can play, and it can learn
             if its algorithm needs none.
         seed: seed of networks, environments, batches and sampled actions.
-        **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them.
+        verbose: 1: `learn` shows progress by default.
+        **config: settings of the algorithm; `scopil.config.settings(algorithm.config)` lists them. Names of
+            Stable-Baselines3 (`buffer_size`, `gamma`, …) are accepted for settings that mean the same.
     """
 
-    def __init__(self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any):
+    def __init__(
+        self, algorithm: Algorithm, env: AnyEnv, demos: Any = None, *, seed: int = 0, verbose: int = 0, **config: Any
+    ):
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(
                 f"algorithm = {algorithm!r}; want a scopil.Algorithm. scopil.algos.find(name) gives a registered one."
             )
-        self.algorithm = algorithm
+        if isinstance(env, str) and env.endswith("Policy"):
+            raise ConfigError(f"env = {env!r}; want an environment. scopil chooses the network: leave {env!r} out.")
+        self.algorithm, self.verbose = algorithm, verbose
         self.env = open_env(env)
         self.env_id = id_of(env)
         self._demos = demos if callable(demos) else None
@@ -98,6 +106,30 @@ class Agent:
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
+    @classmethod
+    def load(cls, path: str | Path, env: AnyEnv | None = None, demos: Any = None, **options: Any) -> "Agent":
+        """An agent from a file of `save` or a run folder; the arguments are those of `scopil.load`. The class of an
+        algorithm (`scopil.SAC.load`) refuses agents of other algorithms."""
+        from scopil.loading import load
+
+        own = getattr(cls, "algorithm", None)
+        agent = load(path, env, demos, **{"algorithm": own} | options)
+        agent.__class__ = cls
+        return agent
+
+    def set_env(self, env: AnyEnv) -> None:
+        """Continue in another environment with the same spaces, with new episodes and a new replay."""
+        opened = open_env(env)
+        for what in ("observation_space", "action_space"):
+            found, wanted = getattr(opened, what), getattr(self.env, what)
+            if found != wanted:
+                raise ConfigError(f"set_env: {what} {found}; want {wanted}, as in {self.env_id or self.env.name}.")
+        learner, steps = self.state, self.num_timesteps
+        self.env, self.env_id = opened, id_of(env)
+        for made in ("_loop", "_trainer"):
+            self.__dict__.pop(made, None)
+        self._loaded = LoadedLearner(lambda new: learner, steps) if steps else None
+
     @property
     def num_timesteps(self) -> int:
         """The number of environment steps trained so far."""
@@ -121,31 +153,44 @@ class Agent:
         return loaded if loaded is not None else self.algorithm.policy(self.state)
 
     def learn(
-        self, total_timesteps: int | float, *, progress_bar: bool = False, callback: Callback | Sequence[Callback] = ()
+        self,
+        total_timesteps: int | float,
+        callback: Callback | Sequence[Callback] | Any = None,  # Any: others are refused below
+        *,
+        progress_bar: bool | None = None,
+        reset_num_timesteps: bool = False,
+        **other: Any,
     ) -> "Agent":
         """Train for further steps.
 
         Args:
             total_timesteps: environment steps, a whole number (1e5 is allowed). Updates begin when the replay buffer
                 holds one batch.
-            progress_bar: whether to show progress, speed and a few metrics.
             callback: one or several functions of a `TrainStatus` (env_steps, metrics, state), called after every chunk
                 of a few thousand steps; returning True stops training. A callback with an attribute `every` is also
                 called at multiples of `every` steps. If it has a method `begin`, `begin(agent)` is called before
                 training. `scopil.EvalCallback` has both.
+            progress_bar: whether to show progress, speed and a few metrics; default: if the agent is `verbose`.
+            reset_num_timesteps: accepted for compatibility with Stable-Baselines3. The count of steps continues, so
+                True is refused for a trained agent.
         """
+        sb3.refuse(other, "learn")
+        if reset_num_timesteps and self.num_timesteps:
+            raise ConfigError("reset_num_timesteps = True; the count continues. Omit it, or make a new agent.")
         steps = _whole(total_timesteps)
         if steps is None or steps < 1:
             wanted = "at least 1" if steps is not None else "a whole number of steps"
             raise ConfigError(f"total_timesteps = {total_timesteps!r}; want {wanted}.")
         until = self.num_timesteps + steps
-        callbacks = [callback] if callable(callback) else list(callback)
-        if odd := [c for c in callbacks if not callable(c)]:
-            raise ConfigError(f"callback = {odd[0]!r}; want a function of a TrainStatus, or a list of such.")
+        callbacks = [callback] if callable(callback) else _callbacks(callback)
+        for one in callbacks:
+            _refuse_callback(one)
         every = [number for c in callbacks if (number := getattr(c, "every", None)) is not None]
         for one in callbacks:
             getattr(one, "begin", lambda agent: None)(self)
         trainer = self._trainer  # raises if the algorithm needs demonstrations and the agent has none
+        if remark := self._loop.overshoot(self.config, steps):
+            warnings.warn(remark, stacklevel=2)
         if self._loaded is not None:
             learner, steps = self.state, self.num_timesteps
             begun = trainer.state  # new replay, new episodes; the key below gives new random numbers
@@ -153,7 +198,7 @@ class Agent:
             trainer.state = begun._replace(learner=learner, env_steps=jnp.int32(steps), key=key)
         self._loaded = None
 
-        if progress_bar:
+        if progress_bar or (progress_bar is None and self.verbose):
             from scopil.train.progress import ProgressLines
 
             lines = ProgressLines(self.algorithm, until)
@@ -295,6 +340,7 @@ class Agent:
             "seed": self.seed,
             "config": asdict(self.config),
             "env_steps": self.num_timesteps,
+            "columns": self.env.spaces.note,
         }
         save_learner(Path(path), self.algorithm, self.state, note)
 
@@ -308,6 +354,25 @@ def _whole(number: Any) -> int | None:
     if isinstance(number, bool) or not isinstance(number, Real) or number != number // 1:
         return None
     return int(float(number))
+
+
+def _callbacks(given: Any) -> list[Any]:
+    return [] if given is None else list(given) if isinstance(given, Sequence) else [given]
+
+
+def _refuse_callback(callback: Any) -> None:
+    """Raise unless the callback takes one argument, the TrainStatus."""
+    wanted = "want a function of a TrainStatus (env_steps, metrics, state) that returns True to stop"
+    if not callable(callback):
+        raise ConfigError(f"callback = {callback!r}; {wanted}, or a list of such. scopil.EvalCallback evaluates.")
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError:
+        raise ConfigError(
+            f"callback {getattr(callback, '__name__', callback)} takes other arguments; {wanted}."
+        ) from None
+    except ValueError:  # no readable signature
+        pass
 
 
 def _brief(observation: Any) -> str:
@@ -328,12 +393,12 @@ class LoadedLearner(NamedTuple):
 def class_for(name: str, algorithm: Algorithm) -> type[Agent]:
     """A subclass of `Agent` for one algorithm, whose signature lists every setting as a keyword."""
 
-    def init(self: Agent, env: AnyEnv, demos: Any = None, *, seed: int = 0, **config: Any) -> None:
-        Agent.__init__(self, algorithm, env, demos, seed=seed, **config)
+    def init(self: Agent, env: AnyEnv, demos: Any = None, *, seed: int = 0, verbose: int = 0, **config: Any) -> None:
+        Agent.__init__(self, algorithm, env, demos, seed=seed, verbose=verbose, **config)
 
     P = inspect.Parameter
     fixed = [P("env", P.POSITIONAL_OR_KEYWORD), P("demos", P.POSITIONAL_OR_KEYWORD, default=None)]
-    given = [P("seed", P.KEYWORD_ONLY, default=0)]
+    given = [P("seed", P.KEYWORD_ONLY, default=0), P("verbose", P.KEYWORD_ONLY, default=0)]
     given += [P(s.name, P.KEYWORD_ONLY, default=s.default) for s in settings(algorithm.config)]
     body = {
         "algorithm": algorithm,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from scopil import sb3
 from scopil.agent import Agent
 from scopil.errors import ConfigError
 from scopil.eval.measures import Measures, score
@@ -28,13 +29,14 @@ class EvalCallback:
         best: file for the agent with the best score so far.
         patience: stop after this number of consecutive evaluations without a better score; None: no limit.
         until: (measures) → whether to stop.
+        eval_freq, n_eval_episodes: `every` and `episodes`, by their names in Stable-Baselines3.
 
     `history` lists (steps, measures) of all evaluations; `best_score` is the best score.
     """
 
     def __init__(
         self,
-        every: int = 10_000,
+        every: int | Any = 10_000,  # Any: others are refused below
         episodes: int = 10,
         *,
         starts: str = "unseen",
@@ -45,7 +47,12 @@ class EvalCallback:
         best: str | Path | None = None,
         patience: int | None = None,
         until: Callable[[Measures], bool] = lambda measures: False,
+        **other: Any,
     ):
+        every, episodes = other.pop("eval_freq", every), other.pop("n_eval_episodes", episodes)
+        sb3.refuse(other, "EvalCallback")
+        if not isinstance(every, int):
+            raise ConfigError(f"every = {every!r}; want a number of steps. The agent opens its own environments.")
         for name, value in (("every", every), ("episodes", episodes), ("patience", patience)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} = {value}; want at least 1.", setting=name)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
 import jax
 
+from scopil import sb3
 from scopil.errors import ConfigError
 
 T = TypeVar("T")
@@ -87,9 +88,11 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> T:
-    """A checked config: the given values, and the defaults for discrete or continuous actions for all others."""
+    """A checked config: the given values, and the defaults for discrete or continuous actions for all others. Names of
+    Stable-Baselines3 are accepted for settings that mean the same."""
     values = {name: _plain(value) for name, value in values.items()}
     known = {s.name: s.default for s in settings(cls, continuous)}
+    values = sb3.translated(values, known)
     for name in values:
         if name not in known:
             raise ConfigError(f"unknown setting {name}; known: {', '.join(sorted(known))}.{near(name, known)}")

@@ -1,5 +1,6 @@
 """Loading of agents and policies from files and run folders. The content of a file is checked before it is used."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
         not all(line is None or is_line(line) for line in lines)
         or not all(type(count) is int for count in counts)
         or not isinstance(config, dict)
-        or not config.keys().isdisjoint(("self", "algorithm", "env", "demos", "seed"))
+        or not config.keys().isdisjoint(("self", "algorithm", "env", "demos", "seed", "verbose"))
     ):
         raise CheckpointError(f"{path} is damaged: algorithm, environment, seed or settings are malformed.")
 
@@ -146,5 +147,9 @@ def policy_of(path: str | Path, *, trust_env: bool = False) -> tuple[Policy, dic
         agent = load(path, trust_env=trust_env)
         agent.env.close()
         policy, note, monitor = agent.policy, run.note() | {"env_steps": agent.num_timesteps}, agent.monitor()
+        note["columns"] = agent.env.spaces.note
     kept = {"algorithm": "algorithm", "env": "env_id", "seed": "seed", "env_steps": "env_steps"}
-    return policy, {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}, monitor
+    about = {name: str(note[key]) for key, name in kept.items() if note.get(key) is not None}
+    if isinstance(note.get("columns"), list):
+        about["columns"] = json.dumps(note["columns"])
+    return policy, about, monitor

@@ -1,11 +1,19 @@
 """Names of the columns of flat observations."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+import scopil
+from hosts import registered
+from scopil import record
+from scopil.cli import main
 from scopil.envs.spaces import Spaces, column_names
-from scopil.errors import EnvError
+from scopil.errors import DatasetError, EnvError
 
 S = gym.spaces
 CART = S.Dict(
@@ -57,3 +65,65 @@ def test_an_observation_that_is_not_finite_names_its_column():
     seen = CART.sample() | {"pose": np.array([0, np.nan], np.float32)}
     with pytest.raises(EnvError, match=r"^column pose\[1\] of an observation is nan"):
         spaces.row(seen)
+
+
+class Cart(gym.Env):
+    """Observes a Dict whose names Gymnasium sorts."""
+
+    observation_space = S.Dict({"speed": S.Box(-9, 9, (1,), np.float32), "pose": S.Box(-9, 9, (2,), np.float32)})
+    action_space = S.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1)
+        return self._seen(), {}
+
+    def step(self, action):
+        self.at += 0.1 * (2 * int(action) - 1)
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self):
+        return {"speed": np.float32([self.at]), "pose": np.float32([self.at / 2, 7])}
+
+
+COLUMNS = ["pose[0]", "pose[1]", "speed"]
+
+
+@pytest.fixture
+def cart() -> Iterator[str]:
+    with registered(Cart, "test/Cart-v0", max_episode_steps=5) as name:
+        yield name
+
+
+def test_a_check_of_demonstrations_names_the_columns(cart, tmp_path, capsys):
+    demos = record(cart, lambda obs: int(obs["speed"][0] < 0), 2)
+    demos.save(tmp_path / "own.npz")
+    np.savez(
+        tmp_path / "rows.npz",
+        observations=np.stack([e.observations for e in demos]),
+        actions=np.stack([e.actions for e in demos]),
+    )
+    assert main(["demos", "check", str(tmp_path / "own.npz")]) == 0
+    said = capsys.readouterr().out
+    assert "columns      in this order: pose[0], pose[1], speed\n" in said
+    assert "1 of 3 never change: pose[1]" in said
+    assert main(["demos", "check", str(tmp_path / "rows.npz"), "--env", cart]) == 0
+    assert "in this order: pose[0], pose[1], speed\n" in capsys.readouterr().out
+
+
+def test_a_value_out_of_range_names_its_column(cart):
+    demos = record(cart, lambda obs: 0, 1)
+    first = demos.episodes[0]
+    for value, words in ((50.0, "is out of range"), (np.nan, "want finite numbers")):
+        rows = first.observations.copy()
+        rows[3, 2] = value
+        with pytest.raises(DatasetError, match=rf"at index \(3, 2\), speed.*{words}"):
+            replace(demos, episodes=(replace(first, observations=rows),))
+
+
+def test_an_exported_policy_names_its_columns(cart, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    scopil.SAC(cart, hidden=(8,)).save(tmp_path / "agent.safetensors")
+    assert main(["export", str(tmp_path / "agent.safetensors"), "--onnx", str(tmp_path / "p.onnx")]) == 0
+    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "p.onnx").metadata_props}
+    assert json.loads(about["columns"]) == COLUMNS

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from scopil import sb3
 from scopil.envs.naming import read_options, with_options
 from scopil.errors import ConfigError
 
@@ -108,8 +109,10 @@ def _one_line(complaint: str, known: Iterable[str], prog: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The nearest known name, by initials (`lr`: learning_rate) or by spelling."""
+    """The nearest known name: by the names of Stable-Baselines3, by initials (`lr`: learning_rate) or by spelling."""
     known = sorted(known)
+    if (ours := sb3.SAME.get(name)) in known:
+        return ours
     initials = [k for k in known if len(name) > 1 and name == "".join(part[:1] for part in k.split("_"))]
     close = difflib.get_close_matches(name, known, n=1)
     longer = [k for k in known if len(name) > 2 and name in k]

@@ -148,11 +148,13 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
 
 
 def _remarks(run: Run) -> Iterator[str]:
-    """Warnings about a run that is too short, demonstrations of another environment, and assumptions made when reading
-    the demonstrations."""
+    """Warnings about a run that is too short or ends late, demonstrations of another environment, and assumptions made
+    when reading the demonstrations."""
     check = run.spec.algorithm.short_run
     if check is not None and (warning := check(run.spec.build_config(run.env()), run.spec.steps)):
         yield warning
+    if remark := run.overshoot():
+        yield remark
     demos = run.demos()
     if demos is not None:
         yield from recorded_elsewhere(demos, run.spec.env)

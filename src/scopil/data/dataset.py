@@ -105,7 +105,7 @@ class Demonstrations:
 
     def _check(self, index: int, episode: Episode) -> Episode:
         where = f"{self.name}, episode {index}"
-        obs = _fit(episode.observations, self.observation_space, f"{where}: observations")
+        obs = _fit(episode.observations, self.observation_space, f"{where}: observations", self.flattened_from)
         actions = _fit(episode.actions, self.action_space, f"{where}: actions")
         if len(actions) == 0:
             raise DatasetError(f"{where}: no actions; want at least one step.")
@@ -327,7 +327,9 @@ def _frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def real(values: Any, what: str, dtype: Any = None, finite: bool = True) -> np.ndarray:
+def real(
+    values: Any, what: str, dtype: Any = None, finite: bool = True, flattened_from: gym.Space | None = None
+) -> np.ndarray:
     """A new array of numbers, in `dtype` if it is given. Refuses NaN and infinity if `finite`."""
     try:
         given = np.array(values)
@@ -338,24 +340,35 @@ def real(values: Any, what: str, dtype: Any = None, finite: bool = True) -> np.n
     with np.errstate(over="ignore"):  # the check below refuses an overflow
         array = given if dtype is None else np.ascontiguousarray(given, dtype=dtype).reshape(given.shape)
     if finite and (bad := ~np.isfinite(array)).any():
-        at = tuple(np.argwhere(bad)[0].tolist())
-        raise DatasetError(f"{what}: {given[at]} at index {at}; want finite numbers that fit {array.dtype}.")
+        at, where = _first(bad, flattened_from)
+        raise DatasetError(f"{what}: {given[at]} at index {where}; want finite numbers that fit {array.dtype}.")
     return array
 
 
-def _fit(values: Any, space: Space, what: str) -> np.ndarray:
+def _first(bad: np.ndarray, flattened_from: gym.Space | None) -> tuple[tuple[int, ...], str]:
+    """The index of the first true value, and its text. The text names the column of a flat row."""
+    at = tuple(np.argwhere(bad)[0].tolist())
+    if flattened_from is None or len(at) != 2 or bad.shape[1] != gym.spaces.flatdim(flattened_from):
+        return at, str(at)
+    from scopil.envs.spaces import column_names  # imports JAX
+
+    return at, f"{at}, {column_names(flattened_from)[at[1]]}"
+
+
+def _fit(values: Any, space: Space, what: str, flattened_from: gym.Space | None = None) -> np.ndarray:
     """`values` as a read-only array of the space's dtype, every row inside the space."""
     if isinstance(space, gym.spaces.Discrete):
         low, high, dtype = space.start, space.start + space.n - 1, np.dtype(np.int64)
     else:
         low, high, dtype = space.low, space.high, space.dtype
-    array = real(values, what, dtype if dtype.kind == "f" else None)  # the bounds also have the precision of the space
+    # The bounds also have the precision of the space.
+    array = real(values, what, dtype if dtype.kind == "f" else None, flattened_from=flattened_from)
     if array.ndim == 0 or array.shape[1:] != space.shape:
         wanted = ", ".join(["T", *map(str, space.shape or ())])
         raise DatasetError(f"{what}: shape {array.shape}; want ({wanted}) for {space}.")
     if dtype.kind != "f" and not np.all(array == np.floor(array)):
         raise DatasetError(f"{what}: found {array.dtype} with fractions; want whole numbers for {space}.")
     if (outside := (array < low) | (array > high)).any():
-        at = tuple(np.argwhere(outside)[0].tolist())
-        raise DatasetError(f"{what}: {array[at]} at index {at} is out of range; want values in {space}.")
+        at, where = _first(outside, flattened_from)
+        raise DatasetError(f"{what}: {array[at]} at index {where} is out of range; want values in {space}.")
     return _frozen(np.ascontiguousarray(array, dtype=dtype))

@@ -49,6 +49,9 @@ def open_env(env: Any) -> BatchEnv:
     elif isinstance(env, gym.Env):
         make_another = None if env.spec is None else partial(_copy, env)
     elif not isinstance(env, VectorEnv):
+        if hasattr(env, "step_async"):
+            want = "want the id, one environment, or a vector environment of Gymnasium: gymnasium.vector.SyncVectorEnv"
+            raise EnvError(f"{type(env).__name__} is a vector environment of Stable-Baselines3; {want}.")
         if not callable(env):
             raise EnvError(f"{type(env).__name__} is not an environment; want an id, an environment, or a function.")
         make_another = env

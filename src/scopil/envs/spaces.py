@@ -17,6 +17,7 @@ from jaxtyping import Array
 from scopil.errors import EnvError
 
 JOINT_ACTIONS = 256  # largest number of joint choices of a MultiDiscrete or MultiBinary space
+MOST_COLUMNS = 1_000  # more columns are not named in policy files
 MOST_STATES = 10_000  # an integer observation with more values is a quantity, not a state number
 
 
@@ -67,6 +68,11 @@ class Spaces:
     def columns(self) -> list[str]:
         """The names of a row's numbers, in their order."""
         return column_names(self.states or self.env_observation)
+
+    @property
+    def note(self) -> list[str] | None:
+        """The columns, for the notes of policy files; None if there are too many."""
+        return self.columns if self.size <= MOST_COLUMNS else None
 
     def flatten(self, observation: Any) -> np.ndarray:
         """Observations as rows; rows are unchanged. Returns a copy, since an environment may change its own array."""

@@ -351,6 +351,15 @@ class Loop:
             return cfg.num_envs * cfg.rollout_steps
         return cfg.num_envs if self.algorithm.steps_environment else 1
 
+    def overshoot(self, cfg: Any, steps: int) -> str | None:
+        """A remark if whole iterations take many more than `steps` environment steps."""
+        iteration = self.iteration_steps(cfg)
+        whole = -(-steps // iteration) * iteration
+        if whole <= 1.1 * steps:
+            return None
+        each = f"{self.algorithm.title} trains in iterations of {iteration:,} steps (num_envs × rollout_steps)"
+        return f"{each}: it runs {whole:,} steps instead of {steps:,}."
+
     def run_iterations(self, state: TrainState, cfg: Any, iterations: int) -> tuple[TrainState, Metrics]:
         return self._run(state, cfg, jnp.int32(iterations))
 

@@ -269,6 +269,10 @@ class Run:
     def _loop(self) -> Loop:
         return make_loop(self.spec.algorithm, self.env(), self._demos)
 
+    def overshoot(self) -> str | None:
+        """A remark if the run takes many more steps than its budget."""
+        return self._loop.overshoot(self.spec.build_config(self.env()), self.spec.steps)
+
     def _trainer(self) -> Trainer:
         return Trainer(self._loop, self.spec.build_config(self.env()), self.spec.seed)
 
@@ -396,7 +400,7 @@ class Run:
         if self.spec.log_every is not None:
             note["log_every"] = self.spec.log_every
         note["config"] = self.settings
-        return note if trainer is None else note | {"env_steps": trainer.env_steps}
+        return note if trainer is None else note | {"env_steps": trainer.env_steps, "columns": self.env().spaces.note}
 
     def _evaluator(self, env: BatchEnv, between: Between) -> Callable[[TrainStatus], dict[str, float]]:
         """Evaluation by greedy episodes, from the demonstrated starts if there are any. The measures are logged and

@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # these import JAX, which takes a second
 SAME = 1e-4  # tolerance of a replay: rounding differs between machines, and observations are of order one
 JUMP = 5.0  # a last step is suspicious if it exceeds the episode's largest other step by this factor
 RANDOM_STEPS, RANDOM_EPISODES = 100, 20  # random episodes to estimate the effect of actions
-MAX_NAMED = 8  # maximum number of columns listed
+MAX_COLUMNS = 50  # most columns of an observation listed
+MAX_NAMED = 8  # most constant columns listed
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def run_checks(
     obs, actions = describe_space(demos.observation_space), describe_space(demos.action_space)
     yield Check("observations", f"{obs}, {_range(demos.observations)}, all finite and inside")
     yield Check("actions", f"{actions}, {_actions(demos)}, all finite and inside")
+    yield from _columns(demos.flattened_from)
     yield from _constant_columns(demos)
     yield _copies(demos)
     yield from _jumps(demos)
@@ -62,7 +64,7 @@ def run_checks(
     ends = f"{terminated} terminated by the task, {truncated} truncated by a time limit, {neither} cut off"
     yield Check("ends", ends)
     if env_id is not None:
-        yield _check_fit(demos, env_id)
+        yield from _check_fit(demos, env_id)
         from scopil.data.fit_to_env import recorded_elsewhere
 
         for sentence in recorded_elsewhere(demos, env_id):
@@ -90,12 +92,28 @@ def _actions(demos: Demonstrations) -> str:
     return f"{_range(actions)}, {100 * at_bound.mean():.3g} % of components exactly at a bound"
 
 
+def _columns(space: gym.Space | None) -> Iterator[Check]:
+    """The names of the columns of flat rows, in their order."""
+    from scopil.envs.spaces import column_names
+
+    if space is not None:
+        yield Check("columns", f"in this order: {_some(column_names(space), MAX_COLUMNS)}")
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
 def _constant_columns(demos: Demonstrations) -> Iterator[Check]:
     """Columns that never change."""
+    from scopil.envs.spaces import column_names
+
     rows = demos.observations.reshape(demos.pairs, -1)
     constant = np.flatnonzero((rows == rows[0]).all(axis=0))
     if len(constant) and demos.pairs > 1:
-        which = ", ".join(map(str, constant[:MAX_NAMED])) + (", …" if len(constant) > MAX_NAMED else "")
+        names = column_names(demos.flattened_from or demos.observation_space)
+        names = names if len(names) == rows.shape[1] else range(rows.shape[1])  # state numbers are one column
+        which = _some([str(names[i]) for i in constant], MAX_NAMED)
         yield Check("columns", f"{len(constant)} of {rows.shape[1]} never change: {which}", warning=True)
 
 
@@ -128,8 +146,8 @@ def _jumps(demos: Demonstrations) -> Iterator[Check]:
 # --- environments -----------------------------------------------------------------------------------------------------
 
 
-def _check_fit(demos: Demonstrations, env_id: str) -> Check:
-    """Whether training would accept the set."""
+def _check_fit(demos: Demonstrations, env_id: str) -> Iterator[Check]:
+    """Whether training would accept the set, and the names of the columns if only the environment has them."""
     from scopil.data.fit_to_env import fit_to_env
     from scopil.envs.gym_env import open_env
     from scopil.train.demo_data import demo_data
@@ -138,10 +156,13 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Check:
     try:
         demo_data(fit_to_env(demos, env), env)
     except DatasetError as error:
-        return Check("environment", str(error), ok=False)
+        yield Check("environment", str(error), ok=False)
+    else:
+        yield Check("environment", f"fits {env_id}")
+        if demos.flattened_from is None:
+            yield from _columns(env.spaces.flattened_from)
     finally:
         env.close()
-    return Check("environment", f"fits {env_id}")
 
 
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:

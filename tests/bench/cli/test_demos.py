@@ -153,7 +153,7 @@ def test_check_prints_what_was_assumed_and_what_is_odd(capsys):
     for words in (
         "warn assumed      not used: notes",
         "the last observation of 2 of 2 episodes is not recorded",
-        "1 of 3 never change: 2",
+        "1 of 3 never change: obs[2]",
         f"{100 * at:.3g} % of components exactly at a bound",
         "in 2 of 2 episodes the last step",
         "0 of 12 pairs are repeated",
