@@ -37,7 +37,7 @@ class EvalCallback:
     def __init__(
         self,
         every: int | Any = 10_000,  # Any: others are refused below
-        episodes: int = 10,
+        episodes: int = 20,
         *,
         starts: str = "unseen",
         deterministic: bool = True,

@@ -189,9 +189,9 @@ def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) 
 
 
 def first_safe(rows: Rows) -> int | None:
-    """Steps at the first evaluation during training with at most SAFE avoidable violations per episode; None if no
+    """Steps at the first evaluation after step 0 with at most SAFE avoidable violations per episode; None if no
     evaluation reached this, or if violations were not logged."""
-    evaluated = [row for row in rows if any(key.startswith("eval/") for key in row)]
+    evaluated = [row for row in rows if row["env_steps"] and any(key.startswith("eval/") for key in row)]
     if not any("eval/avoidable" in row for row in evaluated):
         return None
     # A rule without a logged value was not broken.

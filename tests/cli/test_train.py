@@ -126,7 +126,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
         assert main(["train", "--resume", "run"]) == 0
         out = capsys.readouterr().out
     rows = Run.open(here / "run").metrics.rows()
-    assert [r["env_steps"] for r in rows] == [500, 1000]
+    assert [r["env_steps"] for r in rows] == [0, 500, 1000]
     table = next(line for line in out.splitlines() if line.startswith("SCOPIL, greedy, unseen starts"))
     assert f"{rows[-1]['eval/reward']:.2f}" in table
     assert "1,000/1,000" in out

@@ -2,10 +2,21 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from scopil.data.dataset import Episode
 from scopil.envs.marble_maze import MarbleMaze
-from scopil.eval.measures import average, breaks_a_rule, broken_rules, mean_and_std, measure, warning
+from scopil.eval.measures import (
+    average,
+    breaks_a_rule,
+    broken_rules,
+    mean_and_std,
+    measure,
+    share_interval,
+    violating_words,
+    warning,
+    with_margin,
+)
 from scopil.eval.rules import with_rules
 from scopil_bench.cli.demo_checks import count_violations
 
@@ -26,6 +37,27 @@ def episode(**changes) -> Episode:
         },
     }
     return Episode(**(fields | changes))
+
+
+def test_margins_are_students_intervals_over_episodes():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        mean, margin = with_margin([{"reward": float(x)} for x in rng.normal(3.0, 2.0, 8)])["reward"]
+        covered += abs(mean - 3.0) <= margin
+    assert 0.92 <= covered / 400 <= 0.98
+    assert np.isnan(with_margin([{"reward": 1.0}])["reward"][1])
+
+
+def test_the_interval_of_a_share_is_exact():
+    assert share_interval(0, 40) == pytest.approx((0.0, 1 - 0.025 ** (1 / 40)))
+    assert share_interval(40, 40) == pytest.approx((0.025 ** (1 / 40), 1.0))
+    low, high = share_interval(3, 20)
+    assert binom.sf(2, 20, low) == pytest.approx(0.025)
+    assert binom.cdf(3, 20, high) == pytest.approx(0.025)
+    rows = [{"violations": 2.0}, {"reward": 1.0}, {"violations": 0.0}, {"violations": 0.0}]
+    assert violating_words(rows).startswith("1 of 4 episodes have a violation: 25%")
+    assert violating_words([{"reward": 1.0}]) == ""
 
 
 def test_an_episode_by_hand():

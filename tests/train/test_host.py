@@ -105,7 +105,7 @@ def test_a_resumed_run_starts_new_episodes_and_warns(walk_id, tmp_path):
     with pytest.warns(UserWarning, match="test/Walk-v0: its episodes restart"):
         assert again.train()
     rows = again.metrics.rows()
-    assert [row["env_steps"] for row in rows] == [200, 400, 600]
+    assert [row["env_steps"] for row in rows] == [0, 200, 400, 600]
     arrays, _ = read_arrays(again.checkpoints.files()[-1])
     np.testing.assert_array_equal(arrays[".env.obs"][:, 1], arrays[".env.steps"])  # obs of the episode it says
     stored = arrays[".replay.rows"][:, 1]  # the clock at each step: every episode from its beginning
@@ -144,11 +144,11 @@ def test_a_slow_environment_stops_in_the_middle_of_a_chunk(walk_id, tmp_path, mo
     seen = []
     assert not run.train(between=lambda steps: seen.append(steps) or steps >= 250)
     assert seen[-1] == 250
-    assert [row["env_steps"] for row in run.metrics.rows()] == [200]
+    assert [row["env_steps"] for row in run.metrics.rows()] == [0, 200]
     assert [int(f.stem) for f in run.checkpoints.files()] == [200, 250]
     with pytest.warns(UserWarning, match="restart"):
         assert Run.open(run.folder).train()
-    assert [row["env_steps"] for row in run.metrics.rows()] == [200, 400, 600]
+    assert [row["env_steps"] for row in run.metrics.rows()] == [0, 200, 400, 600]
 
 
 def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(walk_id, tmp_path, monkeypatch):
@@ -178,14 +178,14 @@ def test_a_stopped_evaluation_is_made_when_the_run_continues(at, walk_id, tmp_pa
 
     assert not run.train(between=between)
     before = list(range(200, at, 200))
-    assert [row["env_steps"] for row in run.metrics.rows()] == before
+    assert [row["env_steps"] for row in run.metrics.rows()] == [0, *before]
     assert [int(f.stem) for f in run.checkpoints.files()] == [*before, at][-2:]
     assert not run.finished
     assert run.steps_done == at
     again = Run.open(run.folder)
     assert again.train()
     assert again.best_file.exists()
-    assert [row["env_steps"] for row in again.metrics.rows() if "eval/reward" in row] == [200, 400, 600]
+    assert [row["env_steps"] for row in again.metrics.rows() if "eval/reward" in row] == [0, 200, 400, 600]
 
 
 @pytest.mark.parametrize("at", [1, 150, 200])
@@ -264,7 +264,7 @@ def test_every_kind_of_learner(algorithm, config, walk_id, tmp_path):
     assert 1 <= row["eval/steps"] <= LIMIT
     assert 0 < row["eval/frequency"] <= 1
     assert "eval/reached" not in row
-    ended = [r["episode/steps"] for r in run.metrics.rows() if r["episode/steps"] is not None]
+    ended = [r["episode/steps"] for r in run.metrics.rows() if r.get("episode/steps") is not None]
     assert 1 <= max(ended) <= LIMIT
     if algorithm.startswith("oracle"):
         assert 0 < row["cost/mean"] < 1

@@ -177,6 +177,6 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
     assert called == [64, 128, 192, 256, 320]
     assert files(stopped.folder) == files(alone.folder)
     rows = alone.metrics.rows()
-    assert [row["env_steps"] for row in rows if "eval/reward" in row] == [128, 256, 320]
+    assert [row["env_steps"] for row in rows if "eval/reward" in row] == [0, 128, 256, 320]
     if cls is scopil.ICRL:
         assert rows[-1]["constraint/phases"] == 2

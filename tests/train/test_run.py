@@ -108,8 +108,9 @@ def test_files_and_rows_of_a_run(undisturbed):
     assert names == {*wanted.split(), "policy.safetensors", "best.safetensors"}
     assert [int(f.stem) for f in undisturbed.checkpoints.files()] == [2000, 2300]
     rows = undisturbed.metrics.rows()
-    assert [r["env_steps"] for r in rows] == [500, 1000, 1500, 2000, 2300]
-    assert [r["env_steps"] for r in rows if "eval/reward" in r] == [1000, 2000, 2300]
+    assert [r["env_steps"] for r in rows] == [0, 500, 1000, 1500, 2000, 2300]
+    assert [r["env_steps"] for r in rows if "eval/reward" in r] == [0, 1000, 2000, 2300]
+    assert all(r["eval/episodes"] >= 20 for r in rows if "eval/reward" in r)
     assert [r["env_steps"] for r in undisturbed.timing.rows()] == [500, 1000, 1500, 2000, 2300]
     said = json.loads((undisturbed.folder / "run.json").read_text())
     assert said["config"]["hidden"] == [8]
@@ -185,8 +186,8 @@ def test_evaluations_and_rows_at_any_interval_do_not_change_the_learner(undistur
     assert run.train()
     rows = run.metrics.rows()
     at = sorted({2300, *range(500, 2300, 500), *range(330, 2300, 330), *range(450, 2300, 450), 700, 1400, 2100})
-    assert [r["env_steps"] for r in rows] == at
-    assert [r["env_steps"] for r in rows if "eval/reward" in r] == [*range(330, 2300, 330), 2300]
+    assert [r["env_steps"] for r in rows] == [0, *at]
+    assert [r["env_steps"] for r in rows if "eval/reward" in r] == [*range(0, 2300, 330), 2300]
     assert [int(f.stem) for f in run.checkpoints.files()] == [2100, 2300]
     assert Run.open(run.folder).spec.log_every == 450
     learned = [read_arrays(each.policy_file)[0] for each in (run, undisturbed)]
@@ -196,7 +197,7 @@ def test_evaluations_and_rows_at_any_interval_do_not_change_the_learner(undistur
 def test_a_short_run_has_ten_rows(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", replace(undisturbed.spec, steps=250))
     assert run.train()
-    assert [r["env_steps"] for r in run.metrics.rows()] == list(range(50, 251, 25))  # the warm-up has 32
+    assert [r["env_steps"] for r in run.metrics.rows()] == [0, *range(50, 251, 25)]  # the warm-up has 32
 
 
 def test_a_finished_run_is_extended(undisturbed, tmp_path):
@@ -221,7 +222,7 @@ def test_a_stopped_run_may_end_earlier(undisturbed, tmp_path):
 
 
 def test_the_best_policy_is_that_of_the_best_evaluation(undisturbed):
-    evaluated = [row for row in undisturbed.metrics.rows() if "eval/reward" in row]
+    evaluated = [row for row in undisturbed.metrics.rows() if "eval/reward" in row and row["env_steps"] > 0]
     best = max(evaluated, key=lambda row: (-row["eval/avoidable"], row["eval/reward"]))
     note = read_arrays(undisturbed.best_file)[1]
     assert note["env_steps"] == best["env_steps"]

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
-from scopil.eval.measures import UNFAMILIAR, average, measure_all, warning
+from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
-from scopil.eval.tables import per_episode, print_measures
+from scopil.eval.tables import per_episode, print_margins, print_measures
 from scopil.files import write_atomically
 from scopil.loading import load_with_run
 
@@ -62,10 +62,11 @@ def evaluate(
     agent.env.close()
     if episodes is not None and len(played) < episodes:
         console.print(f"a greedy policy repeats its episodes: each of the {len(played)} starts is played once")
-    mean = average(measures)
+    found = with_margin(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
-    print_measures(rows | {name: mean}, console=console)
+    print_measures(rows | {name: found}, console=console)
+    print_margins(measures, console)
     if warned:
         console.print(
             f"familiarity is below {UNFAMILIAR:g} in {warned['flagged, breaking a rule']:.0%} of the states that break "
@@ -78,6 +79,7 @@ def evaluate(
     parts += [] if env is None else [re.sub(r"[^\w.=-]+", "-", env).strip("-")]
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{'-'.join(parts)}.json"
     result = {"policy": policy, "rules": rules, "starts": starts, "seed": seed}
-    result |= {"mean": mean, "familiarity": warned, "episodes": measures}
+    result |= {"mean": {k: m for k, (m, _) in found.items()}, "margin": {k: w for k, (_, w) in found.items() if w == w}}
+    result |= {"familiarity": warned, "episodes": measures}
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")
     console.print(f"written: {target}")

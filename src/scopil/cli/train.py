@@ -25,7 +25,8 @@ from scopil.envs.jax_env import make_env
 from scopil.envs.spaces import numbered
 from scopil.errors import ConfigError
 from scopil.eval import starts as where
-from scopil.eval.tables import print_measures
+from scopil.eval.measures import with_margin
+from scopil.eval.tables import print_margins, print_measures
 from scopil.registry import find, registered
 from scopil.train.logging import WandbCallback
 from scopil.train.progress import ProgressLines
@@ -191,10 +192,13 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
     rows = run.metrics.rows()
     if rows and verbosity != "quiet":
         last = {k.removeprefix("eval/"): v for k, v in rows[-1].items() if k.startswith("eval/")}
-        starts = where.watched_from(run.env(), run.demos() or where.demos_for(spec.env))
-        print_measures(
-            {f"{spec.algorithm.title}, greedy, {starts} starts, last evaluation in training": last}, console=console
+        starts, episodes = (
+            where.watched_from(run.env(), run.demos() or where.demos_for(spec.env)),
+            last.pop("episodes", 0),
         )
+        name = f"{spec.algorithm.title}, greedy, {starts} starts ({episodes:.0f} episodes), last evaluation in training"
+        print_measures({name: with_margin(run.last_measures) if run.last_measures else last}, console=console)
+        print_margins(run.last_measures, console)
     console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)
     return INTERRUPTED if asked.is_set() else 0  # a signal arrived during the last chunk
 

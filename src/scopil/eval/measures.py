@@ -11,10 +11,12 @@ unfamiliar                share of states less familiar than 90 % of the demonst
 An environment that reports no cost has no violations. A method `measures(episode)` of the environment adds measures.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv, stdtrit
 
 from scopil.data.dataset import Episode
 from scopil.envs.base import BatchEnv
@@ -75,6 +77,28 @@ def measure_all(episodes: Sequence[Any], env: BatchEnv | None = None, rules: Any
 def average(measures: Sequence[Measures]) -> Measures:
     """The mean of each measure over episodes."""
     return {name: mean for name, (mean, _) in mean_and_std(measures).items()}
+
+
+def with_margin(measures: Sequence[Measures]) -> dict[str, tuple[float, float]]:
+    """The mean of each measure over episodes, and half of its 95 % interval (Student's). For one episode it is NaN."""
+    n = len(measures)
+    widths = stdtrit(max(n - 1, 1), 0.975) / math.sqrt(n - 1) if n > 1 else math.nan
+    return {name: (mean, widths * deviation) for name, (mean, deviation) in mean_and_std(measures).items()}
+
+
+def share_interval(hits: int, trials: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson): `hits` of `trials` episodes."""
+    low = 0.0 if hits == 0 else float(betaincinv(hits, trials - hits + 1, 0.025))
+    return low, 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 0.975))
+
+
+def violating_words(measures: Sequence[Measures]) -> str:
+    """How many of the episodes have a violation; empty if violations are not counted."""
+    if not any("violations" in m for m in measures):
+        return ""
+    hits, n = sum(m.get("violations", 0.0) > 0 for m in measures), len(measures)
+    low, high = share_interval(hits, n)
+    return f"{hits} of {n} episodes have a violation: {hits / n:.0%}, 95 % interval {low:.1%} to {high:.1%}"
 
 
 def score(measures: Measures) -> tuple[float, float]:

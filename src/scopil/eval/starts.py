@@ -15,7 +15,7 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed; no run trains from it
 WATCH_SEED = 20_250_710  # unseen starts of evaluations during training; never used to judge a run
 EPISODES = 40
-FEW = 10  # number of episodes per evaluation during training if the environment is slow
+FEWEST = 20  # smallest number of episodes per evaluation during training; slow environments play this many
 
 
 def can_replay(demos: Demonstrations, env: BatchEnv | None) -> bool:
@@ -81,15 +81,15 @@ def _cycled(first: EnvState, episodes: int) -> EnvState:
 
 
 def watched_from(env: BatchEnv, demos: Demonstrations | None) -> str:
-    """The kind of starts that evaluations during training use: `demonstrated` if possible, else `unseen`."""
-    return "demonstrated" if demos is not None and can_replay(demos, env) else "unseen"
+    """The kind of starts that evaluations during training use: `demonstrated` if there are enough, else `unseen`."""
+    return "demonstrated" if demos is not None and len(demos) >= FEWEST and can_replay(demos, env) else "unseen"
 
 
 def watched_starts(env: BatchEnv, demos: Demonstrations | None) -> Starts:
     """The starts of evaluations during training."""
     if env.slow:
-        return env.random_starts([WATCH_SEED], FEW)
-    if demos is None or not can_replay(demos, env):
+        return env.random_starts([WATCH_SEED], FEWEST)
+    if demos is None or watched_from(env, demos) == "unseen":
         return unseen_starts(env, seed=WATCH_SEED)
     return demonstrated_starts(env, demos)
 

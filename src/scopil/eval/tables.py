@@ -1,5 +1,6 @@
 """Tables of measures, for the terminal and for Markdown."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,7 +10,7 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table
 
-from scopil.eval.measures import Measures, label
+from scopil.eval.measures import Measures, label, violating_words
 
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
@@ -33,6 +34,8 @@ def cell(name: str, value: Value | None) -> str:
     if value is None:
         return "–"
     digits = 4 if name.startswith("frequency") else 3 if name.startswith(("violations", "avoidable")) else 2
+    if isinstance(value, tuple) and math.isnan(value[1]):  # a single episode has no interval
+        value = value[0]
     if isinstance(value, tuple):
         return f"{value[0]:.{digits}f}±{value[1]:.{digits}f}"
     return f"{value:.{digits}f}"
@@ -50,6 +53,15 @@ def print_measures(
         wide, needs = tall, needs_tall
     width = max(console.width, needs)  # wrapped lines are better than truncated columns
     Console(file=console.file, width=width, force_terminal=console.is_terminal).print(wide)
+
+
+def print_margins(measures: Sequence[Measures], console: Console) -> None:
+    """Print what ± means in a row of `with_margin`, and how many episodes have a violation."""
+    if len(measures) < 2:
+        return
+    for line in ("± is half of the 95 % interval of the mean over these episodes.", violating_words(measures)):
+        if line:
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False) -> Table:

@@ -11,7 +11,12 @@ from rich.text import Text
 from scopil.algos.base import Algorithm
 from scopil.train.trainer import TrainStatus
 
-SHOWN = {"episode/return": "return", "episode/steps": "steps", "eval/violations": "viol"}  # for every algorithm
+SHOWN = {
+    "episode/return": "return",
+    "episode/steps": "steps",
+    "eval/violations": "viol",
+    "eval/episodes": "eval episodes",
+}  # for every algorithm
 PAUSE = 10.0  # seconds between two plain lines; each evaluation also prints a line
 
 

@@ -40,7 +40,7 @@ from scopil.envs.naming import id_in_file, rules_in_file, trust_option
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.eval import starts as where
 from scopil.eval.episodes import play
-from scopil.eval.measures import average, measure_all, score
+from scopil.eval.measures import Measures, average, measure_all, score
 from scopil.eval.rules import Rules, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, policy_from
@@ -97,6 +97,7 @@ class Run:
     def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True):
         self.folder, self.spec, self._settings = folder, spec, settings
         self.trust_env = trust_env  # False: the spec comes from a file and is refused if it names code
+        self.last_measures: list[Measures] = []  # of every episode of the newest evaluation that this process made
         self._saved_at: int | None = None  # step of the newest checkpoint that this process wrote
         self._demos: Demonstrations | None = None  # set by `create` and `train`
         self.policy_file, self.best_file = folder / "policy.safetensors", folder / "best.safetensors"
@@ -170,8 +171,8 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether the run has a row of metrics, a checkpoint, a policy, or a process that is training it."""
-        found = self.finished or self.checkpoints.files() or self.metrics.rows()
+        """Whether the run has a row of metrics of training, a checkpoint, a policy, or a process that trains it."""
+        found = self.finished or self.checkpoints.files() or any(row["env_steps"] for row in self.metrics.rows())
         return bool(found) or self.training
 
     @property
@@ -310,12 +311,16 @@ class Run:
                 trainer.state = as_tree(arrays, trainer.shape(paused=bool(branch(arrays, "chunk"))), file)
                 self._warn_of_differences(trainer.state)
             for lines in (self.metrics, self.timing):
-                lines.keep(lambda row: row["env_steps"] <= trainer.observed_steps)
+                lines.keep(lambda row: found is not None and row["env_steps"] <= trainer.observed_steps)
             try:
                 with tensorboard(self.folder, trainer.observed_steps) as board:
+                    if found is None:
+                        self._evaluate_untrained(trainer, board, between)
                     listener = self._listener(trainer, board, observe, between)
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state_to_save)
+            except Unobserved:  # stopped before training
+                return False
             except (DivergedError, EnvError) as error:
                 found = self.checkpoints.read_newest()
                 advice = f"{self.folder} has no checkpoint yet."
@@ -330,6 +335,14 @@ class Run:
             if done:
                 save_learner(self.policy_file, self.spec.algorithm, trainer.state.learner, self.note(trainer))
         return done
+
+    def _evaluate_untrained(
+        self, trainer: Trainer, board: Callable[[int, dict[str, Any]], None], between: Between
+    ) -> None:
+        """Evaluate the policy before training and log it as step 0. It never becomes the best policy."""
+        row = {"env_steps": 0} | self._evaluator(trainer.loop.env, between)(TrainStatus(0, {}, trainer.state))
+        self.metrics.append(row)
+        board(0, row)
 
     def _listener(
         self,
@@ -415,7 +428,9 @@ class Run:
 
             key = jax.random.fold_in(jax.random.key(self.spec.seed), status.env_steps)
             episodes = play(env, policy(status.state.learner), first, key, advance=advance)
-            return {f"eval/{k}": v for k, v in average(measure_all(episodes, env, rules)).items()}
+            self.last_measures = measure_all(episodes, env, rules)
+            found = average(self.last_measures) | {"episodes": float(len(episodes))}
+            return {f"eval/{k}": v for k, v in found.items()}
 
         return evaluate
 
