@@ -28,6 +28,8 @@ jax.config.update("jax_debug_key_reuse", True)
 OWN_CACHE = None  # the cache's folder, in the process that made it
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     OWN_CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="scopil-tests-")
+# The key that signs run folders: one per test run, not the user's.
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], "config")
 # Set for this process and for those it starts: every program is kept, however small and quickly compiled.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

@@ -25,7 +25,7 @@ from scopil.errors import ConfigError
 from scopil.eval import starts as where
 from scopil.eval.episodes import play_distinct
 from scopil.eval.measures import Measures, average, measure_all
-from scopil.eval.rules import with_rules
+from scopil.eval.rules import Rules, with_rules
 from scopil.losses import density_ratio
 from scopil.losses.density_ratio import Monitor
 from scopil.policy import NumpyPolicy, Policy
@@ -70,6 +70,7 @@ class Agent:
         if self._demos is None:
             self.demos = None if demos is None else load_demos(demos, self.env)
         self._demos_name: str | None = None  # set if the agent was loaded from a file
+        self._rules: Callable[[], Rules | None] | None = None  # set if the agent was loaded from a run folder
         self.seed = checked_seed(seed)
         fixed = self.env.num_envs  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
@@ -294,10 +295,13 @@ class Agent:
                 there are fewer starts, they are reused; for a greedy policy only if the environment is random.
             deterministic: take the most likely action instead of a sampled one.
             seed: seed of sampled actions and of the unseen starts.
-            rules: rules that define the violations, instead of the environment's costs: a function of (obs, action,
-                next_obs), a dict of functions or `info` keys by name, or a file such as "my_rules.py".
+            rules: rules that define the violations: a function of (obs, action, next_obs), a dict of functions or
+                `info` keys by name, or a file such as "my_rules.py". Default: the rules of the run that the agent was
+                loaded from, or else the environment's rules or costs.
             progress: called with the number of episodes that have just ended.
         """
+        if rules is None and self._rules is not None:
+            rules = self._rules()
         demos = None
         if isinstance(starts, str) and starts == "demonstrated":
             demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self._demos_name)

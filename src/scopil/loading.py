@@ -30,7 +30,8 @@ def load(
     *,
     trust_env: bool = False,
 ) -> Agent:
-    """Load an agent from a file of `agent.save`, or from a run folder (its final policy or newest checkpoint).
+    """Load an agent from a file of `agent.save`, or from a run folder (its final policy or newest checkpoint). An agent
+    from a run folder has the run's rules.
 
     Args:
         path: the file or folder.
@@ -38,8 +39,8 @@ def load(
         demos: needed to continue learning if the algorithm uses demonstrations. A run folder has its own copy, which is
             read on first use.
         algorithm: needed if the agent's algorithm is not registered.
-        trust_env: whether to import the module that the file names, if its environment's id is `module:Id-v0`. This
-            runs the code of that module. For files from others, pass the environment as `env` instead.
+        trust_env: whether to run the code that the file or folder names as its environment and rules. Runs that you
+            made on this machine need no trust. For files from others, pass the environment as `env` instead.
     """
     return load_with_run(path, env, demos, algorithm, trust_env=trust_env)[0]
 
@@ -74,7 +75,7 @@ def load_with_run(
     algorithm = algorithm or registered().get(name)
     agent = Agent(
         algorithm or stand_in(name, note.get("title", name)),
-        id_in_file(note["env"], path, trust_env) if env is None else env,
+        env if env is not None else run.env() if run is not None else id_in_file(note["env"], path, trust_env),
         demos,
         seed=note["seed"],
         **(note["config"] if algorithm is not None else {}),
@@ -84,6 +85,7 @@ def load_with_run(
         _refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
     agent._demos_name = note.get("demos")
+    agent._rules = None if run is None else run.rules
     learner = branch(arrays, "learner")
     agent._loaded = LoadedLearner(
         lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy

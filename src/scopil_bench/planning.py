@@ -134,6 +134,6 @@ def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit() and _known(study, method):
                 run = Run.open(file.parent)
-                run.trust_env = (run.spec.env, run.spec.rules) == (task.env, name_of_rules(task.rules))
+                run.trust_if_named(task.env, name_of_rules(task.rules))
                 runs.setdefault(Cell(name, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

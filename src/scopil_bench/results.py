@@ -59,9 +59,9 @@ class Evaluator(AbstractContextManager):
             env.close()
 
     def env(self, run: Run) -> BatchEnv:
-        if run.spec.env not in self._envs:
-            self._envs[run.spec.env] = run.env()
-        return self._envs[run.spec.env]
+        if (name := run.env_name()) not in self._envs:
+            self._envs[name] = run.env()
+        return self._envs[name]
 
     def rules(self, run: Run, setting: str | None = None) -> Rules | None:
         """The rules for counting violations: the first of the caller's, study's, run's and environment's rules."""

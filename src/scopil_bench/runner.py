@@ -18,6 +18,7 @@ from scopil.data import storage
 from scopil.errors import ConfigError, DatasetError, ScopilError
 from scopil.files import is_locked
 from scopil.registry import find
+from scopil.train.code import FOLDER as CODE
 from scopil.train.run import Run, RunSpec, last_output
 from scopil_bench.local import Local
 
@@ -43,14 +44,18 @@ class Engine(Protocol):
 def prepare(folder: Path, spec: RunSpec) -> Run:
     """Open or create the run in `folder`. Raises `ConfigError` if its settings or demonstrations differ from `spec`."""
     if not (folder / "run.json").exists():
-        Run.create(folder, spec).env().close()
-        return Run(folder, spec)  # a created run keeps its demonstrations and its environment in memory
-    found, wanted = Run.open(folder, trust_env=True), Run(folder, spec)  # the caller's spec names the same code
+        Run.create(folder, spec).env().close()  # a created run keeps its demonstrations and its environment in memory
+        return Run.open(folder, spec.algorithm, trust_env=True)
+    found, wanted = Run.open(folder), Run(folder, spec)
     # The JSON round trip turns tuples into lists, as in run.json. The settings are compared one by one.
     notes = [json.loads(json.dumps(run.note())) for run in (found, wanted)]
     before, now = (note | note.pop("config") for note in notes)
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
         raise ConfigError(f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one.")
+    if found.code is not None and found.code.files and not found.code.has_env(spec.env):
+        changed = f"{spec.env} has changed: it is not the code in {folder / CODE}, which the run was created with"
+        raise ConfigError(f"{changed}. Restore it, or name another folder.")
+    found.trust_if_named(spec.env, spec.rules)
     _refuse_changed_demos(found, wanted)
     wanted.env().close()
     return found

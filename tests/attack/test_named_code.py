@@ -16,7 +16,7 @@ from runs import ENV, untrained_run
 from samples import marble_episodes
 from scopil.cli import main
 from scopil.data import storage
-from scopil.envs.naming import OWN_CODE, names_code, split_options, trust_option
+from scopil.envs.naming import OWN_CODE, names_code, split_options
 from scopil.errors import ConfigError, EnvError
 from scopil.eval.rules import load_rules, name_of_rules
 from scopil.train.run import Run
@@ -106,6 +106,7 @@ def test_a_run_created_by_the_caller_is_trusted(tmp_path, imported):
     mine = untrained_run(tmp_path / "mine", env=EVIL)
     assert mine.trust_env
     assert not Run.open(mine.folder).trust_env
+    assert Run.open(mine.folder).env_name() == EVIL  # signed
     assert prepare(mine.folder, mine.spec).trust_env
 
 
@@ -152,8 +153,6 @@ def test_rules_named_in_a_run_folder_are_not_imported(name, run, imported, tmp_p
 )
 def test_environments_of_the_built_in_studies_may_be_named_in_files(name, outside):
     assert names_code(name) is outside
-    if "(" not in name:
-        assert bool(trust_option(ENV, name)) is outside
 
 
 def test_the_built_in_studies_name_no_other_code():

@@ -184,7 +184,7 @@ def test_warnings_before_training(here, capsys, monkeypatch):
     assert "was recorded in other.py:Other, not in own.py:Own; only the spaces were compared" in out
     assert "neither lengths nor flags are given: all rows are read as one episode" in out
     assert "the first 5,000 updates" in out
-    assert "Next: scopil evaluate run --trust-env, or scopil report run --trust-env" in out
+    assert "Next: scopil evaluate run, or scopil report run" in out
     shown_in("own.py:Own", lengths=np.array([4, 5]))
     assert main([*argv[:-1], "6000", "--out", "other"]) == 0
     out = capsys.readouterr().out

@@ -159,7 +159,7 @@ WRONG = [
     (f"{TRAIN} --rules no_rules.py", "no_rules.py has no rules; want a dict RULES, or functions"),
     (f"{TRAIN} --rules rules.py:low", "rules.py has no 'low'; it has high"),
     ("evaluate run --episodes 1 --rules rules.py", "rule 'high' failed at step 0: IndexError"),
-    ("evaluate named --episodes 1", "names the rules 'rules.py', and loading them would run code that a file chose"),
+    ("evaluate named --episodes 1", "names the code 'rules.py' as its rules, and your key did not sign it"),
     # runs, studies, pictures, exports
     ("evaluate absent", "absent"),
     ("evaluate unfinished", "no policy and no checkpoint yet; train it first"),

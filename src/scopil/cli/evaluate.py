@@ -14,7 +14,7 @@ from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
 from scopil.eval.tables import per_episode, print_margins, print_measures
 from scopil.files import write_atomically
-from scopil.loading import load_with_run
+from scopil.loading import load
 
 
 def main(argv: list[str]) -> None:
@@ -43,9 +43,7 @@ def evaluate(
 ) -> None:
     """Play episodes of a policy and count violations."""
     counted = None if rules is None else load_rules(rules)
-    agent, source = load_with_run(run, env, trust_env=trust_env)
-    if rules is None and source is not None:
-        counted = source.rules()
+    agent = load(run, env, trust_env=trust_env)
     console = Console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)

@@ -34,7 +34,7 @@ def env_name(env: str, kwargs: Sequence[str] = (), max_episode_steps: int | None
 
 
 TrustEnv = Annotated[
-    bool, option("import the code that the file names as its environment (module:Id-v0) or its rules; runs that code")
+    bool, option("run the code of the environment and rules in RUN or FILE, though your key did not sign it")
 ]
 EnvKwargs = Annotated[
     tuple[str, ...], option("arguments of the environment: --env-kwargs size=5 mode=fast", "NAME=VALUE")

@@ -226,7 +226,9 @@ def _from_file(name: str, options: dict[str, Any]) -> gym.Env:
         return made
 
     where, attribute = split_name(name)
-    spec = EnvSpec(f"{Path(where).stem}:{attribute}", entry_point=entry_point, max_episode_steps=limit)
+    spec = EnvSpec(
+        f"{Path(where).stem.partition('@')[0]}:{attribute}", entry_point=entry_point, max_episode_steps=limit
+    )
     try:
         if not callable(make):
             raise TypeError(f"it is a {type(make).__name__}")

@@ -6,7 +6,8 @@ module:Id-v0                                         from a module that register
 my_env.py:MyEnv(size=5, max_episode_steps=300)       a class or function in a file, with its arguments
 
 A name with a colon runs code. A caller may pass such a name. A policy, run folder or demonstration set may come from
-an untrusted source: its name is refused unless it is in OWN_CODE, or the caller trusts it.
+an untrusted source: its name is refused unless it is in OWN_CODE, or the caller trusts it. `scopil.train.code` decides
+for run folders.
 """
 
 import ast
@@ -92,29 +93,13 @@ def names_code(env: Any) -> bool:
 
 
 def id_in_file(env: Any, source: Any, trust_env: bool) -> Any:
-    """Return `env`, a name read from the file or folder `source`. Raises EnvError if it refers to untrusted code."""
+    """Return `env`, a name read from the file `source`. Raises EnvError if it refers to untrusted code."""
     if names_code(env) and not trust_env:
-        raise EnvError(_distrusted(source, f"the environment {env!r}, and making it", f"env={env!r}"))
+        raise EnvError(
+            f"{source} names the environment {env!r}, and making it would run code that a file chose. If that code is "
+            f"yours or you trust it, add --trust-env (trust_env=True), or name it yourself (env={env!r})."
+        )
     return env
-
-
-def rules_in_file(name: str, source: Any, trust_env: bool) -> str:
-    """Return `name`, the name of rules read from the folder `source`. Rules that are not in OWN_CODE need trust."""
-    if not trust_env and name not in OWN_CODE:
-        raise ConfigError(_distrusted(source, f"the rules {name!r}, and loading them", f"--rules {name}"))
-    return name
-
-
-def _distrusted(source: Any, what: str, instead: str) -> str:
-    return (
-        f"{source} names {what} would run code that a file chose. If that code is yours or you trust it, add "
-        f"--trust-env (trust_env=True), or name it yourself ({instead})."
-    )
-
-
-def trust_option(env: Any, rules: str | None) -> str:
-    """The option, with a leading space, that commands on a run with this environment and these rules need."""
-    return " --trust-env" if names_code(env) or (rules is not None and rules not in OWN_CODE) else ""
 
 
 def setting_id(setting: str) -> str:

@@ -3,6 +3,7 @@
 run.json              algorithm, environment, demonstrations, rules, seed, budget, every setting
 versions.json         versions of the packages at the start
 demos.npz             a copy of the demonstrations, if there are any
+code/                 copies of the user's files that define the environment and the rules, if there are any
 metrics.jsonl         one row per chunk of training; an interrupted and resumed run writes the same rows
 timing.jsonl          wall-clock times
 checkpoints/          the two newest complete training states
@@ -24,6 +25,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from numbers import Integral
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import jax
@@ -36,7 +38,6 @@ from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
-from scopil.envs.naming import id_in_file, rules_in_file, trust_option
 from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.eval import starts as where
 from scopil.eval.episodes import play
@@ -48,6 +49,8 @@ from scopil.registry import registered
 from scopil.serialization import as_tree, branch, read_arrays, read_note, save_tree
 from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
+from scopil.train.code import FOLDER as CODE
+from scopil.train.code import Code
 from scopil.train.logging import JsonLines, tensorboard
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Between, Trainer, TrainStatus, Unobserved
@@ -94,10 +97,18 @@ class RunSpec:
 class Run:
     """A run folder. `create` makes one, `open` opens an existing one, `train` continues from the newest checkpoint."""
 
-    def __init__(self, folder: Path, spec: RunSpec, settings: dict[str, Any] | None = None, trust_env: bool = True):
+    def __init__(
+        self,
+        folder: Path,
+        spec: RunSpec,
+        settings: dict[str, Any] | None = None,
+        trust_env: bool = True,
+        code: Code | None = None,
+    ):
         self.folder, self.spec, self._settings = folder, spec, settings
-        self.trust_env = trust_env  # False: the spec comes from a file and is refused if it names code
         self.last_measures: list[Measures] = []  # of every episode of the newest evaluation that this process made
+        self.trust_env = trust_env  # whether code in the folder may run that this user's key did not sign
+        self.code = code  # None: a run that was not created yet; the caller names its environment and rules
         self._saved_at: int | None = None  # step of the newest checkpoint that this process wrote
         self._demos: Demonstrations | None = None  # set by `create` and `train`
         self.policy_file, self.best_file = folder / "policy.safetensors", folder / "best.safetensors"
@@ -123,8 +134,14 @@ class Run:
         if run._demos is not None:
             storage.write(run._demos, run.demos_file)
         write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
-        write_atomically(folder / "run.json", json.dumps(run.note(), indent=2).encode() + b"\n")
+        rmtree(folder / CODE, ignore_errors=True)
+        run.code = Code.copy(folder, spec.env, spec.rules)
+        run._write_note()
         return run
+
+    def _write_note(self) -> None:
+        note = self.note() | ({} if self.code is None else self.code.note())
+        write_atomically(self.folder / "run.json", json.dumps(note, indent=2).encode() + b"\n")
 
     @classmethod
     def open(cls, folder: str | Path, algorithm: Algorithm | None = None, *, trust_env: bool = False) -> "Run":
@@ -133,7 +150,8 @@ class Run:
         Args:
             folder: the run folder.
             algorithm: needed to continue a run of an algorithm that is not registered.
-            trust_env: whether to import the module that the environment's id names (`module:Id-v0`).
+            trust_env: whether to run the code that the folder names as environment and rules, if another user made the
+                run or if the code was changed.
         """
         folder = Path(folder)
         _refuse_odd_entries(folder)
@@ -153,7 +171,8 @@ class Run:
             algorithm = algorithm or registered().get(name) or stand_in(name, title)
             if not isinstance(note["config"], dict):
                 raise ValueError("config is not a dict")
-            return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env)
+            code = Code.read(folder, note["env"], note.get("rules"), note)
+            return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env, code)
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
             advice = f" It contains run folders, for example {folder / inside[0]}." if inside else ""
@@ -234,7 +253,15 @@ class Run:
 
     @cached_property
     def _env(self) -> BatchEnv:
-        return open_env(id_in_file(self.spec.env, self.folder, self.trust_env))
+        return open_env(self.env_name())
+
+    def env_name(self) -> str:
+        """The name that opens the run's environment in this process. Raises EnvError if its code may not run."""
+        return self.spec.env if self.code is None else self.code.env_name(self.trust_env)
+
+    def trust_if_named(self, env: str, rules: str | None) -> None:
+        """Trust the run if its code equals the code that the caller names."""
+        self.trust_env = self.trust_env or (self.code is not None and self.code.is_copy_of(env, rules))
 
     def rules(self) -> Rules | None:
         """The rules by which evaluations count violations; None: by the costs that the environment reports."""
@@ -242,8 +269,8 @@ class Run:
 
     @cached_property
     def _rules(self) -> Rules | None:
-        name = self.spec.rules
-        return None if name is None else load_rules(rules_in_file(name, self.folder, self.trust_env))
+        name = self.spec.rules if self.code is None else self.code.rules_name(self.trust_env)
+        return None if name is None else replace(load_rules(name), source=self.spec.rules)
 
     def demos(self) -> Demonstrations | None:
         """The run's copy of the demonstrations. If this process neither created nor trained the run, the file is
@@ -284,12 +311,12 @@ class Run:
                 f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want at least this.",
                 setting="steps",
             )
-        longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env)
+        longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env, self.code)
         if steps != self.spec.steps:
             with self._locked():
                 # In this order: a process killed in between leaves an unfinished run with the old budget.
                 self.policy_file.unlink(missing_ok=True)
-                write_atomically(self.folder / "run.json", json.dumps(longer.note(), indent=2).encode() + b"\n")
+                longer._write_note()
         return longer
 
     def train(
@@ -436,7 +463,7 @@ class Run:
 
     def command(self, verb: str) -> str:
         """The command `scopil VERB FOLDER` for this run, with the options that it needs."""
-        return f"scopil {verb} {self.folder}{trust_option(self.spec.env, self.spec.rules)}"
+        return f"scopil {verb} {self.folder}{'' if self.code is None or self.code.own else ' --trust-env'}"
 
     def _warn_of_differences(self, state: Any) -> None:
         """Warn if the result may differ from that of an uninterrupted run: versions changed, or episodes restart."""

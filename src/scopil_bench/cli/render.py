@@ -88,11 +88,11 @@ def _draw_policy(
 
     agent, source = load_with_run(path, trust_env=trust_env)
     counted = None if rules is None else load_rules(rules)
-    if rules is None and source is not None and path.is_dir():
+    if rules is None and source is not None:
         counted = source.rules()
     if agent.env_id is None:
         raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
-    env = _make_env(agent.env_id)
+    env = _make_env(agent.env_id if source is None else source.env_name())
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
