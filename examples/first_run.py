@@ -27,7 +27,9 @@ def main(steps: int, out: Path) -> dict[str, dict[str, float]]:
             episodes = agent.play(starts)
             rows[f"{agent.algorithm.title}, {starts} starts"] = scopil.average(scopil.measure_all(episodes, env))
         pictures[f"{agent.algorithm.title}, unseen starts"] = episodes
-    scopil.print_measures(rows, f"40 episodes each, greedy, {steps:,} steps")
+    hidden = ("frequency", "length")
+    few = {name: {k: v for k, v in row.items() if not k.startswith(hidden)} for name, row in rows.items()}
+    scopil.print_measures(few, f"40 episodes each, greedy, {steps:,} steps")
     (out / "table.md").write_text(scopil.markdown_table(rows))
     scopil.save_episodes(out / "episodes.png", env, pictures)
     print(f"written: {out}/table.md, {out}/episodes.png")

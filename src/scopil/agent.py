@@ -113,8 +113,8 @@ class Agent:
         algorithm (`scopil.SAC.load`) refuses agents of other algorithms."""
         from scopil.loading import load
 
-        own = getattr(cls, "algorithm", None)
-        agent = load(path, env, demos, **{"algorithm": own} | options)
+        options = {"algorithm": getattr(cls, "algorithm", None)} | options
+        agent = load(path, env, demos, **options)
         agent.__class__ = cls
         return agent
 

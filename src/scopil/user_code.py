@@ -10,6 +10,8 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import ExecutionLoader, MetaPathFinder
@@ -72,6 +74,19 @@ def load_object(name: str, wanted: str) -> Any:
         public = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{where} has no {attribute!r}; it has {', '.join(public) or 'nothing'}.")
     return getattr(module, attribute)
+
+
+def place_of(error: BaseException) -> str:
+    """An exception of user code on one line, with its place: the innermost line outside installed packages."""
+    frames = traceback.extract_tb(error.__traceback__)
+    installed = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+    frames = [frame for frame in frames if not frame.filename.startswith(installed)] or frames
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    if not frames:
+        return text
+    file = Path(frames[-1].filename)
+    inside = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{text} ({inside}, line {frames[-1].lineno})"
 
 
 @contextmanager

@@ -51,34 +51,41 @@ def plan(
 
 
 def create(
-    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
+    study: Study,
+    out: Path,
+    budget: str,
+    wanted: Sequence[Cell],
+    seeds: int,
+    steps: int | None = None,
+    option: str = "--only",
 ) -> list[Run]:
-    """Open or create the planned runs. A folder that holds another study or budget is refused."""
+    """Open or create the planned runs. A folder that holds another study or budget is refused. `option` is the
+    command's option that selects tasks, for error messages."""
     note = Note(study.name, budget, steps, study.source)
     if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of the study's file may differ
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     tasks = list(dict.fromkeys(cell.setting for cell in wanted))
-    write_demos(study, out, tasks)
+    write_demos(study, out, tasks, option)
     kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
     made = []
     for folder, spec in plan(study, out, budget, wanted, seeds, steps):
-        with _others_remain(study, folder.parent.name, tasks):
+        with _others_remain(study, folder.parent.name, tasks, option):
             made.append(prepare(folder, spec))
     return made
 
 
-def write_demos(study: Study, out: Path, tasks: Collection[str]) -> None:
+def write_demos(study: Study, out: Path, tasks: Collection[str], option: str = "--only") -> None:
     """Write the demonstrations that the study makes, if they do not exist."""
     for task in tasks:
         demos = study.tasks[task].demos
         if callable(demos) and not (file := _demos_file(out, task)).exists():
-            with _others_remain(study, task, tasks):
+            with _others_remain(study, task, tasks, option):
                 storage.write(demos(), file)
 
 
 @contextmanager
-def _others_remain(study: Study, task: str, wanted: Collection[str]) -> Iterator[None]:
+def _others_remain(study: Study, task: str, wanted: Collection[str], option: str) -> Iterator[None]:
     """If an environment or demonstrations are missing, add the other wanted tasks to the error message."""
     try:
         yield
@@ -87,7 +94,7 @@ def _others_remain(study: Study, task: str, wanted: Collection[str]) -> Iterator
         others = [name for name, table in study.tables.items() if table.setting in remain]
         if not others:
             raise
-        raise type(error)(f"{error} Or leave {task} out: --only {','.join(others)}") from error
+        raise type(error)(f"{error} Or leave {task} out: {option} {','.join(others)}") from error
 
 
 def demos_name(study: Study, out: Path, task: str) -> str | None:

@@ -49,3 +49,10 @@ def test_refusals(tmp_path, capsys):
         assert message in err
         assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_ending_is_written_with_a_warning(tmp_path, capsys):
+    run = untrained_run(tmp_path / "run", "sac")
+    assert main(["export", str(run.folder), "--onnx", str(tmp_path / "p.txt")]) == 0
+    assert "does not end in .onnx" in capsys.readouterr().err
+    assert (tmp_path / "p.txt").exists()

@@ -17,6 +17,7 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.episodes import measure_demonstrations, replay
 from scopil.eval.rules import Rules
 from scopil.train.demo_data import demo_data
+from scopil.user_code import load_object
 from scopil_bench.cli.demo_checks import compare, run_checks
 
 MARBLE = "scopil/MarbleMaze-Simple-v0"
@@ -198,6 +199,14 @@ def test_faulty_experts_and_environments_are_refused():
             scopil.record(Walk, expert, episodes=1)
     with pytest.raises(EnvError):
         scopil.record(3, lambda obs: 0, episodes=1)
+
+
+def test_an_experts_exception_names_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "late.py").write_text("def act(obs):\n    return wheel(obs)\n\ndef wheel(obs):\n    return 1 // 0\n")
+    expert = load_object("late.py:act", "")
+    with pytest.raises(EnvError, match=r"episode 0 \(seed 5\): ZeroDivisionError: .* \(late\.py, line 5\)\.$"):
+        scopil.record(Walk, expert, episodes=1, seed=5)
 
 
 # --- alignment ----------------------------------------------------------------------------------------------------

@@ -44,8 +44,10 @@ STARTS = ("demonstrated", "unseen")
 
 
 @pytest.mark.slow
-def test_the_first_run(tmp_path, capsys):
+def test_the_first_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     rows = script("examples/first_run.py").main(steps=500, out=tmp_path)
+    assert max(len(line.rstrip()) for line in capsys.readouterr().out.splitlines() if "demonstrat" in line) <= 120
     played = [f"{title}, {starts} starts" for title in ("SCOPIL-ρ", "SCOPIL", "SAC", "BC") for starts in STARTS]
     assert list(rows) == ["demonstrations", *played]
     assert "Violations (circle)" in (tmp_path / "table.md").read_text()

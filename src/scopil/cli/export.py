@@ -1,5 +1,6 @@
 """`scopil export RUN`: write a policy for other programs."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,9 @@ def export(
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
     policy, note, monitor = policy_of(run, trust_env=trust_env)
-    for write, path in ((policy.to_onnx, onnx), (policy.to_jax, jax)):
+    for write, path, ending in ((policy.to_onnx, onnx, ".onnx"), (policy.to_jax, jax, ".jaxexport")):
         if path is not None:
+            if path.suffix != ending:
+                print(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)
             written = write(path, note, monitor)
             print(f"written: {written} ({written.stat().st_size:,} bytes)")

@@ -1,5 +1,6 @@
 """`scopil runs FOLDER` lists the runs below a folder. It plays no episodes and imports no code that the runs name."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,12 +31,34 @@ def runs(
     found = sorted(file.parent for file in folder.rglob("run.json"))
     if not found:
         raise ScopilError(f"no runs in {folder}; scopil train makes one.")
+    rows = [_row(each, folder) for each in found]
+    console = Console()
+    known = console.is_terminal or "COLUMNS" in os.environ
+    width = console.width if known else 10_000  # rich takes 80 for a file or a pipe
     table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="right" if column in ("seed", "steps", *COLUMNS[-2:]) else "left")
-    for each in found:
-        table.add_row(*map(Text, _row(each, folder)))
-    Console().print(table)
+    columns = _fitted([list(COLUMNS), *rows], width)
+    for name, *_ in columns:
+        justify = "right" if name in ("seed", "steps", *COLUMNS[-2:]) else "left"
+        table.add_column(name, justify=justify, no_wrap=name != "state")
+    for row in zip(*(cells for _, *cells in columns)):
+        table.add_row(*map(Text, row))
+    Console(width=width).print(table)
+
+
+def _fitted(rows: list[list[str]], width: int) -> list[list[str]]:
+    """The columns of a table that fits the width: without the environment, and with the ends of long names, which tell
+    runs apart."""
+    columns = [list(column) for column in zip(*rows)]
+
+    def excess() -> int:
+        lengths = [min(max(map(len, c)), 12 if c[0] == "state" else width) for c in columns]  # the state may wrap
+        return sum(lengths) + 2 * (len(columns) - 1) - width
+
+    if excess() > 0:
+        columns = [column for column in columns if column[0] != "environment"]
+    room = max(8, max(map(len, columns[0])) - max(0, excess()))
+    columns[0] = [name if len(name) <= room else "…" + name[1 - room :] for name in columns[0]]
+    return columns
 
 
 def _row(folder: Path, below: Path) -> list[str]:

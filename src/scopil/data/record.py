@@ -16,7 +16,8 @@ from scopil.envs.gym_env import compile_env
 from scopil.envs.jax_env import id_of, make_env
 from scopil.envs.rollout import gym_episode
 from scopil.envs.spaces import Spaces
-from scopil.errors import ConfigError, EnvError
+from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil.user_code import place_of
 
 LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
 
@@ -47,7 +48,7 @@ def record(
 
     Raises:
         ConfigError: the policy is not a function and has no `predict`, or its action is not in the action space.
-        EnvError: `env` is not an environment.
+        EnvError: `env` is not an environment, or the expert or the environment raises an exception.
     """
     if episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
@@ -59,7 +60,12 @@ def record(
             getattr(policy, "reset", lambda: None)()
             step = count()
             checked = lambda obs: _checked(choose(obs), opened.action_space, next(step))  # noqa: B023, E731
-            episode = gym_episode(opened, checked, seed + i, row=spaces.to_stored)
+            try:
+                episode = gym_episode(opened, checked, seed + i, row=spaces.to_stored)
+            except ScopilError:
+                raise
+            except Exception as error:  # of the expert or of the environment
+                raise EnvError(f"episode {i} (seed {seed + i}): {place_of(error)}.") from error
             played.append(replace(episode, actions=spaces.to_learner(episode.actions)))
             progress(i + 1)
         about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}

@@ -115,6 +115,8 @@ _PICKLE = f"a pickle runs code when it is opened and is never read; open it your
 _REFUSED = {
     ".npy": f"a .npy file holds one array without a name; save observations and actions together: {_ARRAYS}.",
     **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), _PICKLE),
+    ".py": "a Python file, not demonstrations; scopil demos record --policy FILE.py:NAME records an expert.",
+    **dict.fromkeys((".safetensors", ".ckpt", ".onnx"), "a policy, not demonstrations; scopil.record plays a policy."),
     ".json": f"a .json file is not read; save its numbers as arrays: {_ARRAYS}, or as .csv tables.",
 }
 

@@ -109,6 +109,17 @@ class GivenVectorEnv:
                 f"episode twice; make it with shared_memory=True, or with autoreset_mode=AutoresetMode.SAME_STEP."
             )
         self._steps = 0
+        if not self._own_seeds and self._mode is not AutoresetMode.SAME_STEP and self.num_envs > 1:
+            self._refuse_whole_resets()
+
+    def _refuse_whole_resets(self) -> None:
+        """Raise, before training, if a reset of one environment resets all (as in Gymnasium's CartPoleVectorEnv)."""
+        first = np.arange(self.num_envs) == 0
+        obs, _ = self.reset(first.astype(int))
+        try:
+            self._begin_some(obs, first, first.astype(int))
+        except Exception as error:
+            raise self._fault(error) from error
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
         try:
@@ -156,7 +167,7 @@ class GivenVectorEnv:
         if not self._own_seeds and not np.array_equal(obs[~ended], before[~ended]):
             raise EnvError(
                 "this VectorEnv resets all its environments, not only those in options={'reset_mask': …}; give an id, "
-                "a function that makes one environment, a SyncVectorEnv or an AsyncVectorEnv"
+                "a function that makes one environment, or gym.make_vec(…, vectorization_mode='sync')"
             )
         return np.where(ended[:, None], obs, before)
 

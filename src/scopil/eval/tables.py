@@ -44,15 +44,14 @@ def cell(name: str, value: Value | None) -> str:
 def print_measures(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
-    """Print one row per policy or, if the table is too wide for the terminal, one row per measure. `rows` maps row
-    names to measures, which are numbers or (mean, deviation)."""
+    """Print one row per policy or, if the table is too wide for the terminal, one row per measure or headings of
+    several lines. `rows` maps row names to measures, which are numbers or (mean, deviation)."""
     console = console or Console()
-    wide, tall = measures_table(rows, title), measures_table(rows, title, tall=True)
-    needs, needs_tall = (Measurement.get(_BOUNDLESS, _BOUNDLESS.options, t).maximum for t in (wide, tall))
-    if needs > console.width and needs_tall < needs:
-        wide, needs = tall, needs_tall
-    width = max(console.width, needs)  # wrapped lines are better than truncated columns
-    Console(file=console.file, width=width, force_terminal=console.is_terminal).print(wide)
+    forms = [measures_table(rows, title, *how) for how in ((False, False), (True, False), (False, True), (True, True))]
+    needs = [Measurement.get(_BOUNDLESS, _BOUNDLESS.options, table).maximum for table in forms]
+    chosen = next((i for i, need in enumerate(needs) if need <= console.width), needs.index(min(needs)))
+    width = max(console.width, needs[chosen])  # wrapped lines are better than truncated columns
+    Console(file=console.file, width=width, force_terminal=console.is_terminal).print(forms[chosen])
 
 
 def print_margins(measures: Sequence[Measures], console: Console) -> None:
@@ -64,13 +63,17 @@ def print_margins(measures: Sequence[Measures], console: Console) -> None:
             console.print(line, highlight=False, soft_wrap=True)
 
 
-def measures_table(rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False) -> Table:
+def measures_table(
+    rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False, narrow: bool = False
+) -> Table:
+    """One row per policy, or per measure if `tall`. `narrow`: one line per word of a heading."""
     cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may contain brackets
     if tall:
         cells = [list(column) for column in zip(*cells)]
     heading = None if title is None else escape_markup(title)
     table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, head in enumerate(cells[0]):
+        head = head.replace(" ", "\n") if narrow else head
         table.add_column(head, justify="right" if i else "left", no_wrap=True)
     for line in cells[1:]:
         table.add_row(*line)

@@ -14,6 +14,7 @@ from scopil.cli.options import RulesOption, TrustEnv, option
 from scopil.envs.naming import id_in_file
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
+from scopil_bench.cli.workers import Workers, number_of
 
 
 def enough(
@@ -22,7 +23,7 @@ def enough(
     sizes: Annotated[str | None, option("numbers of demonstrations; default: 5, 10, 20, … all", "A,B")] = None,
     steps: Annotated[int, option("environment steps per run", "N")] = 200_000,
     seeds: Annotated[int, option("runs per number of demonstrations", "N")] = 1,
-    workers: Annotated[int, option("runs at a time, one core each", "N")] = 2,
+    workers: Workers = None,
     rules: RulesOption = None,
     trust_env: TrustEnv = False,
     out: Annotated[Path, option("folder of the runs and the curve", "DIR")] = Path("out/enough"),
@@ -46,8 +47,8 @@ def enough(
     console = Console()
     curves.keep_set(demos, out)
     with raised((signal.SIGINT, signal.SIGTERM)):  # on a signal, the workers save
-        runs = planning.create(study, out, "full", study.cells(), seeds)
-        if failed := execute_with_progress(runs, workers, console):
+        runs = planning.create(study, out, "full", study.cells(), seeds, option="--sizes")
+        if failed := execute_with_progress(runs, number_of(workers), console):
             raise ScopilError("; ".join(f"{folder} failed: {line}" for folder, line in failed.items()))
         with results.Evaluator(study) as evaluator:
             done = results.finished(planning.found(study, out))

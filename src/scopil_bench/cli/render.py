@@ -13,7 +13,7 @@ from rich.progress import Progress
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
-from scopil.data.storage import load_demos
+from scopil.data.storage import library, load_demos
 from scopil.envs.naming import id_in_file, setting_id
 from scopil.errors import ConfigError, EnvError
 from scopil_bench.images import write_gif, write_mp4, write_png
@@ -53,6 +53,8 @@ def render(
     if run is not None:
         if random or demos is not None or setting is not None:
             raise ConfigError(f"{run} is given; remove --demos, --setting and --random.")
+        if run.suffix in (".npz", ".csv", ".hdf5") or str(run) in library():
+            raise ConfigError(f"{run} is a set of demonstrations; want a run. Draw the set with --demos {run}.")
         return _draw_policy(run, out, episodes, policy == "greedy", seed, rules, fps, trust_env)
     if demos is not None and (random or setting is not None):
         raise ConfigError("--demos names the set to draw from; remove --random and --setting.")

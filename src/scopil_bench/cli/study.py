@@ -14,6 +14,7 @@ from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.errors import ConfigError
 from scopil_bench import studies
+from scopil_bench.cli.workers import Workers, number_of
 from scopil_bench.local import Local
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.runner import Engine
@@ -44,7 +45,7 @@ def study(
         str | None, option("paper, or short (a trial of minutes); default: the study's first", "NAME")
     ] = None,
     steps: Annotated[int | None, option("environment steps per run; default: the budget's", "N")] = None,
-    workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    workers: Workers = None,
     engine: Annotated[Literal["local", "ray"], tyro.conf.arg(help="processes on this machine, or Ray")] = "local",
     address: Annotated[
         str | None, option("address of a Ray cluster; default: Ray on this machine", "HOST:PORT")
@@ -57,8 +58,8 @@ def study(
 ) -> int:
     """Train, evaluate and report. It can be stopped at any time and continued."""
     found = studies.find(name)
-    budget = check_budget(found, budget)
-    for what, value in (("seeds", seeds), ("workers", workers), ("steps", steps)):
+    budget, workers = check_budget(found, budget), number_of(workers)
+    for what, value in (("seeds", seeds), ("steps", steps)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
     if check and not (found.expectations and found.expectations(budget, {})[0]):

@@ -12,6 +12,7 @@ from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
 from scopil.errors import ConfigError
+from scopil_bench.cli.workers import Workers, number_of
 from scopil_bench.studies.study_file import is_study_file, read_study, read_tuning
 from scopil_bench.tuning import search_from
 from scopil_bench.tuning import tune as search_settings
@@ -26,7 +27,7 @@ def tune(
         tyro.conf.Positional[str], tyro.conf.arg(help="a study file with a table [tune]", metavar="my_study.toml")
     ],
     trials: Annotated[int | None, option("total number; default: the file's, or 20", "N")] = None,
-    workers: Annotated[int, tyro.conf.arg(help="runs at a time, one core each", metavar="N")] = 2,
+    workers: Workers = None,
     seed: Annotated[int, tyro.conf.arg(help="of the search", metavar="S")] = 0,
     out: Annotated[Path | None, option("the study's folder; default: out/STUDY", "DIR")] = None,
 ) -> None:
@@ -34,7 +35,7 @@ def tune(
     the study's report has starts on which nothing was chosen."""
     if not is_study_file(study):
         raise ConfigError(f"{study} is not a study file; want for example scopil tune my_study.toml.")
-    for what, value in (("trials", trials), ("workers", workers)):
+    for what, value in (("trials", trials), ("workers", workers := number_of(workers))):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
     checked_seed(seed)

@@ -57,8 +57,10 @@ def study(
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value < 1:
             raise ConfigError(f"{what} = {value}; want at least 1.", setting=what)
+    if len(demos) < 2:
+        raise ConfigError(f"{demos.name} has one demonstration; want at least 2.")
     if odd := [n for n in sizes if not 2 <= n <= len(demos)]:
-        raise ConfigError(f"{odd[0]} demonstrations; want 2 to {len(demos)}, the number in {demos.name}.")
+        raise ConfigError(f"sizes: {odd[0]}; want 2 to {len(demos)}, the number in {demos.name}.", setting="sizes")
     order = np.random.default_rng(0).permutation(len(demos)).tolist()
     tasks = {
         str(n): Task(title=f"{n} demonstrations", env=env, demos=partial(_some, demos, tuple(order[:n])), rules=rules)

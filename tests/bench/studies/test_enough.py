@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from samples import small_set
 from scopil.cli import main
 from scopil.cli.interrupts import INTERRUPTED
 from scopil.data.storage import load_demos
 from scopil.errors import ConfigError
 from scopil_bench import runner
+from scopil_bench.cli.workers import number_of
 from scopil_bench.studies import enough
 from scopil_bench.studies.enough import Point, sentence
 
@@ -101,3 +103,26 @@ def test_the_command_can_be_continued(tmp_path, capsys):
     assert not main(words)  # nothing is left to train
     assert json.loads((tmp_path / "enough.json").read_text()) == first
     assert "With 10 demonstrations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["small.npz", "--sizes", "2,4"], "Or leave 2 out: --sizes 4"),
+        (["small.npz", "--sizes", "9"], "--sizes: 9; want 2 to 4"),
+        (["one.npz"], "has one demonstration; want at least 2"),
+    ],
+)
+def test_errors_name_options_of_the_command(argv, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small_set((3, 3, 3, 3), env_id="none/Missing-v0").save("small.npz")
+    small_set((3,)).save("one.npz")
+    assert main(["demos", "enough", *argv, "--env", "none/Missing-v0"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_workers_are_the_cores():
+    assert number_of(None) >= 1
+    assert number_of(3) == 3
+    with pytest.raises(ConfigError, match="workers = 0"):
+        number_of(0)
