@@ -12,7 +12,7 @@ import scopil_bench
 
 SRC = Path(scopil.__file__).parents[1]
 PACKAGES = {"scopil": set(), "scopil_bench": {"scopil"}, "scopil_studio": {"scopil", "scopil_bench"}}
-PLAIN = {"_version", "errors", "types", "files", "config", "sb3", "serialization", "user_code", "signing"}
+PLAIN = {"_version", "errors", "types", "files", "config", "sb3", "serialization", "user_code", "signing", "terminal"}
 MATHS = {"nn", "losses", "buffers"}
 # What each module or folder directly under scopil/ may import, beside itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "user_code": {"errors"},
     "signing": set(),
+    "terminal": set(),
     "sb3": {"errors"},
     "config": {"errors", "types", "sb3"},
     "nn": {"types", "config"},

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from scopil.data import storage
 from scopil.errors import ConfigError, DatasetError, ScopilError
 from scopil.files import is_locked
 from scopil.registry import find
+from scopil.terminal import Console
 from scopil.train.code import FOLDER as CODE
 from scopil.train.run import Run, RunSpec, last_output
 from scopil_bench.local import Local
@@ -162,7 +162,7 @@ def execute_with_progress(
 ) -> dict[Path, str]:
     """`execute` with a progress bar for the total and for each current run, and a line for each run that ends."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps {task.fields[left]}"),
         console=console,
@@ -180,7 +180,7 @@ def execute_with_progress(
                 reported.add(run.folder)
                 end = f"failed: {failed[run.folder]}" if run.folder in failed else "finished"
                 words = f"{name(run)} {end} ({len(reported)} of {len(runs)}{_words(left)})"
-                bar.console.print(words, markup=False, highlight=False)
+                bar.console.print(words, highlight=False)
         bar.update(everything, completed=sum(done.values()), left=_words(left))
 
     with bar:

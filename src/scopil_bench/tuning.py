@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rich.console import Console
 
 from scopil.config import settings
 from scopil.errors import ConfigError, ScopilError
@@ -23,6 +22,7 @@ from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import name_of_rules
 from scopil.eval.starts import EPISODES, unseen_starts
 from scopil.files import write_atomically
+from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench.local import Local
 from scopil_bench.planning import demos_name, write_demos
@@ -213,7 +213,7 @@ def _train_and_evaluate(
     for i, mine in runs.items():
         if lines := [line for run in mine if DIVERGED in (line := failed.get(run.folder, ""))]:
             trials[i].update(failed=lines[0])
-            console.print(f"trial {i}: diverged  {trials[i]['settings']}", markup=False, highlight=False)
+            console.print(f"trial {i}: diverged  {trials[i]['settings']}", highlight=False)
     if others := {where: line for where, line in failed.items() if DIVERGED not in line}:
         raise ScopilError("; ".join(f"{where} failed: {line}" for where, line in others.items()))
     for i, mine in runs.items():
@@ -224,7 +224,7 @@ def _train_and_evaluate(
             raise ConfigError(f"[tune] objective: no measure {odd[0]}; there are {', '.join(measures)}.")
         value = sum(weight * measures[name] for name, weight in search.objective.items())
         trials[i].update(value=value, measures=measures)
-        console.print(f"trial {i}: {value:.4g}  {trials[i]['settings']}", markup=False, highlight=False)
+        console.print(f"trial {i}: {value:.4g}  {trials[i]['settings']}", highlight=False)
 
 
 def _tasks(study: Study, search: Search) -> list[str]:

@@ -9,6 +9,7 @@ from scopil.cli.options import call, option
 from scopil.config import checked_seed
 from scopil.envs.naming import setting_id
 from scopil.errors import ConfigError
+from scopil.terminal import say
 from scopil_studio import keyboard
 from scopil_studio.keyboard import KeyMap, marble_maze_keys, parse_keys
 
@@ -45,7 +46,7 @@ def play(
         demos = keyboard.play(environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, env_id=env_id)
     finally:
         environment.close()
-    print("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
+    say("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
 
 
 def _keys(text: str | None, actions: object) -> KeyMap:

@@ -9,12 +9,12 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
 from runs import untrained_run
 from scopil.cli import main
 from scopil.errors import CheckpointError
 from scopil.eval.tables import markdown_table, print_measures
+from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench.cli.report import _list_of_runs
 from scopil_bench.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown

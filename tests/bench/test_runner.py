@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from samples import marble_episodes
 from scopil.data import storage
 from scopil.errors import ConfigError
 from scopil.files import lock
 from scopil.registry import find
+from scopil.terminal import Console
 from scopil.train.run import Run, RunSpec
 from scopil_bench import compile_cache, local, runner
 

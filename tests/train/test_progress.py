@@ -3,10 +3,10 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.terminal import Console
 from scopil.train import progress
 from scopil.train.progress import ProgressLines
 from scopil.train.trainer import TrainStatus

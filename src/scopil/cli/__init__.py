@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -39,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns 0 if done, 2 for invalid input (one line on stderr), 130 if interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        with heard((signal.SIGINT,), leave):
+        with heard((signal.SIGINT,), leave), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _say_error(f"warning: {message}")
             return _run(args)
     except ConfigError as error:
         return _refuse(_with_flag(error))
@@ -81,16 +83,22 @@ def _with_flag(error: ConfigError) -> str:
 
 
 def _refuse(message: str) -> int:
-    line = " ".join(message.split())
-    print("error: " + "".join(c if c.isprintable() else "?" for c in line), file=sys.stderr)
+    _say_error(f"error: {message}")
     return 2
 
 
+def _say_error(message: str) -> None:
+    from scopil.terminal import say
+
+    say(" ".join(message.split()), file=sys.stderr)
+
+
 def _help() -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from scopil.terminal import Console
+
+    console = Console(highlight=False, markup=True)
     console.print("[bold]scopil[/bold]: learn policies that solve a task and keep the demonstrator's unwritten rules\n")
     console.print("usage: scopil [bold]COMMAND[/bold] …      scopil COMMAND --help for more\n", soft_wrap=True)
     table = Table.grid(padding=(0, 3))

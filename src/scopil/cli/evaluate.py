@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
@@ -15,6 +14,7 @@ from scopil.eval.rules import load_rules
 from scopil.eval.tables import per_episode, print_margins, print_measures
 from scopil.files import write_atomically
 from scopil.loading import load
+from scopil.terminal import Console
 
 
 def main(argv: list[str]) -> None:

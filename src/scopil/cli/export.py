@@ -9,6 +9,7 @@ import tyro
 from scopil.cli.options import TrustEnv, call, option
 from scopil.errors import ConfigError
 from scopil.loading import policy_of
+from scopil.terminal import say
 
 
 def main(argv: list[str]) -> None:
@@ -30,4 +31,4 @@ def export(
             if path.suffix != ending:
                 print(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)
             written = write(path, note, monitor)
-            print(f"written: {written} ({written.stat().st_size:,} bytes)")
+            say(f"written: {written} ({written.stat().st_size:,} bytes)")

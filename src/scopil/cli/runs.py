@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from scopil.cli.options import call
 from scopil.errors import ScopilError
+from scopil.terminal import Console
 from scopil.train.run import Run, last_output
 
 COLUMNS = ("run", "algorithm", "environment", "seed", "steps", "state", "reward", "violations")

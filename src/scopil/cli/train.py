@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import tyro
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from scopil.algos.base import Algorithm
 from scopil.cli.interrupts import INTERRUPTED, heard
@@ -28,6 +27,7 @@ from scopil.eval import starts as where
 from scopil.eval.measures import with_margin
 from scopil.eval.tables import print_margins, print_measures
 from scopil.registry import find, registered
+from scopil.terminal import Console
 from scopil.train.logging import WandbCallback
 from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
@@ -141,7 +141,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         run = Run.create(out, spec)
         if verbosity != "quiet":
             for line in _remarks(run):
-                Console(soft_wrap=True).print(f"[yellow]warning:[/] {escape(line)}")
+                _warn(Console(soft_wrap=True), line)
         return train_run(run, verbosity, wandb)
 
     train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
@@ -208,8 +208,12 @@ def _warnings(console: Console) -> Iterator[None]:
     """Print each warning on one line without its source location, also with --verbosity quiet."""
     console = Console() if console.quiet else console
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: console.print(f"[yellow]warning:[/] {escape(str(message))}")
+        warnings.showwarning = lambda message, *_: _warn(console, str(message))
         yield
+
+
+def _warn(console: Console, line: str) -> None:
+    console.print(Text.assemble(("warning:", "yellow"), f" {line}"))
 
 
 @contextmanager

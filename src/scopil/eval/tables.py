@@ -5,12 +5,11 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from rich.console import Console
-from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table
 
 from scopil.eval.measures import Measures, label, violating_words
+from scopil.terminal import Console
 
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
@@ -67,11 +66,10 @@ def measures_table(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, tall: bool = False, narrow: bool = False
 ) -> Table:
     """One row per policy, or per measure if `tall`. `narrow`: one line per word of a heading."""
-    cells = [[escape_markup(text) for text in line] for line in measures_grid(rows)]  # names may contain brackets
+    cells = measures_grid(rows)
     if tall:
         cells = [list(column) for column in zip(*cells)]
-    heading = None if title is None else escape_markup(title)
-    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, head in enumerate(cells[0]):
         head = head.replace(" ", "\n") if narrow else head
         table.add_column(head, justify="right" if i else "left", no_wrap=True)

@@ -2,13 +2,14 @@
 
 import time
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from scopil.algos.base import Algorithm
+from scopil.terminal import Console
 from scopil.train.trainer import TrainStatus
 
 SHOWN = {
@@ -45,7 +46,7 @@ class ProgressLines:
             self._rate = (status.env_steps - self._first[1]) / (now - self._first[0])
         if self._every_metric:
             row = "  ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
-            self._console.print(row, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(row, highlight=False, soft_wrap=True)
         if self._live is None:
             evaluated = any(name.startswith("eval/") for name in status.metrics)
             self._plain(now, at_once=evaluated or self.steps >= self._total)
@@ -61,7 +62,7 @@ class ProgressLines:
             return
         self._printed = now
         words = [self._title, f"{self.steps:,}/{self._total:,} steps", *filter(None, self._speed())]
-        self._console.print("  ".join([*words, self._shown()]), markup=False, highlight=False, soft_wrap=True)
+        self._console.print("  ".join([*words, self._shown()]), highlight=False, soft_wrap=True)
 
     def _shown(self) -> str:
         return "  ".join(f"{name} {self._numbers[k]:.3g}" for k, name in self._labels.items() if k in self._numbers)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -18,6 +17,7 @@ from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.naming import setting_id
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.terminal import Console, say
 from scopil.user_code import load_object
 from scopil_bench.cli import demo_checks
 from scopil_bench.cli.enough import enough
@@ -47,7 +47,7 @@ def list_sets() -> None:
         steps = demos.statistics()["steps"]
         table.add_row(name, str(len(demos)), str(demos.pairs), f"{steps:.1f}", demos.env_id)
     _console().print(table)
-    print("\nFor more about a set: scopil demos show NAME. To load one in Python: scopil.load_demos(NAME).")
+    say("\nFor more about a set: scopil demos show NAME. To load one in Python: scopil.load_demos(NAME).")
 
 
 def show(
@@ -154,7 +154,7 @@ def record(
         demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
     storage.write(demos, out)
     _print_set(demos, rules=given, trust_env=True)  # the caller has named the environment
-    print(f"written: {out}")
+    say(f"written: {out}")
 
 
 def generate(
@@ -182,12 +182,12 @@ def generate(
         demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
     storage.write(demos, out)
     _print_set(demos)
-    print(f"written: {out}")
+    say(f"written: {out}")
 
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task(what, total=total)
@@ -209,7 +209,7 @@ def check(
     """Check a set: content, assumptions, alignment, replay. Exit code 2 if a check fails."""
     failed = []
     for result in demo_checks.run_checks(source, env, trust_env, _rules(rules)):
-        print(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
+        say(f"{result.mark:<5}{result.what:<13}{result.text}", flush=True)
         failed += [] if result.ok else [result.what]
     if failed:
         raise DatasetError(f"{source}: failed: {', '.join(failed)}.")
@@ -226,7 +226,7 @@ def export(
 
     demos = storage.load_demos(file)
     folder = to_minari(demos, minari, overwrite=overwrite)
-    print(f"{minari}: {len(demos)} episodes, {demos.pairs} pairs in {folder}")
+    say(f"{minari}: {len(demos)} episodes, {demos.pairs} pairs in {folder}")
 
 
 def import_(
@@ -250,8 +250,8 @@ def import_(
         demos = replace(demos, about=demos.about | {"source_sha256": was})
     storage.write(demos, out)
     for sentence in demos.about.get("assumed", []):
-        print(f"assumed: {sentence}")
-    print(f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
+        say(f"assumed: {sentence}")
+    say(f"{out}: {len(demos)} episodes, {demos.pairs} pairs, {demos.observation_space}, {demos.action_space}")
 
 
 def _rules(name: str | None) -> Any:
@@ -263,4 +263,4 @@ def _rules(name: str | None) -> Any:
 
 
 def _console() -> Console:
-    return Console(highlight=False, markup=False)  # names and provenance may contain brackets
+    return Console(highlight=False)

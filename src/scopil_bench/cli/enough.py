@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from scopil.cli.interrupts import raised
@@ -14,6 +13,7 @@ from scopil.cli.options import RulesOption, TrustEnv, option
 from scopil.envs.naming import id_in_file
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
+from scopil.terminal import Console
 from scopil_bench.cli.workers import Workers, number_of
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import gymnasium as gym
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
@@ -16,6 +15,7 @@ from scopil.data.dataset import Demonstrations
 from scopil.data.storage import library, load_demos
 from scopil.envs.naming import id_in_file, setting_id
 from scopil.errors import ConfigError, EnvError
+from scopil.terminal import Console, say
 from scopil_bench.images import write_gif, write_mp4, write_png
 
 
@@ -65,7 +65,7 @@ def render(
         shown = load_demos(demos or f"marble-maze/{setting or 'simple'}-v1")
         frames = list(demonstrated_episode(shown, episode, trust_env))
     _write(out, frames, fps)
-    print(f"{out}: {len(frames) - 1} steps")
+    say(f"{out}: {len(frames) - 1} steps")
 
 
 def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
@@ -96,7 +96,8 @@ def _draw_policy(
         raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
     env = _make_env(agent.env_id if source is None else source.env_name())
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
-    with Progress(transient=True, disable=not Console().is_terminal) as bar:
+    console = Console()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=episodes)
         shots, played = film.play(
             env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: bar.advance(task)
@@ -105,7 +106,7 @@ def _draw_policy(
     judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
     _write(out, film.with_time_lines(shots, judged), fps)
     print_measures({f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))})
-    print(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")
+    say(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")
 
 
 def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = False) -> Iterator[np.ndarray]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
@@ -22,6 +21,7 @@ from scopil.eval.measures import Measures, average, mean_and_std
 from scopil.eval.pictures import new_figure, save_costs
 from scopil.eval.rules import Rules, load_rules
 from scopil.eval.tables import Value, measures_grid, print_measures
+from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench import results
 from scopil_bench.planning import has_runs, is_study_folder

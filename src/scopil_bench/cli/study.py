@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.errors import ConfigError
+from scopil.terminal import Console
 from scopil_bench import studies
 from scopil_bench.cli.workers import Workers, number_of
 from scopil_bench.local import Local
@@ -96,11 +96,11 @@ def _exit_code(report: StudyReport, wanted: Sequence[Cell], check: bool, console
     finished = sum(map(len, report.results.values()))
     console.print(f"{finished} of {finished + len(report.missing)} runs finished")
     for run, line in report.failed.items():
-        console.print(f"failed: {run}: {line}", markup=False, soft_wrap=True)
+        console.print(f"failed: {run}: {line}", soft_wrap=True)
     judged = [v for v in report.ranges if v.cell in wanted] if check else []
     outside = [v for v in judged if not v.holds]
     for verdict in outside:
-        console.print(f"outside its range: {verdict.words()}", markup=False, soft_wrap=True)
+        console.print(f"outside its range: {verdict.words()}", soft_wrap=True)
     if check and not outside:
         console.print(f"all {len(judged)} expected ranges hold")
     return OUTSIDE if outside or report.failed else 0

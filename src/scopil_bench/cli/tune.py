@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from scopil.cli.interrupts import raised
 from scopil.cli.options import call, option
 from scopil.config import checked_seed
 from scopil.errors import ConfigError
+from scopil.terminal import Console
 from scopil_bench.cli.workers import Workers, number_of
 from scopil_bench.studies.study_file import is_study_file, read_study, read_tuning
 from scopil_bench.tuning import search_from
@@ -49,5 +49,5 @@ def tune(
     note = f", of which {diverged} diverged" if diverged else ""
     console.print(f"\nbest of {len(made)} trials{note} ({best['value']:.4g}); for {study}:\n", highlight=False)
     lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
-    console.print("\n".join([f"[methods.{search.method}]", *lines]), markup=False, highlight=False)
+    console.print("\n".join([f"[methods.{search.method}]", *lines]), highlight=False)
     console.print(f"\nscopil study {study} reports all trials", highlight=False)

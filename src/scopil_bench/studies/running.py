@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress
 
 from scopil.errors import ConfigError
 from scopil.eval.measures import Measures, label
 from scopil.eval.pictures import new_figure
 from scopil.files import write_atomically
+from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench import planning, results
 from scopil_bench.report import study_page
