@@ -152,11 +152,14 @@ def evaluate_runs(
 ) -> dict[Cell, list[Result]]:
     """Results of all runs. `advance` is called after each run."""
     results: dict[Cell, list[Result]] = {}
+    rules: dict[Cell, str | None] = {}
     for cell, mine in runs.items():
         for run in mine:
             results.setdefault(cell, []).append(evaluator.result(cell, run))
+            found = evaluator.rules(run, cell.setting)
+            rules[cell] = None if found is None else found.digest
             advance()
-    return counted(results)
+    return counted(results, rules)
 
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:

@@ -98,14 +98,18 @@ def summarise(results: Sequence[Result], evaluation: str) -> Summary:
     )
 
 
-def counted(results: Results) -> dict[Cell, list[Result]]:
-    """Add 0 violations to runs without a count, in settings where other runs have one. The reason: an environment may
-    report a cost only when a rule is broken."""
+def counted(results: Results, rules: Mapping[Cell, str | None] = {}) -> dict[Cell, list[Result]]:
+    """Add 0 violations to runs without a count, in settings where other runs have one by the same rules. The reason: an
+    environment may report a cost only when a rule is broken. `rules` has the digests of the runs' rules."""
+
+    def same(run: Result) -> tuple[str, str | None]:
+        return run.cell.setting, rules.get(run.cell)
+
     every = [run for runs in results.values() for run in runs]
-    counting = {(run.cell.setting, key) for run in every for key, means in run.means.items() if "violations" in means}
+    counting = {(same(run), key) for run in every for key, means in run.means.items() if "violations" in means}
 
     def filled(run: Result) -> Result:
-        zeros = {key: dict.fromkeys(COUNTS, 0.0) for key in run.means if (run.cell.setting, key) in counting}
+        zeros = {key: dict.fromkeys(COUNTS, 0.0) for key in run.means if (same(run), key) in counting}
         return run._replace(means={key: zeros.get(key, {}) | means for key, means in run.means.items()})
 
     return {cell: [filled(run) for run in runs] for cell, runs in results.items()}

@@ -247,11 +247,41 @@ def test_no_command_runs_foreign_code(verb, place, capsys):
 
 def test_every_command_counts_by_the_rules_of_a_run(place, capsys):
     moved(place)
+    place.patch.setenv("COLUMNS", "300")
     assert main(["report", str(place.run), "--out", "seen"]) == 0
     assert main(["render", str(place.run), "--out", "film.gif"]) == 0
     assert capsys.readouterr().out.count("Violations (fast)") == 2
     (result,) = json.loads(Path("seen/results.json").read_text())["runs"]
     assert result["means"]["greedy/unseen"]["violations"] == STEPS
+
+
+def test_a_run_without_rules_has_no_count(place, capsys):
+    """Beside a run with rules, and alone: never 0."""
+    untrained_run(place.here / "ruleless", env=MAKE)
+    assert main(["report", "mine", "ruleless", "--out", "seen"]) == 0
+    assert "rules not known: SAC, rules=None, greedy, unseen starts" in " ".join(capsys.readouterr().out.split())
+    means = {
+        r["method"]: r["means"]["greedy/unseen"] for r in json.loads(Path("seen/results.json").read_text())["runs"]
+    }
+    assert means["SAC, rules=cart_rules.py"]["violations"] == STEPS
+    assert "violations" not in means["SAC, rules=None"]
+    for page in ("report.md", "report.html"):
+        assert "rules not known: SAC, rules=None" in Path("seen", page).read_text()
+    assert main(["evaluate", "ruleless", "--episodes", "1"]) == 0
+    assert main(["render", "ruleless", "--out", "film.gif"]) == 0
+    assert capsys.readouterr().out.count("rules not known: SAC") == 2
+    assert scopil.load("ruleless").evaluate(episodes=1).keys() == {"reward", "steps"}
+
+
+@pytest.mark.filterwarnings("ignore:.* differs from the copy")
+def test_runs_with_different_rules_are_compared_by_given_ones(place, capsys):
+    (place.here / "cart_rules.py").write_text(RULES.replace("> LIMIT", "< LIMIT"))
+    untrained_run(place.here / "other", env=MAKE, rules="cart_rules.py", seed=1)
+    assert main(["report", "mine", "other", "--out", "seen"]) == 2
+    assert "mine and other count violations by different rules" in capsys.readouterr().err
+    assert main(["report", "mine", "other", "--out", "seen", "--rules", "cart_rules.py"]) == 0
+    found = json.loads(Path("seen/results.json").read_text())["runs"]
+    assert [run["means"]["greedy/unseen"]["violations"] for run in found] == [0, 0]
 
 
 def test_an_extended_run_stays_signed(place):

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
-from scopil.eval.tables import per_episode, print_margins, print_measures
+from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known
 from scopil.files import write_atomically
 from scopil.loading import load
 from scopil.terminal import Console
@@ -65,6 +65,8 @@ def evaluate(
     rows = per_episode(measures) if each else {}
     print_measures(rows | {name: found}, console=console)
     print_margins(measures, console)
+    if unknown := rules_not_known({name: found}):
+        console.print(unknown, soft_wrap=True)
     if warned:
         console.print(
             f"familiarity is below {UNFAMILIAR:g} in {warned['flagged, breaking a rule']:.0%} of the states that break "

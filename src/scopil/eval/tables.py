@@ -4,13 +4,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from rich.measure import Measurement
 from rich.table import Table
 
-from scopil.eval.measures import Measures, label, violating_words
+from scopil.eval.measures import COUNTS, Measures, label, violating_words
 from scopil.terminal import Console
 
+RULES_NOT_KNOWN = "rules not known"
 Value = float | tuple[float, float]
 _BOUNDLESS = Console(width=10_000)
 
@@ -29,9 +31,20 @@ def columns(rows: Mapping[str, Mapping[str, Value]]) -> list[str]:
     return [n for n in wanted if n in seen] + [n for n in seen if n not in wanted and n not in hidden]
 
 
+def missing(name: str) -> str:
+    """The cell of a measure without a value. Violations that were not counted are no zero."""
+    return RULES_NOT_KNOWN if name in COUNTS else "–"
+
+
+def rules_not_known(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence about the rows whose violations were not counted; empty if there are none."""
+    names = [name for name, row in rows.items() if "violations" not in row]
+    return f"{RULES_NOT_KNOWN}: {'; '.join(names)}. --rules FILE counts violations." if names else ""
+
+
 def cell(name: str, value: Value | None) -> str:
     if value is None:
-        return "–"
+        return missing(name)
     digits = 4 if name.startswith("frequency") else 3 if name.startswith(("violations", "avoidable")) else 2
     if isinstance(value, tuple) and math.isnan(value[1]):  # a single episode has no interval
         value = value[0]

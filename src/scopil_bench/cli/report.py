@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import unicodedata
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import Measures, average, mean_and_std
 from scopil.eval.pictures import new_figure, save_costs
 from scopil.eval.rules import Rules, load_rules
-from scopil.eval.tables import Value, measures_grid, print_measures
+from scopil.eval.tables import Value, measures_grid, print_measures, rules_not_known
 from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench import results
@@ -90,6 +91,8 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
     envs = list(dict.fromkeys(run.spec.env for run in opened))
     by_env = {env: grouped([run for run in opened if run.spec.env == env]) for env in envs}
     runs = {Cell(env, name): group for env, groups in by_env.items() for name, group in groups.items()}
+    for groups in by_env.values():
+        _refuse_other_rules([run for group in groups.values() for run in group], evaluator)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("evaluating", total=len(opened))
         found = results.evaluate_runs(evaluator, runs, lambda: bar.advance(task))
@@ -102,9 +105,12 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
         references[env] = _demonstrator_rows(mine, evaluator)
         rows = references[env] | evaluation_rows({name: found[Cell(env, name)] for name in groups})
         print_measures(rows, env, console)
+        if unknown := rules_not_known(rows):
+            console.print(unknown, soft_wrap=True)
         head, *lines = measures_grid(rows)
         tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
         extra[env] = [
+            *([Text(unknown)] if unknown else []),
             Fold("All measures", [Grid(head, lines), Text(MEANS), *_legend(rows, evaluator.rules(mine[0]))]),
             *_learned_costs(groups, out, tail, evaluator),
             Fold("Run folders", [_list_of_runs(mine, evaluator)]),
@@ -117,6 +123,18 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
         views=views,
         folders={cell: [os.path.relpath(run.folder, out) for run in mine] for cell, mine in runs.items()},
     )
+
+
+def _refuse_other_rules(runs: Sequence[Run], evaluator: Evaluator) -> None:
+    """Raise if runs on one environment count violations by different rules. Warn if their environments differ."""
+    by_rules = {rules.digest: run.folder for run in runs if (rules := evaluator.rules(run)) is not None}
+    if len(by_rules) > 1:
+        one, other, *_ = by_rules.values()
+        raise ConfigError(f"{one} and {other} count violations by different rules; give those for all: --rules FILE.")
+    by_env = {run.env_name(): run.folder for run in runs}
+    if len(by_env) > 1:
+        one, other, *_ = by_env.values()
+        warnings.warn(f"{one} and {other} hold different versions of {runs[0].spec.env}.", stacklevel=2)
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -132,7 +150,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return run.settings | {"demos": run.spec.demos, "steps": run.spec.steps}
+    return run.settings | {"demos": run.spec.demos, "rules": run.spec.rules, "steps": run.spec.steps}
 
 
 def evaluation_rows(groups: Mapping[str, Sequence[Result]]) -> dict[str, Mapping[str, Value]]:

@@ -107,7 +107,7 @@ def test_an_environment_without_costs_has_rewards_alone():
     results = cell_of("scopil", [0.0], means=means, episodes={"greedy/unseen": 3}, violating={"greedy/unseen": 0})
     assert statistics_grid(layout_of(STUDY), STUDY.tables["simple"], results) is None
     assert simple(results, "unseen", beside=False).head == ["", "Reward", "Steps"]
-    assert overview_grid(layout_of(STUDY), results).rows[0][3] == "–"
+    assert overview_grid(layout_of(STUDY), results).rows[0][3] == "rules not known"
 
 
 def test_the_page_is_self_contained_and_lists_what_is_missing(tmp_path):
