@@ -6,6 +6,7 @@ guard.py       access control: token, key, Host, Origin
 connections.py limits of idle connections
 workers.py     the server's side of worker processes: messages, time limits
 worker.py      the worker process: configuration, checked calls
+listing.py     files described without reading them whole
 paths.py       names sent by the page, as paths inside the studio's folder
 recording.py   episodes played by a person   comparing.py       policies side by side
 watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed

@@ -30,6 +30,7 @@ from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_bench.images import write_gif, write_mp4
 from scopil_studio import recorder, trays
+from scopil_studio.listing import plain
 from scopil_studio.paths import inside, refuse_outside
 from scopil_studio.recording import jpeg
 from scopil_studio.watching import RUN_FILES, set_path
@@ -263,7 +264,7 @@ def _agents(config: StudioConfig, env: str, names: list[str]) -> list[Agent]:
 def _agent(config: StudioConfig, name: str) -> Agent:
     path = inside(config.folder, name)
     refuse_outside(config.folder, path, *(path / file for file in RUN_FILES))
-    file = Run.open(path).newest_policy() if path.is_dir() else path
+    file = Run.open(path).newest_policy() if path.is_dir() else plain(path)
     return _loaded(path, file.stat().st_mtime_ns, config.envs)
 
 

@@ -14,6 +14,7 @@ from scopil.envs.window import Key
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio import trays
 from scopil_studio.keyboard import KeyMap, Session, marble_maze_keys, parse_keys
+from scopil_studio.listing import plain_set
 from scopil_studio.paths import inside
 from scopil_studio.recorder import Recorder
 from scopil_studio.worker import Channel, StudioConfig, checked_call, fits
@@ -77,7 +78,7 @@ class Playing:
         if not file.endswith(".npz"):
             raise ConfigError(f"{file!r}; want a name that ends in .npz.")
         config.refuse_env(env)
-        out = inside(config.folder, file)
+        out = plain_set(inside(config.folder, file))
         if not 0 <= seed < 2**31:
             raise ConfigError(f"seed = {seed}; want 0 … {2**31 - 1}.", setting="seed")
         made = make_env(env)

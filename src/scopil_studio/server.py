@@ -40,6 +40,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await studio.begin()
         yield
         await studio.end()
 
@@ -65,6 +66,9 @@ class _Studio:
         self._queues = {role: RequestQueue(role, config) for role, _ in REQUESTS.values()}
         self._sockets = 0
         self._reports: dict[str, bytes] = {}  # by ticket
+
+    async def begin(self) -> None:
+        await self._queues["watching"].start()  # every page needs it; its imports take longest
 
     async def end(self) -> None:
         for waiting in self._queues.values():

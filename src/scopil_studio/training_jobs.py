@@ -15,10 +15,12 @@ from scopil.files import write_atomically
 from scopil.registry import find
 from scopil.train.run import Run
 from scopil.user_code import python
+from scopil_studio.listing import plain
 from scopil_studio.paths import JOBS, inside, name_of, refuse_outside
 from scopil_studio.worker import StudioConfig
 
 MOST_STEPS = 1_000_000_000
+LARGEST_NOTE = 2**16  # bytes of the file that describes a run's process
 LOG_TAIL = 4000  # the page shows this many bytes of the printed output
 
 _children: list[subprocess.Popen] = []  # polled to remove zombie processes
@@ -96,10 +98,11 @@ def running(home: Path, folder: Path) -> int | None:
 def log(home: Path, folder: Path) -> str:
     """The end of the printed output."""
     try:
-        data = _note(home, folder).with_suffix(".log").read_bytes()
-    except OSError:
+        with _note(home, folder).with_suffix(".log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
+            return file.read(LOG_TAIL).decode("utf-8", "replace")
+    except (OSError, ConfigError):
         return ""
-    return data[-LOG_TAIL:].decode("utf-8", "replace")
 
 
 def starting(home: Path) -> list[dict[str, Any]]:
@@ -107,7 +110,7 @@ def starting(home: Path) -> list[dict[str, Any]]:
     jobs = []
     for file in sorted((home / JOBS).glob("*.json")):
         try:
-            name = json.loads(file.read_text())["name"]
+            name = json.loads(plain(file, LARGEST_NOTE).read_text())["name"]
             folder = inside(home, name)
         except (OSError, ValueError, KeyError, TypeError, ConfigError):
             continue
@@ -135,9 +138,11 @@ def _begin(home: Path, folder: Path, words: list[str]) -> None:
 
 
 def _note(home: Path, folder: Path) -> Path:
-    """The path of the file that describes a run's process. Raises ConfigError for links that lead out of `home`."""
+    """The path of the file that describes a run's process. Raises ConfigError for links, pipes and large files."""
     note = home / JOBS / f"{name_of(home, folder).replace('/', '__')}.json"
-    return refuse_outside(home, note, note.with_suffix(".log"))
+    refuse_outside(home, note, note.with_suffix(".log"))
+    plain(note.with_suffix(".log"))
+    return plain(note, LARGEST_NOTE)
 
 
 def _words(pid: int) -> list[bytes]:

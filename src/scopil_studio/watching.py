@@ -1,7 +1,8 @@
 """The contents of the studio's folder: runs with their curves, sets of demonstrations, reports."""
 
 import json
-from functools import lru_cache
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from scopil.data.dataset import Demonstrations
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import is_locked
 from scopil.registry import registered
-from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_studio import recorder, training_jobs
+from scopil_studio.listing import NOT_YET, plain, plain_set, policy_about, set_about, time_limit
 from scopil_studio.paths import folders_with, inside, name_of, outside_runs, refuse_outside
 from scopil_studio.training_jobs import resume, start, stop  # noqa: F401  (requests)
 from scopil_studio.worker import StudioConfig
@@ -23,20 +24,22 @@ from scopil_studio.worker import StudioConfig
 TAIL = 16 * 1024  # number of bytes at the end of a metrics file that are read for its last rows
 RUN_FILES = ("run.json", "versions.json", "metrics.jsonl", ".lock", "demos.npz", "policy.safetensors", "checkpoints")
 LARGEST_REPORT = 64 * 2**20
+LARGEST_NOTE = 2**22  # bytes of run.json
+LISTING = 20.0  # seconds after which the overview reads no more files
 EVALUATED = (("eval/reward", "Return of evaluations"), ("eval/violations", "Violations per episode"))
 
 
 def overview(config: StudioConfig) -> dict[str, Any]:
     """All items that the pages list."""
-    home = config.folder
+    home, until = config.folder, time.monotonic() + LISTING
     return {
         "folder": str(home),
-        "runs": [_summary(config, folder) for folder in folders_with(home, "run.json")],
+        "runs": [_summary(config, folder, until) for folder in folders_with(home, "run.json")],
         "starting": training_jobs.starting(home),
-        "sets": [_about_set(name_of(home, path), path) for path in outside_runs(home, ".npz")],
-        "shipped": [_about_set(name, path) for name, path in storage.library().items()],
-        "policies": [_policy(home, path) for path in outside_runs(home, ".safetensors")],
-        "reports": [name_of(home, folder) or "." for folder in folders_with(home, "report.html")],
+        "sets": [{"name": name_of(home, path)} | set_about(path, until) for path in outside_runs(home, ".npz")],
+        "shipped": [{"name": name} | set_about(path) for name, path in storage.library().items()],
+        "policies": [_policy(home, path, until) for path in outside_runs(home, ".safetensors")],
+        "reports": [name_of(home, f) or "." for f in folders_with(home, "report.html")],
         "envs": [*config.envs, *sorted(gym.registry)],
         "algorithms": [
             {"name": name, "title": a.title, "about": a.summary, "needs_demos": a.needs_demos, "steps": a.budget}
@@ -82,12 +85,12 @@ def episodes(config: StudioConfig, name: str) -> dict[str, Any]:
 
 def note(config: StudioConfig, name: str, mark: str, text: str) -> dict[str, Any]:
     """Set the note of the episode with this mark to `text`, and return the episodes of the set."""
-    return _listed(name, recorder.annotate(inside(config.folder, name), mark, text))
+    return _listed(name, recorder.annotate(plain_set(inside(config.folder, name)), mark, text))
 
 
 def drop(config: StudioConfig, name: str, mark: str) -> dict[str, Any]:
     """Remove the episode with this mark, and return the remaining episodes of the set."""
-    left = recorder.drop(inside(config.folder, name), mark)
+    left = recorder.drop(plain_set(inside(config.folder, name)), mark)
     return {"name": name, "episodes": []} if left is None else _listed(name, left)
 
 
@@ -102,28 +105,46 @@ def report(config: StudioConfig, name: str) -> tuple[dict[str, Any], bytes]:
 
 def set_path(config: StudioConfig, name: str) -> Path:
     """The file of a shipped set, or of a set in the studio's folder."""
-    return storage.library().get(name) or inside(config.folder, name)
+    return storage.library().get(name) or plain_set(inside(config.folder, name))
 
 
 def _open(config: StudioConfig, folder: Path) -> Run:
     refuse_outside(config.folder, *(folder / file for file in RUN_FILES))
+    for file in ("run.json", "versions.json"):
+        plain(folder / file, LARGEST_NOTE)
     return Run.open(folder)
 
 
-def _summary(config: StudioConfig, folder: Path) -> dict[str, Any]:
+def _summary(config: StudioConfig, folder: Path, until: float = math.inf) -> dict[str, Any]:
     about: dict[str, Any] = {"name": name_of(config.folder, folder)}
     try:
-        opened = _open(config, folder)
-        spec, last = opened.spec, _last(opened)
-        unfinished = "training" if is_locked(folder / ".lock") else "stopped"
-        state = "finished" if opened.finished else unfinished
-        stoppable = state == "training" and training_jobs.running(config.folder, folder) is not None
-        playable = opened.finished or opened.checkpoints.read_newest() is not None
-        about |= {"title": spec.algorithm.title, "env": spec.env, "seed": spec.seed, "steps": spec.steps}
-        about |= {"reward": last.get("eval/reward"), "violations": last.get("eval/violations")}
-        return about | {"state": state, "stoppable": stoppable, "done": last.get("env_steps", 0), "playable": playable}
+        if time.monotonic() > until:
+            raise TimeoutError(NOT_YET)
+        with time_limit(folder.name):
+            return about | _state(config, folder)
     except (ScopilError, OSError) as error:
         return about | {"state": "damaged", "problem": str(error)}
+
+
+def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
+    opened = _open(config, folder)
+    spec, last = opened.spec, _last(opened)
+    unfinished = "training" if is_locked(folder / ".lock") else "stopped"
+    state = "finished" if opened.finished else unfinished
+    stoppable = state == "training" and training_jobs.running(config.folder, folder) is not None
+    return {
+        "title": spec.algorithm.title,
+        "env": spec.env,
+        "seed": spec.seed,
+        "steps": spec.steps,
+        "reward": last.get("eval/reward"),
+        "violations": last.get("eval/violations"),
+        "state": state,
+        "stoppable": stoppable,
+        "done": last.get("env_steps", 0),
+        "playable": opened.finished or bool(opened.checkpoints.files()),
+        "learns_cost": spec.algorithm.learned_cost is not None,
+    }
 
 
 def _last(opened: Run) -> dict[str, Any]:
@@ -135,29 +156,12 @@ def _last(opened: Run) -> dict[str, Any]:
     return merged
 
 
-def _policy(home: Path, path: Path) -> dict[str, Any]:
+def _policy(home: Path, path: Path, until: float) -> dict[str, Any]:
     """A file written by `agent.save`, with the fields of a run. `env` is None for any other file."""
-    try:
-        note = read_note(path)
-    except (ScopilError, OSError):
-        note = {}
+    note = policy_about(path, until)
     about = {"title": note.get("title"), "seed": note.get("seed"), "done": note.get("env_steps")}
-    return {"name": name_of(home, path), "env": note.get("env") if "config" in note else None} | about
-
-
-def _about_set(name: str, path: Path) -> dict[str, Any]:
-    try:
-        state = path.stat()
-        return {"name": name} | _counts(path, state.st_mtime_ns, state.st_size)
-    except (ScopilError, OSError) as error:
-        return {"name": name, "problem": str(error)}
-
-
-@lru_cache(maxsize=512)
-def _counts(path: Path, changed: int, size: int) -> dict[str, Any]:
-    """The counts of a set. The cache reads each version of the file once."""
-    demos = storage.read(path)
-    return {"env": demos.env_id, "episodes": len(demos), "steps": demos.pairs}
+    about |= {"problem": note.get("problem"), "env": note.get("env") if "config" in note else None}
+    return {"name": name_of(home, path)} | about
 
 
 def _listed(name: str, demos: Demonstrations) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Worker:
 
 
 class RequestQueue:
-    """Sends requests one at a time to one worker. The first request starts the worker."""
+    """Sends requests one at a time to one worker, which is started when it is needed."""
 
     def __init__(self, role: str, config: dict[str, Any]):
         self._role, self._config = role, config
@@ -115,10 +115,13 @@ class RequestQueue:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, request: str, args: dict[str, Any], seconds: float) -> Message:
+    async def start(self) -> Worker:
         if self._worker is None or not self._worker.alive:
             self._worker = await Worker.start(self._role, self._config)
-        worker = self._worker
+        return self._worker
+
+    async def _ask(self, request: str, args: dict[str, Any], seconds: float) -> Message:
+        worker = await self.start()
         try:
             async with asyncio.timeout(seconds):
                 await worker.send({"request": request, "args": args})

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from scopil.cli import main
 from scopil.errors import ConfigError
-from scopil_studio import connections, paths, server
+from scopil_studio import connections, paths, server, workers
 from scopil_studio.guard import SUBPROTOCOL, Access
 
 HERE = "http://127.0.0.1:8808"
@@ -33,6 +33,7 @@ def access():
 @pytest.fixture
 def app(tmp_path, monkeypatch, access):
     monkeypatch.setattr(server, "Worker", SilentWorker)
+    monkeypatch.setattr(workers, "Worker", SilentWorker)
     return server.make_app(tmp_path, access=access)
 
 
@@ -55,6 +56,7 @@ class SilentWorker:
     """In place of a worker process: keeps messages and never answers."""
 
     received: list = []  # noqa: RUF012
+    alive = True
 
     @classmethod
     async def start(cls, role, config):

@@ -1,8 +1,10 @@
 """Lists, curves, notes, reports and training jobs, answered in this process."""
 
+import io
 import json
 import os
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError
 from scopil.registry import find
 from scopil.train.logging import JsonLines
 from scopil.user_code import python
-from scopil_studio import training_jobs, watching
+from scopil_studio import listing, training_jobs, watching
 from scopil_studio.recorder import mark_of
 from scopil_studio.worker import StudioConfig, checked_call
 
@@ -52,6 +54,71 @@ def test_an_overview_lists_files_and_their_faults(home):
     assert found["envs"][0] == "my:Env-v0"
     assert "CartPole-v1" in found["envs"]
     json.dumps(found, allow_nan=False)
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in members.items():
+            made.writestr(f"{name}.npy", data)
+
+
+def header(**fields):
+    text = io.BytesIO()
+    np.save(text, np.array(json.dumps(fields)))
+    return text.getvalue()
+
+
+def test_hostile_files_are_listed_as_bad_unread_and_the_others_as_ever(tmp_path):
+    storage.write(small_set(), tmp_path / "a.npz")
+    (tmp_path / ".studio").mkdir()
+    (tmp_path / "run").mkdir()
+    for pipe in ("p.npz", "p.safetensors", "run/run.json", ".studio/x.json", ".studio/x.log"):
+        os.mkfifo(tmp_path / pipe)
+    for name in ("sparse.npz", "sparse.safetensors"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(3 * 2**30)
+    zeros = bytes(listing.LARGEST_PART + 1)
+    archive(tmp_path / "bomb.npz", header=zeros, lengths=b"")
+    archive(tmp_path / "deep.npz", header=header()[:-2] + b"[" * 9, lengths=b"")
+    archive(tmp_path / "other.npz", header=header(env_id=3), lengths=header())
+    archive(tmp_path / "claims.npz", header=header(env_id="x"), lengths=header().replace(b"()", b"(9,)"))
+    (tmp_path / "long.safetensors").write_bytes(b"\xff" * 100)
+    (tmp_path / "directory.npz").write_bytes(b"PK\5\6" + bytes(8) + b"\xff" * 10)
+    (tmp_path / "locator.npz").write_bytes(b"PK\6\7" + bytes(16) + b"PK\5\6" + bytes(18))
+    found = watching.overview(StudioConfig(tmp_path))
+    assert [s["name"] for s in found["sets"] if "problem" not in s] == ["a.npz"]
+    assert len(found["sets"]) == 9
+    assert (found["sets"][0]["episodes"], found["sets"][0]["steps"]) == (len(small_set()), small_set().pairs)
+    assert [r["state"] for r in found["runs"]] == ["damaged"]
+    assert all(p["problem"] and p["env"] is None for p in found["policies"])
+    for name in ("p.npz", "sparse.npz"):
+        for read in (watching.episodes, lambda *args: watching.drop(*args, "x"), lambda *a: watching.note(*a, "x", "")):
+            with pytest.raises(ConfigError):
+                read(StudioConfig(tmp_path), name)
+
+
+def test_a_set_that_unpacks_to_too_much_is_not_opened(tmp_path, monkeypatch):
+    storage.write(small_set(), tmp_path / "a.npz")
+    monkeypatch.setattr(listing, "MOST_UNPACKED", 100)
+    with pytest.raises(DatasetError, match="unpacks to"):
+        watching.episodes(StudioConfig(tmp_path), "a.npz")
+
+
+def test_a_file_has_a_time_limit_and_is_not_read_again(tmp_path, monkeypatch):
+    ours, _theirs = os.pipe()
+    calls = []
+
+    def blocked(path):
+        calls.append(path)
+        return {"read": os.read(ours, 1)}
+
+    monkeypatch.setattr(listing, "SECONDS", 0.05)
+    monkeypatch.setattr(listing, "_set_about", blocked)
+    (tmp_path / "a.npz").write_bytes(b"x")
+    assert "not read yet" in listing.set_about(tmp_path / "a.npz", until=0.0)["problem"]
+    for _ in range(2):
+        assert "not read within" in listing.set_about(tmp_path / "a.npz")["problem"]
+    assert len(calls) == 1
 
 
 def test_a_run_has_the_curves_of_its_algorithm_and_rows_from_the_given_offset(home):
