@@ -1,7 +1,6 @@
 """Compare policies: paths from a chosen start on a Marble Maze tray, frames from one seed in other environments."""
 
 import tempfile
-from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -205,32 +204,24 @@ def _drawn(
         obs, info = made.reset(seed=seed, options=options)
         stored = Spaces(env, made.observation_space, made.action_space).to_stored
         seen, actions, rewards = [stored(obs)], [], []
-        given = _for_rules(obs)
-        costs = [0.0 if config.step_cost else cost_of(info) or 0.0]
+        given = deepcopy(obs)  # an environment may change its own array
+        costs = [0.0 if config.step_cost else cost_of(info)]
         pictures = [np.asarray(made.render())] if draw else []
         while len(actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
             seen.append(stored(obs))
-            before, given = given, _for_rules(obs)
+            before, given = given, deepcopy(obs)
             actions.append(np.array(action))
             rewards.append(float(reward))
             judged = config.step_cost and config.step_cost(before, actions[-1], given, info)
-            costs.append((cost_of(info) or 0.0) if judged is None else judged)
+            costs.append(cost_of(info) if judged is None else judged)
             pictures += [np.asarray(made.render())] if draw else []
             if terminated or truncated:
                 break
     finally:
         made.close()
-    return {"observations": seen, "actions": actions, "rewards": rewards, "costs": costs, "frames": pictures}
-
-
-def _for_rules(obs: Any) -> np.ndarray:
-    """A copy of an observation in the form that rules receive. A Dict or Tuple becomes a 0-d object array."""
-    if not isinstance(obs, Mapping | tuple):
-        return np.array(obs)
-    held = np.empty((), object)
-    held[()] = deepcopy(obs)
-    return held
+    known = {} if set(costs) == {None} else {"costs": [cost or 0.0 for cost in costs]}  # else no rule is known
+    return {"observations": seen, "actions": actions, "rewards": rewards, "frames": pictures} | known
 
 
 def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:
@@ -239,7 +230,7 @@ def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:
         every = -(-len(episode["frames"]) // FRAMES)
         mine = [jpeg(picture) for picture in episode["frames"][::every]]
         pieces += mine
-        shared = {"rewards": episode["rewards"], "costs": episode["costs"]}
+        shared = {"rewards": episode["rewards"], "costs": episode.get("costs")}
         about.append(shared | {"name": name, "every": every, "sizes": list(map(len, mine))})
     return {"policies": about, "type": "application/octet-stream"}, b"".join(pieces)
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.record import widened, without_bounds
 from scopil.envs.base import cost_of
 from scopil.envs.rollout import start_of
+from scopil.envs.spaces import Spaces
 from scopil.errors import DatasetError, EnvError
 from scopil.files import Locked, lock
 
@@ -50,7 +52,7 @@ class Recorder:
         `env_id` (default: the id of its spec, without file and options). `drawn`: `image` renders the environment.
         `cost` replaces the cost in `info`; the initial state then costs 0. Raises `EnvError` if spaces or render mode
         are not supported, `DatasetError` if `out` cannot be written or holds episodes of another environment."""
-        _check_env(env, drawn)
+        self._spaces = _checked_spaces(env, drawn)
         self._cost = cost
         self.env, self.out, self.name = env, Path(out), name
         self.env_id = env_id or (env.spec.id if env.spec is not None else None)
@@ -70,8 +72,9 @@ class Recorder:
         if not self.out.is_file():
             raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
         demos = storage.read(self.out)
-        seen: Any = self.env.observation_space
+        seen: Any = self._spaces.stored
         fits = demos.observation_space in (seen, without_bounds(seen))
+        fits = fits and demos.flattened_from == self._spaces.flattened_from
         if not fits or (demos.env_id, demos.action_space) != (self.env_id, self.env.action_space):
             found = demos.env_id or f"an unnamed environment with {demos.observation_space}"
             wanted = self.env_id or self.env.unwrapped
@@ -83,7 +86,8 @@ class Recorder:
     def restart(self) -> None:
         """Restart this episode from the same initial state."""
         obs, info = self.env.reset(seed=self._seed)
-        self._observations, self._actions, self._rewards = [np.array(obs)], [], []
+        self._observations, self._actions, self._rewards = [self._spaces.to_stored(obs)], [], []
+        self._newest = deepcopy(obs)  # in the environment's own form, for the rules
         self._costs = [cost_of(info) if self._cost is None else 0.0]
         self._start = start_of(self.env, info)
         self.terminated = self.truncated = False
@@ -93,10 +97,11 @@ class Recorder:
         assert not self.over, "the episode is over: keep or discard it"
         played = np.asarray(action, self.env.action_space.dtype)
         obs, reward, terminated, truncated, info = self.env.step(played if played.ndim else played[()])
-        self._observations.append(np.array(obs))
+        self._observations.append(self._spaces.to_stored(obs))
         self._actions.append(played)
         self._rewards.append(float(reward))
-        before, after = self._observations[-2:]
+        before, self._newest = self._newest, deepcopy(obs)
+        after = self._newest
         self._costs.append(cost_of(info) if self._cost is None else self._cost(before, played, after, info))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._image = None
@@ -141,13 +146,14 @@ class Recorder:
         )
         about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
         about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
-        known: Any = self.env if self.demos is None else self.demos
-        seen, about = widened([episode], known.observation_space, about)
+        known: Any = self._spaces.stored if self.demos is None else self.demos.observation_space
+        seen, about = widened([episode], known, about)
         if self.demos is None:
             return Demonstrations(
                 episodes=(episode,),
                 observation_space=seen,
-                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked by _check_env)
+                action_space=self.env.action_space,  # type: ignore[arg-type]  (checked by _checked_spaces)
+                flattened_from=self._spaces.flattened_from,
                 name=self.name,
                 env_id=self.env_id,
                 about=about,
@@ -212,18 +218,17 @@ class Recorder:
         return sum(kept["violations"] or 0 for kept in self.recorded)
 
 
-def _check_env(env: gym.Env, drawn: bool) -> None:
+def _checked_spaces(env: gym.Env, drawn: bool) -> Spaces:
     name = env.spec.id if env.spec is not None else str(env.unwrapped)
-    actions, observations = env.action_space, env.observation_space
+    actions = env.action_space
     counted = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
     if not counted and not isinstance(actions, gym.spaces.Box):
         raise EnvError(f"{name} takes {actions}; recording wants Box actions, or Discrete ones counted from 0.")
-    if not isinstance(observations, gym.spaces.Box | gym.spaces.Discrete):
-        raise EnvError(f"{name} has observations {observations}; recording wants Box or Discrete observations.")
     if drawn and env.render_mode != "rgb_array":
         modes = env.metadata.get("render_modes", [])
         way = "make it with gym.make(id, render_mode='rgb_array')" if "rgb_array" in modes else f"it has only {modes}"
         raise EnvError(f"{name} has render_mode {env.render_mode!r}; recording wants 'rgb_array': {way}.")
+    return Spaces(name, env.observation_space, actions)
 
 
 # --- changes to a file ------------------------------------------------------------------------------------------------

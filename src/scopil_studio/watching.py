@@ -38,8 +38,9 @@ def overview(config: StudioConfig) -> dict[str, Any]:
         "starting": training_jobs.starting(home),
         "sets": [{"name": name_of(home, path)} | set_about(path, until) for path in outside_runs(home, ".npz")],
         "shipped": [{"name": name} | set_about(path) for name, path in storage.library().items()],
-        "policies": [_policy(home, path, until) for path in outside_runs(home, ".safetensors")],
+        "policies": [_policy(config, path, until) for path in outside_runs(home, ".safetensors")],
         "reports": [name_of(home, f) or "." for f in folders_with(home, "report.html")],
+        "own_envs": config.envs,
         "envs": [*config.envs, *sorted(gym.registry)],
         "algorithms": [
             {"name": name, "title": a.title, "about": a.summary, "needs_demos": a.needs_demos, "steps": a.budget}
@@ -135,6 +136,7 @@ def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
     return {
         "title": spec.algorithm.title,
         "env": spec.env,
+        "allowed": config.allows(spec.env),
         "seed": spec.seed,
         "steps": spec.steps,
         "reward": last.get("eval/reward"),
@@ -156,12 +158,13 @@ def _last(opened: Run) -> dict[str, Any]:
     return merged
 
 
-def _policy(home: Path, path: Path, until: float) -> dict[str, Any]:
+def _policy(config: StudioConfig, path: Path, until: float) -> dict[str, Any]:
     """A file written by `agent.save`, with the fields of a run. `env` is None for any other file."""
     note = policy_about(path, until)
+    env = note.get("env") if "config" in note else None
     about = {"title": note.get("title"), "seed": note.get("seed"), "done": note.get("env_steps")}
-    about |= {"problem": note.get("problem"), "env": note.get("env") if "config" in note else None}
-    return {"name": name_of(home, path)} | about
+    about |= {"problem": note.get("problem"), "env": env, "allowed": isinstance(env, str) and config.allows(env)}
+    return {"name": name_of(config.folder, path)} | about
 
 
 def _listed(name: str, demos: Demonstrations) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +36,13 @@ class StudioConfig:
     envs: tuple[str, ...] = ()  # additional ids; the caller named them, so they may import code
     rules: str | None = None
 
+    def allows(self, env: str) -> bool:
+        """Whether the environment is registered or the caller named it."""
+        return env in self.envs or (":" not in env and env in gym.registry)
+
     def refuse_env(self, env: str) -> None:
-        """Raises EnvError unless the environment is registered or the caller named it."""
-        if env not in self.envs and (":" in env or env not in gym.registry):
+        """Raises EnvError for an environment that is not allowed."""
+        if not self.allows(env):
             raise EnvError(f"no environment {env[:80]!r}; start the studio with --env {env[:80]} to allow it.")
 
     @cached_property
@@ -53,10 +57,20 @@ class StudioConfig:
 
         def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
             reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
-            step = Episode(observations=np.stack([obs, next_obs]), actions=np.asarray(action)[None], info=reported)
+            seen = np.stack([_held(obs), _held(next_obs)])
+            step = Episode(observations=seen, actions=np.asarray(action)[None], info=reported)
             return float(breaks_a_rule(with_rules([step], rules)[0])[-1])
 
         return cost
+
+
+def _held(obs: Any) -> np.ndarray:
+    """An observation in the form that rules receive. A Dict or Tuple becomes a 0-d object array."""
+    if not isinstance(obs, Mapping | tuple):
+        return np.asarray(obs)
+    held = np.empty((), object)
+    held[()] = obs
+    return held
 
 
 class Channel:

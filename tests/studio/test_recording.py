@@ -3,19 +3,24 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from scopil.data import storage
+from scopil.envs.jax_env import make_env
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil_studio import comparing, recording, trays
 from scopil_studio.recorder import mark_of
-from scopil_studio.recording import Playing
+from scopil_studio.recording import Playing, PointerRecorder
 from scopil_studio.worker import Channel, StudioConfig, checked_call
 from scopil_studio.workers import pack
 
 MAZE = "scopil/MarbleMaze-Simple-v0"
+HERE = Path(__file__).parent
+CART = f"{HERE / 'cart_env.py'}:WarehouseCart(max_episode_steps=3)"
 LIMITED = "CartPole-v1(max_episode_steps=2)"
 
 
@@ -81,6 +86,35 @@ def test_a_pointer_plays_continuous_actions(tmp_path):
     playing.input({"axes": [-3, 0], "n": 2})
     tap(playing, "space")
     assert [a.tolist() for a in playing.recorder._actions] == [[1.0], [-2.0]]
+
+
+def test_dict_observations_are_recorded_as_flat_rows_and_rules_get_them_by_name(tmp_path):
+    config = StudioConfig(tmp_path, (CART,), str(HERE / "cart_rules.py"))
+    for kept in (1, 2):  # the second recorder continues the file
+        playing = checked_call(Playing, {"env": CART, "file": "a.npz"}, config)
+        assert isinstance(playing.recorder, PointerRecorder)
+        playing.input({"axes": [-1.0, 0.2], "n": 1})
+        while not playing.recorder.over:
+            tap(playing, "space")
+        assert playing.recorder.violations == 3  # too fast
+        tap(playing, "return")
+        demos = storage.read(tmp_path / "a.npz")
+        assert (len(demos), demos.env_id) == (kept, CART)
+    env = make_env(CART)
+    assert demos.flattened_from == env.observation_space
+    obs, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(demos.episodes[0].observations[0], gym.spaces.flatten(env.observation_space, obs))
+    found, _ = comparing.replay(config, "a.npz", mark_of(demos.episodes[0]))
+    assert found["policies"][0]["costs"] == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_tuple_observations_are_recorded(tmp_path):
+    playing = begin(tmp_path, env="Blackjack-v1", keys="s=0,h=1")
+    while not playing.recorder.over:
+        tap(playing, "s")
+    tap(playing, "return")
+    demos = storage.read(tmp_path / "demos" / "a.npz")
+    assert isinstance(demos.flattened_from, gym.spaces.Tuple)
 
 
 def test_live_time_runs_from_the_first_key_on(tmp_path):

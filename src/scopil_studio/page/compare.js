@@ -1,5 +1,5 @@
 // Policies side by side: from a chosen start on a tray, from a seed in other environments.
-import { ask, count, field, fill, h, options, say, save, short, showErrors } from "./dom.js";
+import { ask, count, faulty, field, fill, h, options, say, save, short, showErrors, violations } from "./dom.js";
 import { Clock, frameViews, pathView, trayOf } from "./replay.js";
 import { Tray } from "./tray.js";
 
@@ -22,8 +22,10 @@ class Compare {
     this.playable = playable;
     this.clock = new Clock((t) => this.details?.forEach((show) => show(t)));
     this.start = [60, 120];
-    const envs = [...new Set(playable.map((r) => r.env))];
-    this.env = h("select", { onchange: showErrors(() => this.choose()) }, options(envs.map((e) => [e, e]), envs[0]));
+    const envs = [...new Set(playable.map((r) => r.env))], allowed = new Set(playable.filter((r) => r.allowed).map((r) => r.env));
+    this.env = h("select", { onchange: showErrors(() => this.choose()) }, options(envs.map((e) => [e, e]), envs.find((e) => allowed.has(e)) ?? envs[0]));
+    this.allowed = allowed;
+    this.learnsCost = new Set(playable.filter((r) => r.learns_cost).map((r) => r.name));
     this.demos = h("select", {});
     this.policies = h("fieldset", {});
     this.sets = [...overview.sets.filter((s) => !s.problem), ...overview.shipped];
@@ -32,7 +34,7 @@ class Compare {
     fill(main, h("h1", {}, "Compare"),
       h("p", { className: "lead" }, "Each policy plays from the start you choose, step by step, with violations in red. Demonstrations that start nearby are shown too."),
       h("form", { className: "panel", onsubmit: (event) => event.preventDefault() }, h("div", { className: "fields" }, field("Environment", this.env), field("Demonstrations", this.demos), this.policies)),
-      h("div", { className: "two" }, this.where, this.results));
+      h("div", { className: "two" }, this.where, this.results), faulty(overview.policies));
   }
 
   async choose() {
@@ -46,6 +48,11 @@ class Compare {
       else this.overlays();
     } }));
     fill(this.policies, h("legend", {}, `Policies, up to ${MOST}`), runs.map((run, i) => h("label", { className: "choice" }, this.boxes[i], `${run.name} (${run.title}, seed ${run.seed}, ${short(run.done)} steps)`)));
+    if (!this.allowed.has(env)) {
+      fill(this.where, h("h2", {}, "This environment is not open"), h("p", {}, "Its code is in a file or module that this studio was not told to trust. To play it, start the studio with"),
+        h("pre", {}, `scopil studio --env "${env}"`));
+      return;
+    }
     say("Opening …");
     const tray = await trayOf(env);
     say("");
@@ -89,7 +96,7 @@ class Compare {
 
   overlays() {
     if (!this.over) return;
-    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `violations of ${n} by start`], [`cost ${n}`, `learned cost of ${n}`]])], ""));
+    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `violations of ${n} by start`], ...(this.learnsCost.has(n) ? [[`cost ${n}`, `learned cost of ${n}`]] : [])])], ""));
     this.map();
   }
 
@@ -105,7 +112,6 @@ class Compare {
 
   async costMap(policy) {
     const found = await ask("cost_map", { policy });
-    if (!found.cost) return (this.overNote.textContent = "This algorithm learns no cost.");
     const side = found.cost.length, cell = (2 * found.reach) / (side - 1);
     this.tray.under = (context) => found.cost.forEach((row, j) => row.forEach((cost, i) => {
       context.fillStyle = `rgba(11, 92, 148, ${0.85 * cost})`;
@@ -165,7 +171,7 @@ class Compare {
       if (episode.familiarity) (familiar.value = episode.familiarity[at]), (familiarText.textContent = ` familiarity ${episode.familiarity[at].toFixed(2)}`);
     };
     const node = h("article", { className: "panel" }, h("h2", {}, episode.title, " ", h("small", { className: "quiet" }, episode.name)), tray.canvas,
-      h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, h("span", { className: m.violations ? "bad" : "good" }, count(m.violations ?? 0, "violation"))),
+      h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, violations(m.violations)),
       h("div", { className: "detail" },
         episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Probabilities of the nine actions in per cent; the centre is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
         episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, episode.unfamiliar)));
@@ -191,8 +197,8 @@ class Compare {
     say("");
     this.details = null;
     fill(this.results, this.clock.node, h("div", { className: "panels" }, views.map((view) => {
-      const broken = view.policy.costs.filter((c) => c > 0).length, sum = view.policy.rewards.reduce((a, b) => a + b, 0);
-      return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, h("span", { className: broken ? "bad" : "good" }, `${count(broken, "state")} with a cost`)));
+      const broken = view.policy.costs?.filter((c) => c > 0).length, sum = view.policy.rewards.reduce((a, b) => a + b, 0);
+      return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, violations(broken, "violation")));
     })));
     this.clock.set(views);
   }

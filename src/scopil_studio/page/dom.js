@@ -74,5 +74,16 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+// Files that cannot be read, with the reasons; null if there are none.
+export function faulty(files) {
+  const bad = files.filter((f) => f.problem);
+  return bad.length ? h("details", { className: "panel" }, h("summary", {}, `${count(bad.length, "file")} cannot be read`),
+    h("ul", {}, bad.map((f) => h("li", {}, h("strong", {}, f.name), `: ${f.problem}`)))) : null;
+}
+
+// A number of violations; null: no rule is known.
+export const violations = (n, what = "violation") =>
+  h("span", { className: n === null || n === undefined ? "quiet" : n ? "bad" : "good" }, n === null || n === undefined ? "rules not known" : count(n, what));
+
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 export const short = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(+x.toFixed(2)));

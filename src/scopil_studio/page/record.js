@@ -1,5 +1,5 @@
 // Recording: the environment, the recorder and the meaning of keys are on the server.
-import { ask, count, field, fill, h, key, options, say, short, showErrors } from "./dom.js";
+import { ask, count, faulty, field, fill, h, key, options, say, short, showErrors } from "./dom.js";
 import { Tray, picture } from "./tray.js";
 
 const MAZES = [
@@ -21,47 +21,69 @@ const keyName = (event) => (event.location === 3 && /^\d$/.test(event.key) ? `[$
 export async function open(main, overview) {
   const stage = h("section", { className: "panel", hidden: true, ariaLabel: "Play" });
   const list = h("section", { className: "panel", ariaLabel: "Episodes" });
-  const setup = form(overview, (wanted) => player.begin(wanted), (file) => episodes.show(file));
+  const setup = form(overview, (wanted, begun) => player.begin(wanted, begun), (file) => episodes.show(file));
   const episodes = new Episodes(list);
   const player = new Player(stage, episodes);
   fill(main,
     h("h1", {}, "Record"),
     h("p", { className: "lead" }, "Demonstrate the task by playing it. Each episode is saved when you keep it; closing the page loses at most the current episode."),
-    h("div", { className: "two" }, h("div", {}, setup.node, stage), list));
+    h("div", { className: "two" }, h("div", {}, setup.node, stage), h("div", {}, list, faulty(overview.sets))));
   await episodes.show(setup.file.value);
   return () => player.end();
 }
 
+// A file for an environment: an existing one with its episodes, else a new name.
+function fileFor(env, sets) {
+  const known = sets.find((set) => set.env === env && !set.problem);
+  if (known) return known.name;
+  const name = env.replace(/\(.*/s, "").split(/[/:]/).at(-1).replace(/-v\d+$/, "").replace(/[^a-zA-Z0-9]+/g, "-").toLowerCase() || "mine";
+  const taken = new Set(sets.map((set) => set.name));
+  let file = `demos/${name}.npz`;
+  for (let i = 2; taken.has(file); i++) file = `demos/${name}-${i}.npz`;
+  return file;
+}
+
 function form(overview, begin, fileChanged) {
-  const maze = h("select", { name: "maze" }, options([...MAZES, [OTHER, "another environment"]], MAZES[0][0]));
+  const own = overview.own_envs.filter((env) => !MAZES.some(([id]) => id === env));
+  const maze = h("select", { name: "maze" }, options([...own.map((env) => [env, env]), ...MAZES, [OTHER, "another environment"]], own[0] ?? MAZES[0][0]));
   const env = h("input", { type: "text", name: "env", value: "CartPole-v1", autocomplete: "off", spellcheck: false });
   env.setAttribute("list", "envs");
-  const keys = h("input", { type: "text", name: "keys", value: KNOWN_KEYS["CartPole-v1"], autocomplete: "off", spellcheck: false });
-  const mine = overview.sets.filter((set) => !set.problem);
-  const file = h("input", { type: "text", name: "file", value: mine[0]?.name ?? "demos/mine.npz", autocomplete: "off", spellcheck: false });
+  const chosen = () => (maze.value === OTHER ? env.value : maze.value);
+  const keys = h("input", { type: "text", name: "keys", autocomplete: "off", spellcheck: false });
+  const file = h("input", { type: "text", name: "file", value: fileFor(chosen(), overview.sets), autocomplete: "off", spellcheck: false });
   file.setAttribute("list", "files");
   const seed = h("input", { type: "number", name: "seed", value: 0, min: 0, step: 1 });
   const freeze = h("input", { type: "radio", name: "mode", checked: true }), live = h("input", { type: "radio", name: "mode" });
   const envField = field("Environment's id", env, "any registered environment with rgb_array");
   const keysField = field("Keys", keys, "key=action, also up+left=4");
+  let written = false; // the file's name was written by hand and stays
   const update = () => {
     envField.hidden = maze.value !== OTHER;
-    keysField.querySelector("small").textContent = maze.value === OTHER ? "key=action, also up+left=4; empty for continuous actions" : "empty: arrows, two for a diagonal";
-    keys.value = maze.value === OTHER ? (KNOWN_KEYS[env.value] ?? "") : "";
+    const tray = MAZES.some(([id]) => id === maze.value);
+    keysField.querySelector("small").textContent = tray ? "empty: arrows, two for a diagonal" : "key=action, also up+left=4; empty for continuous actions";
+    keys.value = tray ? "" : (KNOWN_KEYS[chosen()] ?? "");
+    if (written) return;
+    file.value = fileFor(chosen(), overview.sets);
+    fileChanged(file.value);
   };
   maze.addEventListener("change", update);
   env.addEventListener("change", update);
-  file.addEventListener("change", () => fileChanged(file.value));
+  file.addEventListener("change", () => {
+    written = file.value !== "";
+    fileChanged(file.value);
+  });
   const summary = h("summary", {}, "What to record");
   const node = h("details", { className: "panel", open: true }, summary, h("form", {
     onsubmit: (event) => {
       event.preventDefault();
-      node.open = false; // makes space for the stage
-      summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${file.value}`;
-      begin({ env: maze.value === OTHER ? env.value : maze.value, file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) });
+      const wanted = { env: chosen(), file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) };
+      begin(wanted, () => {
+        node.open = false; // makes space for the stage
+        summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${wanted.file}`;
+      });
     } },
     h("datalist", { id: "envs" }, overview.envs.map((id) => h("option", { value: id }))),
-    h("datalist", { id: "files" }, mine.map((set) => h("option", { value: set.name }))),
+    h("datalist", { id: "files" }, overview.sets.filter((set) => !set.problem).map((set) => h("option", { value: set.name }))),
     h("div", { className: "fields" },
       field("Environment", maze), envField, keysField,
       field("Into the file", file, "continued if it exists"), field("Seed", seed, null, true),
@@ -82,9 +104,9 @@ class Player {
     this.poll = this.poll.bind(this);
   }
 
-  begin(wanted) {
+  begin(wanted, onBegun) {
     this.end();
-    this.wanted = wanted;
+    this.onBegun = onBegun;
     say("Starting the environment …");
     const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`, ["scopil", key()]));
     socket.binaryType = "blob";
@@ -117,6 +139,7 @@ class Player {
 
   begun(about) {
     say("");
+    this.onBegun();
     this.about = about;
     this.tray = null;
     this.kept = null;
@@ -200,8 +223,9 @@ class Player {
 
   text(state) {
     if (state.over) return `${state.terminated ? "The episode has ended" : "Out of time"} after ${count(state.step, "step")}: keep it, or discard it for another start.`;
-    if (this.about.live && !state.running) return "Press a key to begin.";
-    if (this.about.pointer) return "Point with mouse, finger or gamepad; Space or a press plays a step.";
+    const waiting = this.about.live && !state.running;
+    if (this.about.pointer) return `Point with mouse, finger or stick. ${waiting || !this.about.live ? `Space, a press or the gamepad's first button ${waiting ? "begins" : "plays a step"}.` : ""}`;
+    if (waiting) return "Press a key to begin.";
     return this.about.tray ? "Arrow keys tilt the tray, two for a diagonal; Space keeps the tilt." : this.about.keys.map((k) => `${k.keys.join("+")}: action ${k.action}`).join("   ");
   }
 
@@ -260,8 +284,11 @@ class Player {
   // Gamepads send no events: their sticks are read with every frame.
   poll() {
     const pad = navigator.getGamepads?.().find((p) => p);
-    if (pad && (Math.abs(pad.axes[0]) > 0.06 || Math.abs(pad.axes[1]) > 0.06)) this.show([pad.axes[0], -pad.axes[1]]);
-    if (pad?.buttons[0]) this.press("space", pad.buttons[0].pressed);
+    const tilted = pad?.axes.length >= 2 && Math.hypot(pad.axes[0], pad.axes[1]) > 0.06;
+    if (tilted) this.show([pad.axes[0], -pad.axes[1]]);
+    else if (this.tilted) this.show([0, 0]); // the stick was released
+    this.tilted = tilted;
+    if (pad?.buttons[0] && pad.buttons[0].pressed !== this.padPressed) this.press("space", (this.padPressed = pad.buttons[0].pressed));
     if (this.socket) this.polling = requestAnimationFrame(this.poll);
   }
 }

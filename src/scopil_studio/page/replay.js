@@ -67,8 +67,9 @@ export async function frameViews(found) {
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `Frames of ${policy.name}`);
     const blobs = policy.sizes.map((size) => found.blob.slice(at, (at += size), "image/jpeg"));
-    const strip = h("div", { className: "strip", role: "img", ariaLabel: `${policy.costs.filter((c) => c > 0).length} of ${policy.costs.length} states have a cost` },
-      blobs.map((_, i) => h("i", { className: policy.costs.slice(i * policy.every, (i + 1) * policy.every).some((c) => c > 0) ? "cost" : "" })));
+    const length = policy.rewards.length + 1, costs = policy.costs ?? []; // null: no rule is known
+    const strip = h("div", { className: "strip", role: "img", ariaLabel: policy.costs ? `${costs.filter((c) => c > 0).length} of ${length} states have a cost` : "Rules not known" },
+      blobs.map((_, i) => h("i", { className: costs.slice(i * policy.every, (i + 1) * policy.every).some((c) => c > 0) ? "cost" : "" })));
     let wanted = -1;
     const show = async (t) => {
       const index = Math.min(Math.floor(t / policy.every), blobs.length - 1);
@@ -83,7 +84,7 @@ export async function frameViews(found) {
       }
       image.close();
     };
-    return { policy, node: h("div", {}, canvas, strip), length: policy.costs.length, show };
+    return { policy, node: h("div", {}, canvas, strip), length, show };
   });
 }
 
