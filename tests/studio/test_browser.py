@@ -36,8 +36,8 @@ HOSTILE = "<img src=x onerror=window.harmed=1>"
 class Studio:
     """A server process on a folder."""
 
-    def __init__(self, folder: Path):
-        command = [sys.executable, "-m", "scopil", "studio", str(folder), "--port", "0", "--no-browser"]
+    def __init__(self, folder: Path, *options: str):
+        command = [sys.executable, "-m", "scopil", "studio", str(folder), "--port", "0", "--no-browser", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         with self.process.stdout as output:
@@ -113,8 +113,13 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     assert "token" not in page.url
     assert page.context.cookies() == []
     page.get_by_label("Seed").fill(str(SEED))
+    page.set_viewport_size({"width": 1440, "height": 900})
     begin(page)
     assert page.evaluate(NAMELESS) == 0
+    for name in ("Undo", "Keep", "Discard", "Stop"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box["y"] + box["height"] <= 900, name
+    assert page.evaluate("scrollY") == 0
     play(page, [*FIRST[:2], "ArrowUp"])
     page.keyboard.press("u")
     shown_step(page, 2)
@@ -142,7 +147,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     assert page.faults == []
     studio.process.send_signal(signal.SIGKILL)
     studio.process.wait()
-    file = studio.folder / "demos" / "mine.npz"
+    file = studio.folder / "demos" / "marblemaze-simple.npz"
     (episode,) = storage.read(file)
     assert episode.actions.tolist() == [ACTIONS[key] for key in FIRST]
     assert main(["demos", "check", str(file)]) == 0
@@ -151,6 +156,109 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
             break
         time.sleep(0.1)
     assert studio.left_behind() == []
+
+
+CART = f"{Path(__file__).parent / 'cart_env.py'}:WarehouseCart(max_episode_steps=12)"
+LONG = "warehouse-" + "with-a-very-long-name-of-an-experiment-" * 3
+GAMEPAD = (
+    """window.pad = { axes: [0, 0], buttons: [{ pressed: false }] }; navigator.getGamepads = () => [null, window.pad]"""
+)
+
+
+@pytest.fixture
+def cart_studio(tmp_path):
+    """Two seeds of two methods on the cart."""
+    for seed in (0, 2):
+        for algorithm, level in (("sac", 10.0), ("ppo", 20.0)):
+            rows = [{"env_steps": n, "eval/reward": level + seed, "eval/violations": 9.0 - n} for n in (0, 4, 8)]
+            run = tmp_path / LONG / f"{algorithm}-{seed}"
+            untrained_run(run, algorithm, seed=seed, env=CART, rows=rows)
+    made = Studio(tmp_path, "--env", CART)
+    yield made
+    made.kill()
+
+
+def press_pad(page, axes, pressed):
+    page.evaluate("([axes, pressed]) => Object.assign(pad, { axes, buttons: [{ pressed }] })", [axes, pressed])
+
+
+def test_a_cart_is_recorded_by_touch_and_gamepad_and_its_runs_are_watched(cart_studio, page):
+    page.add_init_script(GAMEPAD)
+    page.goto(cart_studio.address)
+    page.get_by_label("Environment", exact=True).wait_for()
+    assert page.get_by_label("Environment", exact=True).input_value() == CART  # of --env
+    file = page.get_by_label("Into the file", exact=True)
+    assert file.input_value() == "demos/warehousecart.npz"
+    file.fill("../a.npz")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_text("not a valid name").wait_for()
+    assert file.input_value() == "../a.npz"  # the form is as it was
+    assert file.is_visible()
+    file.fill("demos/cart.npz")
+    begin(page)
+    stage = page.locator(".stage")
+    box = stage.locator("canvas").bounding_box()
+    touch = {"pointerType": "touch", "bubbles": True, "clientX": box["x"] + box["width"], "clientY": box["y"]}
+    for step in (1, 2):
+        stage.dispatch_event("pointerdown", touch)
+        stage.dispatch_event("pointerup", touch)
+        shown_step(page, step)
+    for step, axes in ((3, [-1, 0.5]), (4, [0, 0])):  # the stick is released
+        press_pad(page, axes, True)
+        shown_step(page, step)
+        press_pad(page, axes, False)
+        page.wait_for_timeout(60)  # a few frames, in which the page sees the button
+    for step in range(5, 13):
+        page.keyboard.press("Space")
+        shown_step(page, step)
+    page.keyboard.press("Enter")
+    page.get_by_text("Kept: 1 episode").wait_for()
+    (episode,) = storage.read(cart_studio.folder / "demos" / "cart.npz")
+    np.testing.assert_allclose(episode.actions[:4], [[1, 1], [1, 1], [-1, -0.5], [0, 0]], atol=0.01)
+
+    for width, height in ((390, 844), (1440, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            for name in ("record", "watch", "compare", "read"):
+                page.evaluate(f"location.hash = '#/{name}'")
+                page.wait_for_function("t => document.title.startsWith(t)", arg=name.capitalize())
+                page.locator("main h1").wait_for()
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+
+    page.evaluate("location.hash = '#/watch'")
+    reward = "svg[aria-label^='Return of evaluations']"
+    page.get_by_role("img", name=re.compile(r"SAC.*: 11 at step 8; .*|PPO.*: 21 at step 8")).first.wait_for()  # means
+    assert page.locator(f"{reward} polygon").count() == 2
+    assert page.locator(f"{reward} polyline.thin").count() == 4
+    page.get_by_label("Logarithmic values").check()
+    page.get_by_label("Mean over seeds").uncheck()
+    assert page.locator(f"{reward} polygon").count() == 0
+    assert page.locator(f"{reward} polyline").count() == 4
+    page.get_by_label("Filter").fill("ppo-2")
+    page.get_by_text("1 of 4 runs").wait_for()
+    assert page.get_by_role("checkbox", name="ppo-2").is_checked()
+    assert page.faults == []
+
+
+def test_compare_opens_on_an_environment_that_it_may_play(tmp_path, page):
+    untrained_run(tmp_path / "a", env=CART)
+    untrained_run(tmp_path / "b", env="CartPole-v1")
+    studio = Studio(tmp_path)
+    try:
+        page.goto(f"{studio.address}")
+        page.get_by_role("button", name="Begin").wait_for()
+        page.evaluate("location.hash = '#/compare'")
+        page.get_by_role("button", name="Play").wait_for()
+        assert page.get_by_label("Environment", exact=True).input_value() == "CartPole-v1"
+        page.get_by_role("button", name="Play").first.click()
+        page.get_by_text("rules not known").wait_for()
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.get_by_label("Environment", exact=True).select_option(CART)
+        page.get_by_text(f'scopil studio --env "{CART}"').wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    finally:
+        studio.kill()
 
 
 @pytest.mark.slow  # it trains

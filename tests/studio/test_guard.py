@@ -60,7 +60,7 @@ class SilentWorker:
 
     @classmethod
     async def start(cls, role, config):
-        cls.received = []
+        cls.received, cls.role = [], role
         return cls()
 
     async def send(self, fields):
@@ -252,6 +252,12 @@ def test_a_body_that_is_not_a_json_object_is_refused_before_any_worker_starts(cl
     answer = client.post("/ask/overview", content=body)
     assert answer.status_code == 400
     assert "JSON" in answer.json()["refused"]
+
+
+def test_the_worker_that_lists_the_folder_starts_with_the_server(app, monkeypatch):
+    monkeypatch.setattr(SilentWorker, "role", "none", raising=False)
+    with TestClient(app, base_url=HERE):
+        assert SilentWorker.role == "watching"
 
 
 def test_unknown_requests_and_paths_are_not_found(client):

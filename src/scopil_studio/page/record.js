@@ -21,14 +21,15 @@ const keyName = (event) => (event.location === 3 && /^\d$/.test(event.key) ? `[$
 export async function open(main, overview) {
   const stage = h("section", { className: "panel", hidden: true, ariaLabel: "Play" });
   const list = h("section", { className: "panel", ariaLabel: "Episodes" });
-  const setup = form(overview, (wanted, begun) => player.begin(wanted, begun), (file) => episodes.show(file));
   const episodes = new Episodes(list);
   const player = new Player(stage, episodes);
+  const lead = h("p", { className: "lead" }, "Demonstrate the task by playing it. Each episode is saved when you keep it; closing the page loses at most the current episode.");
+  const begin = (wanted, begun) => player.begin(wanted, () => { begun(); lead.hidden = true; }); // makes space for the stage
+  const setup = form(overview, begin, (file) => episodes.show(file));
   fill(main,
     h("h1", {}, "Record"),
-    h("p", { className: "lead" }, "Demonstrate the task by playing it. Each episode is saved when you keep it; closing the page loses at most the current episode."),
-    h("div", { className: "two" }, h("div", {}, setup.node, stage), h("div", {}, list, faulty(overview.sets))));
-  await episodes.show(setup.file.value);
+    lead,
+    h("div", { className: "two" }, h("div", {}, setup, stage), h("div", {}, list, faulty(overview.sets))));
   return () => player.end();
 }
 
@@ -78,7 +79,7 @@ function form(overview, begin, fileChanged) {
       event.preventDefault();
       const wanted = { env: chosen(), file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) };
       begin(wanted, () => {
-        node.open = false; // makes space for the stage
+        node.open = false;
         summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${wanted.file}`;
       });
     } },
@@ -92,7 +93,7 @@ function form(overview, begin, fileChanged) {
         h("label", { className: "choice" }, live, "Live: real time"))),
     h("div", { className: "bar" }, h("button", { className: "first" }, "Begin"))));
   update();
-  return { node, file };
+  return node;
 }
 
 class Player {
@@ -175,6 +176,7 @@ class Player {
     if (this.about.tray && !this.tray) {
       this.tray = new Tray(this.about.tray, image, "The tray from above");
       fill(this.view, this.tray.canvas);
+      this.stage.scrollIntoView({ block: "nearest" });
       for (const state of this.early.splice(0)) this.state(state);
       return;
     }

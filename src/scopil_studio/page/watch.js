@@ -3,17 +3,22 @@ import { ask, count, field, fill, h, options, say, short, showErrors } from "./d
 import { chart } from "./chart.js";
 
 const EVERY = 2000; // ms between two requests
-const COLOURS = 6;
+const COLOURS = 6; // methods at once
+const MOST = 24; // runs at once
+const MANY = 12; // runs in a folder, above which groups are closed at first
+const method = (run) => `${run.title} · ${run.env}`;
+const states = (runs) => [...new Set(runs.map((r) => r.state))].flatMap((state, i) => [i ? " " : "", h("span", { className: `state ${state}` }, `${runs.filter((r) => r.state === state).length} ${state}`)]);
+const mean = (values) => (values.length && values.every((v) => typeof v === "number") ? values.reduce((a, b) => a + b) / values.length : null);
 
 export async function open(main, overview) {
   const watch = new Watch(overview);
   fill(main,
     h("h1", {}, "Watch"),
-    h("p", { className: "lead" }, "Runs in this folder, with their curves during training. Select up to six to compare their curves."),
-    watch.table, watch.charts, watch.detail, starting(overview, () => watch.refresh()));
+    h("p", { className: "lead" }, "Runs in this folder, with their curves during training. Runs of one method that differ in the seed are a group: the thick line is their mean, the band goes from the lowest to the highest."),
+    watch.table, watch.controls, watch.charts, watch.detail, starting(overview, () => watch.refresh()));
   const intact = overview.runs.filter((r) => r.state !== "damaged");
   const first = intact.find((r) => r.state === "training") ?? intact.at(-1); // selected together with runs of the same environment
-  for (const run of intact.filter((r) => r.env === first.env).slice(-4)) watch.chosen.set(run.name, { rows: [], offset: 0 });
+  for (const run of intact.filter((r) => r.env === first.env)) watch.choose(run);
   await watch.refresh(overview);
   const timer = setInterval(() => watch.refresh().catch((error) => say(error.message, true)), EVERY);
   return () => clearInterval(timer);
@@ -21,17 +26,35 @@ export async function open(main, overview) {
 
 class Watch {
   constructor() {
-    this.chosen = new Map(); // name → { rows, offset, … }
-    this.table = h("section", { className: "panel", ariaLabel: "Runs" });
+    this.chosen = new Map(); // name → { rows, offset, title, env, … }
+    this.folds = new Map(); // group → whether its runs are hidden, if that was chosen
+    this.filter = h("input", { type: "text", autocomplete: "off", spellcheck: false, placeholder: "name, method, environment or state", oninput: () => this.list(this.now) });
+    this.grouped = h("input", { type: "checkbox", checked: true, onchange: () => this.draw() });
+    this.logX = h("input", { type: "checkbox", onchange: () => this.draw() });
+    this.logY = h("input", { type: "checkbox", onchange: () => this.draw() });
+    this.head = h("h2", {});
+    this.body = h("div", {});
+    this.table = h("section", { className: "panel", ariaLabel: "Runs" }, h("div", { className: "fields" }, this.head, field("Filter", this.filter)), this.body);
+    this.legend = h("p", { className: "legend" });
+    this.controls = h("div", { className: "panel bar" }, this.legend,
+      [[this.grouped, "Mean over seeds"], [this.logX, "Logarithmic steps"], [this.logY, "Logarithmic values"]].map(([box, text]) => h("label", { className: "choice" }, box, text)));
     this.charts = h("section", { ariaLabel: "Curves" });
     this.detail = h("section", { className: "panel", hidden: true, ariaLabel: "One run" });
+  }
+
+  // Adds a run to the curves. Returns whether there is a place for it.
+  choose(run) {
+    const methods = new Set([...this.chosen.values()].map(method)).add(method(run));
+    if (this.chosen.size >= MOST || methods.size > COLOURS) return false;
+    this.chosen.set(run.name, { rows: [], offset: 0, title: run.title, env: run.env, curves: [] });
+    return true;
   }
 
   async refresh(overview) {
     if (this.busy) return;
     this.busy = true;
     try {
-      const now = overview ?? (await ask("overview"));
+      const now = (this.now = overview ?? (await ask("overview")));
       const shown = JSON.stringify([now.runs, now.starting, [...this.chosen.keys()]]);
       if (shown !== this.shown) this.list(now);
       this.shown = shown;
@@ -52,7 +75,7 @@ class Watch {
         say(`${name}: ${error.message}`, true);
         continue;
       }
-      news ||= !kept.title || found.rows.length > 0 || found.again;
+      news ||= !kept.settings || found.rows.length > 0 || found.again;
       const rows = found.again ? found.rows : [...kept.rows, ...found.rows];
       this.chosen.set(name, { ...found, rows });
     }
@@ -62,36 +85,70 @@ class Watch {
   }
 
   list(now) {
-    const focus = document.activeElement?.id;
-    const rows = now.runs.map((run) => this.row(run));
-    fill(this.table,
-      h("h2", {}, count(now.runs.length, "run")),
+    const focus = document.activeElement?.id, wanted = this.filter.value.toLowerCase().split(/\s+/);
+    const runs = now.runs.filter((run) => wanted.every((word) => `${run.name} ${run.title} ${run.env} ${run.state}`.toLowerCase().includes(word)));
+    const groups = new Map();
+    for (const run of runs) {
+      const name = run.state === "damaged" ? run.name : method(run);
+      groups.set(name, [...(groups.get(name) ?? []), run]);
+    }
+    this.head.textContent = runs.length === now.runs.length ? count(runs.length, "run") : `${runs.length} of ${count(now.runs.length, "run")}`;
+    fill(this.body,
       now.starting.map((job) => h("details", { open: !job.alive }, h("summary", { className: job.alive ? "" : "bad" }, `${job.name}: ${job.alive ? "starting …" : "failed to start"}`), h("pre", {}, job.log))),
-      rows.length
+      runs.length
         ? h("div", { className: "scroll" }, h("table", {},
           h("thead", {}, h("tr", {}, h("th", { className: "text", scope: "col" }, "Run"), h("th", { className: "text", scope: "col" }, "State"),
             ["Algorithm", "Environment", "Seed", "Steps", "Return", "Violations"].map((t) => h("th", { scope: "col" }, t)), h("th", {}, ""))),
-          h("tbody", {}, rows)))
-        : h("p", { className: "quiet" }, "There are no runs yet. Start one below, or with scopil train."));
+          [...groups].map(([name, group]) => this.group(name, group))))
+        : h("p", { className: "quiet" }, now.runs.length ? "No run has these words." : "There are no runs yet. Start one below, or with scopil train."));
     if (focus) document.getElementById(focus)?.focus();
+  }
+
+  group(name, runs) {
+    if (runs.length === 1) return h("tbody", {}, this.row(runs[0]));
+    const closed = this.folds.get(name) ?? (this.now.runs.length > MANY && !runs.some((r) => r.state === "training")), open = runs.filter((r) => this.chosen.has(r.name));
+    const box = h("input", { type: "checkbox", id: `group ${name}`, checked: open.length === runs.length, ariaLabel: `All runs of ${name}`,
+      onchange: () => this.change(runs, box.checked) });
+    box.indeterminate = open.length > 0 && open.length < runs.length;
+    const fold = h("button", { type: "button", className: "small", id: `fold ${name}`, ariaExpanded: String(!closed), ariaLabel: `Runs of ${name}`, onclick: () => {
+      this.folds.set(name, !closed);
+      this.list(this.now);
+    } }, closed ? "Show" : "Hide");
+    const broken = mean(runs.map((r) => r.violations));
+    return h("tbody", {}, h("tr", { className: "group" },
+      h("td", { className: "text wrap" }, h("label", { className: "choice" }, box, this.swatch(open[0]), `${runs[0].title}, ${count(runs.length, "run")}`)), h("td", { className: "text" }, states(runs)), h("td", {}, runs[0].title), h("td", { className: "env" }, runs[0].env),
+      h("td", {}, "mean"), h("td", {}), h("td", {}, short(mean(runs.map((r) => r.reward)))), h("td", { className: broken ? "bad" : "" }, short(broken)), h("td", {}, fold)),
+      closed ? [] : runs.map((run) => this.row(run)));
+  }
+
+  async change(runs, chosen) {
+    const left = runs.filter((run) => (chosen ? !this.chosen.has(run.name) && !this.choose(run) : !this.chosen.delete(run.name)));
+    say(chosen && left.length ? `At most ${COLOURS} methods and ${MOST} runs at once.` : "", true);
+    this.list(this.now);
+    await showErrors(() => this.follow())();
+    this.draw();
+  }
+
+  // The colours of methods, or of runs if they are not grouped.
+  colours() {
+    const names = this.grouped.checked ? [...this.chosen.values()].map(method) : [...this.chosen.keys()];
+    return new Map([...new Set(names)].map((name, i) => [name, i % COLOURS]));
+  }
+
+  swatch(run) {
+    const colour = run && this.chosen.has(run.name) ? this.colours().get(this.grouped.checked ? method(run) : run.name) : undefined;
+    return colour === undefined ? null : h("span", { className: `swatch s${colour}` });
   }
 
   row(run) {
     const box = h("input", { type: "checkbox", id: `run ${run.name}`, checked: this.chosen.has(run.name), disabled: run.state === "damaged",
-      onchange: showErrors(async () => {
-        if (!box.checked) this.chosen.delete(run.name);
-        else if (this.chosen.size >= COLOURS) return (box.checked = false), say(`At most ${COLOURS} runs at once.`, true);
-        else this.chosen.set(run.name, { rows: [], offset: 0 });
-        this.draw();
-        await this.refresh();
-      }) });
-    const place = [...this.chosen.keys()].indexOf(run.name);
-    const name = h("label", { className: "choice" }, box, place >= 0 ? h("span", { className: `swatch s${place % COLOURS}` }) : null, run.name);
+      onchange: () => this.change([run], box.checked) });
+    const name = h("label", { className: "choice" }, box, this.swatch(run), run.name);
     const state = h("span", { className: `state ${run.state}` }, run.state);
     if (run.state === "damaged") return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", { className: "text wrap bad", colSpan: 7 }, run.problem));
     const act = (request, text) => h("button", { type: "button", className: "small", id: `${request} ${run.name}`, ariaLabel: `${text} ${run.name}`,
       onclick: showErrors(async () => { await ask(request, { name: run.name }); say(`${text}: ${run.name}`); await this.refresh(); }) }, text);
-    return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", {}, run.title), h("td", {}, run.env), h("td", {}, run.seed),
+    return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", {}, run.title), h("td", { className: "env" }, run.env), h("td", {}, run.seed),
       h("td", {}, `${run.done.toLocaleString("en")} / ${run.steps.toLocaleString("en")}`), h("td", {}, short(run.reward)),
       h("td", { className: run.violations ? "bad" : "" }, short(run.violations)),
       h("td", {}, run.stoppable ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
@@ -100,8 +157,13 @@ class Watch {
   }
 
   draw() {
-    const runs = [...this.chosen];
-    const of = (metric) => runs.map(([name, run], i) => ({ name, colour: i % COLOURS, points: run.rows.filter((row) => typeof row[metric] === "number").map((row) => [row.env_steps, row[metric]]) }));
+    const runs = [...this.chosen], colours = this.colours(), grouped = this.grouped.checked;
+    const of = (metric) => [...colours].map(([name, colour]) => ({ name, colour, curves: runs.filter(([run, about]) => (grouped ? method(about) : run) === name)
+      .map(([run, about]) => ({ name: run, points: about.rows.filter((row) => typeof row[metric] === "number").map((row) => [row.env_steps, row[metric]]) })) }));
+    const axes = { logX: this.logX.checked, logY: this.logY.checked };
+    const seeds = (name) => (grouped ? ` (${count(runs.filter(([, about]) => method(about) === name).length, "run")})` : "");
+    this.controls.hidden = !runs.length;
+    fill(this.legend, [...colours].map(([name, colour]) => h("span", {}, h("span", { className: `swatch s${colour}` }), name, seeds(name))));
     const logged = [...new Set(runs.flatMap(([, run]) => run.rows.flatMap((row) => Object.keys(row))))].sort();
     const rules = logged.filter((m) => m.startsWith("eval/violations/"));
     const byRule = rules.length > 1 ? rules.map((rule) => [rule, `Violations per episode: ${rule.slice(16)}`]) : [];
@@ -109,8 +171,8 @@ class Watch {
     this.further ??= "episode/return";
     const pick = h("select", { ariaLabel: "Further metric", onchange: () => { this.further = pick.value; this.draw(); } }, options(logged.filter((m) => m !== "env_steps").map((m) => [m, m]), this.further));
     fill(this.charts, runs.length ? h("div", { className: "charts" },
-      [...titles].map(([metric, title]) => chart(title, of(metric), metric.startsWith("eval/violations"))),
-      logged.length ? h("div", {}, chart(this.further, of(this.further)), field("Further metric", pick)) : null) : null);
+      [...titles].filter(([metric]) => logged.includes(metric) || metric === "eval/reward").map(([metric, title]) => chart(title, of(metric), { ...axes, fromZero: metric.startsWith("eval/violations") })),
+      logged.length ? h("div", {}, chart(this.further, of(this.further), axes), field("Further metric", pick)) : null) : null);
   }
 
   about(name, run) {
