@@ -35,10 +35,12 @@ def play(
     choose: Callable[[Any], Any],
     seeds: Iterable[int],
     advance: Callable[[], None] = lambda: None,
+    most: int | None = None,
 ) -> tuple[list[Shot], list[Episode]]:
     """Play one episode per seed with the actions `choose(obs)`. Returns the rendered images and the episodes.
 
-    `env` has `render_mode="rgb_array"`; `seen_by` flattens its observations; `advance` is called after each episode."""
+    `env` has `render_mode="rgb_array"`; `seen_by` flattens its observations; `advance` is called after each episode;
+    `most` is the largest number of images; by default MOST."""
     shots: list[Shot] = []
     episodes, apart = [], 1
 
@@ -46,7 +48,7 @@ def play(
         nonlocal shots, apart
         if step % apart == 0:
             shots.append(Shot(len(episodes), step, picture_of(env)))
-        if len(shots) > MOST:
+        if len(shots) > (most or MOST):
             apart *= 2
             shots = [shot for shot in shots if shot.step % apart == 0]
 

@@ -36,7 +36,11 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
-    """Write a looping animation that shows its last frame for one second."""
+    write_atomically(Path(path), gif_bytes(frames, fps))
+
+
+def gif_bytes(frames: Sequence[Image], fps: int | float = 12) -> bytes:
+    """A looping animation that shows its last frame for one second."""
     try:
         from PIL import Image as Pillow
     except ImportError as error:
@@ -49,7 +53,7 @@ def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
     durations = [pause] * len(rest) + [max(pause, 1000)]
     buffer = io.BytesIO()
     first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
-    write_atomically(Path(path), buffer.getvalue())
+    return buffer.getvalue()
 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:

@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from scopil.data import storage
-from scopil.data.dataset import Demonstrations, Episode
-from scopil.data.record import record
-from scopil.envs.base import BatchEnv, Seeds
+from scopil.data.dataset import Demonstrations
+from scopil.data.record import play_expert
+from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
-from scopil.envs.jax_env import make_env
 from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
 from scopil.eval.episodes import measure_demonstrations, play_distinct
-from scopil.eval.measures import Measures, average, measure_all
-from scopil.eval.rules import Rules, own_rules
-from scopil.eval.starts import demos_for, starts_from, unseen_starts
+from scopil.eval.measures import Measures, average, measure_all, with_margin
+from scopil.eval.rules import Rules, by_own_rules, own_rules
+from scopil.eval.starts import EPISODES, demos_for, starts_from, unseen_starts
 from scopil.files import is_line, parse_json, write_atomically
 from scopil.policy import Policy
 from scopil.train.run import Run
 from scopil_bench.cache import read_evaluation, write_evaluation
 from scopil_bench.runner import name
 from scopil_bench.studies.base import FinishedRun, Study
-from scopil_bench.summaries import EVALUATIONS, SAFE, Cell, Result, Results, Timing, counted
+from scopil_bench.summaries import EVALUATIONS, MARGINS, SAFE, Cell, Result, Results, Timing, counted
 
 FORMAT = 2  # format version of results.json
 DUALS = ("dual/lambda", "alpha/value")
@@ -76,6 +76,10 @@ class Evaluator(AbstractContextManager):
             self._rows[run.folder] = run.metrics.rows()
         return self._rows[run.folder]
 
+    def demonstrator(self, setting: str) -> Any:
+        """The program that demonstrates a study's task; None if there is none."""
+        return None if self._study is None else self._study.tasks[setting].demonstrator
+
     def demos(self, run: Run) -> Demonstrations | None:
         if run.folder not in self._demos:
             self._demos[run.folder] = run.demos()
@@ -95,6 +99,7 @@ class Evaluator(AbstractContextManager):
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
             extra=found["extra"],
             made_from=run.digest,
+            margins={key: _margins(each) for key, each in measures.items() if len(each) > 1},
         )
 
     def evaluation(self, run: Run, setting: str | None = None) -> dict[str, Any]:
@@ -127,6 +132,10 @@ class Evaluator(AbstractContextManager):
         extra = study.extra(FinishedRun(run, env, demos, policy)) if study is not None and study.extra else {}
         found = {"env_steps": env_steps, "measures": measures, "extra": extra}
         return write_evaluation(run.folder, made_from, found, pictured)
+
+
+def _margins(each: Sequence[Measures]) -> Measures:
+    return {name: margin for name, (_, margin) in with_margin(each).items() if name in MARGINS}
 
 
 def _play(
@@ -171,24 +180,21 @@ def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
         if kept.demos is not None:
             demos = storage.load_demos(kept.demos() if callable(kept.demos) else kept.demos, env)
             rules = None if kept.rules is None else Rules.of(kept.rules)
-            rows[f"Demonstrator ({len(demos)} episodes)"] = average(measure_demonstrations(demos, env, rules))
+            rows[f"Demonstrator ({len(demos)} episodes)"] = reference(measure_demonstrations(demos, env, rules))
         if kept.demonstrator is not None:
-            played = _from_unseen_starts(kept.env, kept.demonstrator, study.episodes_of(setting) or 40)
-            rows["Demonstrator, unseen starts"] = average(measure_all(played, env, kept.rules))
+            starts = unseen_starts(env, study.episodes_of(setting) or EPISODES)
+            played = by_own_rules(env, play_expert(env, kept.env, kept.demonstrator, starts))
+            rows["Demonstrator, unseen starts"] = reference(measure_all(played, env, kept.rules))
         return rows
     finally:
         env.close()
 
 
-def _from_unseen_starts(name: str, choose: Callable[[Any], Any], episodes: int) -> list[Episode]:
-    env = make_env(name)
-    try:
-        starts = unseen_starts(open_env(env), episodes)
-        if not isinstance(starts, Seeds):
-            raise ConfigError(f"{name}: unseen starts are states; a scripted expert needs starts that are seeds.")
-        return [record(env, choose, 1, seed=int(seed)).episodes[0] for seed in starts.seeds]
-    finally:
-        env.close()
+def reference(measures: Sequence[Measures]) -> Measures:
+    """The means of a demonstrator's row, with the share of its episodes that have an avoidable violation."""
+    found = average(measures)
+    counted = {"violating": float(np.mean([m.get("avoidable", 0) > 0 for m in measures]))}
+    return found | (counted if "violations" in found else {})
 
 
 def first_safe(rows: Rows) -> int | None:
@@ -273,7 +279,7 @@ def _refuse_malformed(result: Result) -> None:
     digest = result.made_from == "" or is_line(result.made_from)
     if not digest or type(result.first_safe) not in (int, type(None)):
         raise ValueError(f"made_from = {result.made_from!r}, first_safe = {result.first_safe!r}")
-    for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating):
+    for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating, *result.margins.values()):
         if not all(isinstance(value, int | float) for value in numbers.values()):
             raise ValueError(f"{numbers}; want numbers by name")
     if not result.means.keys() == result.episodes.keys() == result.violating.keys():

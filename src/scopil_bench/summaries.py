@@ -9,6 +9,7 @@ from scopil.eval.measures import COUNTS, Measures, mean_and_std
 from scopil_bench import stats
 
 EVALUATIONS = ("greedy/demonstrated", "sampled/demonstrated", "greedy/unseen", "sampled/unseen")
+MARGINS = ("violations", "reward", "success", "reached")
 SAFE = 0.025  # avoidable violations per episode: one in forty episodes
 
 
@@ -43,6 +44,8 @@ class Result(NamedTuple):
     violating: dict[str, int]  # number of these episodes with an avoidable violation
     extra: dict[str, Measures]  # the study's extra measures
     made_from: str = ""  # a digest of the run's settings
+    # Half of the 95 % interval of a mean over the episodes of each evaluation, for the measures in MARGINS.
+    margins: Mapping[str, Measures] = {}
 
 
 class Timing(NamedTuple):

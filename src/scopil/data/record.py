@@ -7,16 +7,19 @@ from itertools import count
 from typing import Any, cast
 
 import gymnasium as gym
+import jax
 import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
 from scopil.envs.as_gym import FunctionalEnv
+from scopil.envs.base import BatchEnv, EnvState, Seeds, Starts
 from scopil.envs.gym_env import compile_env
-from scopil.envs.jax_env import id_of, make_env
+from scopil.envs.jax_env import CompiledEnv, id_of, make_env
 from scopil.envs.rollout import gym_episode
 from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, EnvError, ScopilError
+from scopil.types import PRNGKey, Transition
 from scopil.user_code import place_of
 
 LEFT_BOUNDS = "the environment leaves the bounds of its own observation space: they are dropped"
@@ -52,7 +55,7 @@ def record(
     """
     if episodes < 1:
         raise ConfigError(f"{episodes} episodes; want at least 1.")
-    opened, choose = _opened(env), _choice(policy, deterministic)
+    opened, choose = _opened(env), choice(policy, deterministic)
     try:
         spaces = Spaces(name, opened.observation_space, opened.action_space)
         played = []
@@ -84,6 +87,46 @@ def record(
             opened.close()
 
 
+def play_expert(env: BatchEnv, name: str, policy: Any, starts: Starts) -> list[Episode]:
+    """Episodes of an expert, as in `record`, from the starts of an evaluation in the environment `name`."""
+    if isinstance(starts, Seeds):
+        opened = make_env(name)
+        try:
+            return [record(opened, policy, 1, seed=int(seed)).episodes[0] for seed in starts.seeds]
+        finally:
+            opened.close()
+    assert isinstance(env, CompiledEnv)
+    compiled, choose, space = env, choice(policy), env.spaces.env_action
+
+    @jax.jit
+    def move(state: EnvState, action: Any, key: PRNGKey) -> tuple[EnvState, Transition, dict[str, Any]]:
+        after, transition = compiled.advance(state, action, key)
+        return after, transition, compiled.step_info(state.inner, action, after.inner)
+
+    episodes = []
+    for i in range(len(starts.steps)):
+        getattr(policy, "reset", lambda: None)()
+        state = jax.tree.map(lambda leaf: leaf[i], starts)  # noqa: B023
+        first, steps, infos = np.asarray(state.obs), [], [env.env.state_info(state.inner, *env.given_params)]
+        while not steps or not (steps[-1].terminated or steps[-1].truncated or len(steps) == env.horizon):
+            action = env.spaces.to_learner(_checked(choose(env.as_given(np.asarray(state.obs))), space, len(steps)))
+            state, t, info = move(state, action, jax.random.fold_in(jax.random.key(i), len(steps)))
+            steps.append(jax.device_get(t))
+            infos.append(jax.device_get(info))
+        filled = [{name: info.get(name, np.zeros_like(value)) for name, value in infos[-1].items()} for info in infos]
+        episodes.append(
+            Episode(
+                observations=np.stack([first, *(t.next_obs for t in steps)]),
+                actions=np.stack([t.action for t in steps]),
+                rewards=np.array([t.reward for t in steps], np.float32),
+                terminated=bool(steps[-1].terminated),
+                truncated=not steps[-1].terminated,
+                info={name: np.stack([np.asarray(info[name]) for info in filled]) for name in infos[-1]},
+            )
+        )
+    return episodes
+
+
 def _opened(env: Any) -> gym.Env:
     if isinstance(env, str):
         return make_env(env)
@@ -96,7 +139,8 @@ def _opened(env: Any) -> gym.Env:
     return made
 
 
-def _choice(policy: Any, deterministic: bool) -> Callable[[Any], Any]:
+def choice(policy: Any, deterministic: bool = True) -> Callable[[Any], Any]:
+    """The function from an observation to an action of an expert, as `record` takes it."""
     if hasattr(policy, "predict"):
         how = {"deterministic": deterministic}  # passed explicitly: Stable-Baselines3 samples by default
         try:

@@ -6,6 +6,7 @@ violations                number of (visited state, rule) pairs with a cost abov
 violations/<rule>         the same for one rule
 frequency, frequency/…    violations divided by steps
 avoidable                 violations except those of the initial state, which no policy can avoid
+success                   1 if `info["is_success"]` or `info["success"]` of the last state is true, if it is reported
 unfamiliar                share of states less familiar than 90 % of the demonstrated ones, if familiarity is known
 
 An environment that reports no cost has no violations. A method `measures(episode)` of the environment adds measures.
@@ -26,6 +27,7 @@ from scopil.eval.rules import UNNAMED, with_rules
 
 Measures = dict[str, float]
 UNFAMILIAR = 0.1
+SUCCESS = ("is_success", "success")  # keys of `info`, as in Stable-Baselines3 and Gymnasium-Robotics
 COUNTS = ("violations", "frequency", "avoidable")  # a missing count is 0: the rule was never broken
 
 
@@ -51,6 +53,8 @@ def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | N
     steps = len(episode)
     out = {} if episode.rewards is None else {"reward": episode.total_reward}
     out["steps"] = float(steps)
+    if (flag := next((key for key in SUCCESS if key in episode.info), None)) is not None:
+        out["success"] = float(episode.info[flag][-1] > 0)
     if further is not None:
         out |= {name: float(value) for name, value in further(episode).items()}
     if broken:

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.errors import ConfigError
 from scopil.eval.episodes import measure_demonstrations
-from scopil.eval.measures import Measures, average, mean_and_std
+from scopil.eval.measures import Measures, mean_and_std
 from scopil.eval.pictures import new_figure, save_costs
 from scopil.eval.rules import Rules, load_rules
 from scopil.eval.tables import Value, measures_grid, print_measures, rules_not_known
@@ -174,7 +174,7 @@ def _demonstrator_rows(runs: Sequence[Run], evaluator: Evaluator) -> dict[str, M
         if (demos := evaluator.demos(run)) is not None:
             found = measure_demonstrations(demos, evaluator.env(run), evaluator.rules(run))
             which = f" {demos.name}" if len(first) > 1 else ""
-            rows[f"Demonstrator{which} ({len(demos)} episodes)"] = average(found)
+            rows[f"Demonstrator{which} ({len(demos)} episodes)"] = results.reference(found)
     return rows
 
 

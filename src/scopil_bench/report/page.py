@@ -165,8 +165,8 @@ def address(to: str) -> str:
     return f"#{quote(to[1:])}" if to.startswith("#") else quote(to.lstrip("/"), safe="/=,")
 
 
-def data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+def data_uri(image: bytes, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
 
 def to_markdown(title: str, blocks: Sequence[Block], folder: Path) -> str:

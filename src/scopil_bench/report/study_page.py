@@ -17,8 +17,8 @@ from scopil.files import write_atomically
 from scopil_bench.report import page, summary, svg
 from scopil_bench.report.page import Beside, Block, Command, Drawn, Fold, Grid, Heading, Items, Link, Text
 from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdict_grids
-from scopil_bench.report.views import View, Views
-from scopil_bench.summaries import SAFE, Cell, Result, Results, Timing, Verdict, evaluations_of
+from scopil_bench.report.views import Films, View, Views, median_seed
+from scopil_bench.summaries import SAFE, Cell, Results, Timing, Verdict, evaluations_of
 
 SHORT = "These are short runs of {steps} steps that test the software. They are no evidence about the methods."
 LESS = "These are runs of {steps} steps (budget {budget!r}). The study's main budget is {full!r}."
@@ -166,7 +166,8 @@ def _reading(report: StudyReport, compared: Sequence[summary.Comparison]) -> lis
 
 def _colours(report: StudyReport) -> dict[str, int]:
     """One colour per method on the whole page."""
-    return {method: i for i, method in enumerate(dict.fromkeys(cell.method for cell in report.results))}
+    titles = _titles(report)
+    return dict(zip(titles, svg.colours_of(list(titles.values()))))
 
 
 def _tray_ids(report: StudyReport) -> dict[str, str]:
@@ -185,9 +186,10 @@ def _hero(report: StudyReport) -> list[Block]:
         for method, seed, view in trays[setting]:
             head = f"{layout.title_of(method)}, seed {seed}"
             many = "" if view["violations"] is None else f"{view['violations']:.3g} violations per episode"
+            key = f'<i class="key {svg.colour(_colours(report)[method])}"></i>'
             figures.append(
                 f"<figure>{svg.tray(ids[setting], view, f'{head}: {many}')}"
-                f"<figcaption><b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
+                f"<figcaption>{key}<b>{escape(head)}</b><br>{escape(many)}</figcaption></figure>"
             )
         shown = [view["episodes"] for _, _, view in trays[setting]]
         fewer = f" ({min(shown)} for long episodes)" if len(set(shown)) > 1 else ""
@@ -201,8 +203,10 @@ def _hero(report: StudyReport) -> list[Block]:
     for setting in settings:
         if panels := views.curves.get(setting):
             wanted = [p for p in panels if p["metric"].startswith("eval/violations")] or panels
-            note = f'<p class="note">{escape(settings[setting])}, during training.</p>'
-            return [Drawn(defs + _charts(report, wanted)[0] + note, [Text(ON_THE_PAGE)])]
+            said = f"{settings[setting]}, during training: mean over seeds, with a band of one standard deviation."
+            titles = {m: title for m, title in _titles(report).items() if m in wanted[0]["methods"]}
+            chart = svg.legend(titles, _colours(report)) + _charts(report, wanted)[0]
+            return [Drawn(f'{defs}{chart}<p class="note">{escape(said)}</p>', [Text(ON_THE_PAGE)])]
     return []
 
 
@@ -216,18 +220,6 @@ def _hero_trays(report: StudyReport, setting: str) -> list[tuple[str, int, View]
     return found[:HERO]
 
 
-def median_seed(runs: Sequence[Result]) -> int:
-    """The seed with the median violations from unseen starts (the lower median if the number of seeds is even).
-
-    If violations are not counted, reward is used instead."""
-
-    def rank(run: Result) -> float:
-        means = run.means.get(summary.UNSEEN) or next(iter(run.means.values()))
-        return means.get("violations", -means["reward"])
-
-    return sorted(runs, key=rank)[(len(runs) - 1) // 2].seed
-
-
 def _titles(report: StudyReport) -> dict[str, str]:
     return {cell.method: report.layout.title_of(cell.method) for cell in report.results}
 
@@ -239,6 +231,8 @@ def _section(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> 
         blocks.append(Drawn(_curves(report, setting, curves)))
     if setting in views.trays:
         blocks.append(Drawn(_trays(report, setting)))
+    if setting in views.films:
+        blocks.append(Drawn(_films(report, views.films[setting])))
     if inner := views.inner.get(setting):
         charts = f'<div class="charts">{"".join(_charts(report, inner, seeds=False))}</div>'
         blocks.append(Drawn(f"<details><summary>Training metrics of the algorithms</summary>{charts}</details>"))
@@ -261,7 +255,9 @@ def _curves(report: StudyReport, setting: str, panels: Sequence[View]) -> str:
         if any(m in panel["methods"] for panel in panels)
     )
     seeds = '<label class="every-seed"><input type="checkbox" class="seeds">every seed</label>'
-    note = "Greedy evaluations during training: mean over seeds, with a band of one standard deviation."
+    played = [panel["episodes"] for panel in panels if panel.get("episodes")]
+    many = f" of {min(played)} or more episodes" if played else ""
+    note = f"Greedy evaluations{many} during training: mean over seeds, with a band of one standard deviation."
     return (
         f'<div class="curves" data-setting="{escape(setting)}"><div class="controls">{ticks}{seeds}</div>'
         f'<div class="charts">{"".join(_charts(report, panels))}</div><p class="note">{note}</p></div>'
@@ -304,6 +300,26 @@ def _trays(report: StudyReport, setting: str) -> str:
         f'<div class="trays" data-setting="{escape(setting)}"><div class="some">{"".join(figures)}</div>'
         f'<p class="note">{note}</p></div>'
     )
+
+
+def _films(report: StudyReport, found: Films) -> str:
+    if found.why_none:
+        return f'<p class="note">No pictures of episodes: {escape(found.why_none)}</p>'
+    titles, colours, figures = _titles(report), _colours(report), []
+    for film in found.films:
+        key = f'<i class="key {svg.colour(colours[film.method])}"></i>' if film.method else ""
+        head = f"{titles[film.method]}, seed {film.seed}" if film.method else "Demonstrator"
+        many = "" if film.violations is None else f"{film.violations} violation{'s' * (film.violations != 1)}, "
+        said = f"{many}reward {figure('reward', film.reward)}"
+        image = f'<img src="{film.moving}" alt="{escape(f"{head}: {said}")}">'
+        still = f'<source media="(prefers-reduced-motion: reduce)" srcset="{film.still}">'
+        caption = f"<figcaption>{key}<b>{escape(head)}</b><br>{escape(said)}</figcaption>"
+        figures.append(f"<figure><picture>{still}{image}</picture>{caption}</figure>")
+    note = (
+        "One greedy episode of each method, from the same unseen start; the seed has the median number of violations. "
+        "Below the picture is a time line of each rule. A red edge and a red line mark violations."
+    )
+    return f'<div class="films">{"".join(figures)}</div><p class="note">{note}</p>'
 
 
 def _runs(report: StudyReport, setting: str, anchors: Mapping[Cell, str]) -> Iterator[Block]:

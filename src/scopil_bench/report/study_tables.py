@@ -101,8 +101,12 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
 
 def reference_starts(name: str, there: Collection[str]) -> str:
     """The kind of starts of a demonstrator's row, or another kind if the page has no results for that kind."""
-    own = "unseen" if name.endswith("unseen starts") else "demonstrated"
+    own = own_starts(name)
     return own if own in there or not there else min(there)
+
+
+def own_starts(name: str) -> str:
+    return "unseen" if name.endswith("unseen starts") else "demonstrated"
 
 
 def _keys(results: Results, where: Cell, starts: str) -> list[str]:

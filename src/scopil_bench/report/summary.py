@@ -7,21 +7,37 @@ of all these comparisons together.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
-from scopil.eval.tables import cell as figure
+from scopil.eval.measures import Measures, share_interval
+from scopil.eval.tables import cell
 from scopil_bench import stats
 from scopil_bench.report.page import Drawn, Grid, Link, anchor
-from scopil_bench.report.study_tables import NONE, Layout, reference_starts
+from scopil_bench.report.study_tables import NONE, Layout, own_starts, reference_starts
 from scopil_bench.report.svg import Axis, Dot, axis_for, colour, strip, strip_axis
-from scopil_bench.summaries import Cell, Result, Results, evaluations_of
+from scopil_bench.summaries import SAFE, Cell, Result, Results, evaluations_of
 
 SIGNIFICANT = 0.05
 UNSURE = "not shown to differ from"
 NAMED = 3  # a sentence names at most this many methods without a significant difference
+NOTE = (
+    "A dot is a seed and links to its run. The number is the mean, with its 95 % interval: over seeds by bootstrap, "
+    "which is too narrow for few seeds (with three it covers the mean in 7 of 10 cases, with ten in 9); for a single "
+    "seed, over its episodes; shares have the wider of both. Violations in initial states, which no policy can avoid, "
+    "do not count as an episode with a violation. The axis of violations is logarithmic above 0.1."
+)
+APART = "As recorded, from other starts:"
 UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
+VIOLATING = "violating"  # share of episodes with an avoidable violation
+SUCCESS = ("success", "reached")
+SHARES = (VIOLATING, *SUCCESS)
+
+
+def figure(measure: str, value: float) -> str:
+    return f"{value:.0%}".replace("%", " %") if measure in SHARES else cell(measure, value)
 
 
 class Column(NamedTuple):
@@ -40,10 +56,15 @@ class Figure(NamedTuple):
     seeds: Sequence[int]
     values: Sequence[float]  # one per seed
     mean: float
-    interval: stats.Interval | None  # 95 % interval of the mean; None for a single seed
+    # 95 % interval of the mean: over seeds; for a single seed over its episodes, or None if they are not known. For a
+    # share, the interval that covers both.
+    interval: stats.Interval | None
 
     def words(self, measure: str) -> str:
         return figure(measure, self.mean)
+
+    def ends(self, measure: str) -> str:
+        return "" if self.interval is None else f"[{', '.join(figure(measure, end) for end in self.interval)}]"
 
 
 class Comparison(NamedTuple):
@@ -78,22 +99,42 @@ def methods_of(layout: Layout, results: Results, setting: str) -> list[str]:
 
 def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
     """The figure of these runs; None if a run lacks the evaluation or the measure."""
-    if any(measure not in run.means.get(key, {}) for run in runs):
+    counted = "violations" if measure == VIOLATING else measure
+    if any(counted not in run.means.get(key, {}) for run in runs):
         return None
-    values = [run.means[key][measure] for run in runs]
-    interval = stats.bootstrap_interval(values, np.mean) if len(values) > 1 else None
+    values = [
+        run.violating[key] / run.episodes[key] if measure == VIOLATING else run.means[key][measure] for run in runs
+    ]
+    found = [_over_episodes(runs, values, key, measure)] if measure in SHARES or len(runs) == 1 else []
+    found += [stats.bootstrap_interval(values, np.mean)] if len(runs) > 1 else []
+    known = [ends for ends in found if ends is not None]
+    interval = (min(low for low, _ in known), max(high for _, high in known)) if known else None
     return Figure([run.seed for run in runs], values, float(np.mean(values)), interval)
 
 
+def _over_episodes(runs: Sequence[Result], values: Sequence[float], key: str, measure: str) -> stats.Interval | None:
+    """The interval of a share over the episodes of all seeds; of another measure over those of a single seed."""
+    if measure in SHARES:
+        hits = sum(round(value * run.episodes[key]) for value, run in zip(values, runs))
+        return share_interval(hits, sum(run.episodes[key] for run in runs))
+    margin = runs[0].margins.get(key, {}).get(measure)
+    return None if margin is None else (values[0] - margin, values[0] + margin)
+
+
 def columns_of(results: Results) -> list[Column]:
-    """Violations and reward of greedy episodes: first from unseen starts, then from demonstrated ones. If neither was
-    evaluated, the columns show the first evaluation."""
+    """Violations, the shares of episodes with a violation and with success, and reward of greedy episodes: first from
+    unseen starts, then from demonstrated ones. If neither was evaluated, the columns show the first evaluation."""
     keys = list(dict.fromkeys(key for runs in results.values() for key in evaluations_of(runs)))
     shown = [k for k in (UNSEEN, DEMONSTRATED) if k in keys] or keys[:1]
     starts = {k: f"{k.partition('/')[2]} starts" for k in shown}
     every = [run for runs in results.values() for run in runs]
     counted = [k for k in shown if any("violations" in run.means.get(k, {}) for run in every)]
     found = [Column(f"Violations per episode, {starts[k]}", k, "violations") for k in counted]
+    found += [Column(f"Episodes with a violation, {starts[k]}", k, VIOLATING) for k in counted[:1]]
+    for name in SUCCESS:
+        if any(name in run.means.get(shown[0], {}) for run in every):
+            found.append(Column(f"Success, {starts[shown[0]]}", shown[0], name))
+            break
     rewarded = shown[:1] if counted else shown
     return found + [Column(f"Reward, {starts[k]}", k, "reward") for k in rewarded]
 
@@ -101,7 +142,7 @@ def columns_of(results: Results) -> list[Column]:
 def compare(layout: Layout, results: Results) -> list[Comparison]:
     """Permutation tests of the first method of each setting against the others. The first column that the first method
     has is compared: violations from unseen starts if they were counted, else reward."""
-    columns = columns_of(results) if results else []
+    columns = [c for c in columns_of(results) if c.measure not in SHARES] if results else []
     made: list[Comparison] = []
     for setting in settings_of(layout, results):
         first, *others = methods_of(layout, results, setting)
@@ -117,24 +158,68 @@ def compare(layout: Layout, results: Results) -> list[Comparison]:
 
 
 def verdicts(layout: Layout, results: Results, made: Sequence[Comparison]) -> list[str]:
-    """A sentence for each setting with a comparison. It names the first method, the best method that differs from it,
-    the methods without a significant difference, and the best reward. `comparisons_grid` has all comparisons."""
-    lines, enough = [], bool(made) and _smallest(made) < SIGNIFICANT
+    """For each setting, which methods kept the rules; if there are enough seeds for a test, a sentence about the first
+    method, the best method that differs from it, the methods without a significant difference, and the best reward.
+    `comparisons_grid` has all comparisons."""
+    lines, enough, several = [], testable(made), len(settings_of(layout, results)) > 1
     for setting, title in settings_of(layout, results).items():
-        if mine := _best_first([c for c in made if c.setting == setting]):
+        where = f"{title}: " if several else ""
+        if kept := conclusion(layout, results, setting):
+            lines.append(where + kept)
+        if enough and (mine := _best_first([c for c in made if c.setting == setting])):
             first = mine[0]
             amount = first.ours.words(first.measure)
             has = f"{amount} violations per episode" if _counts(first) else f"a reward of {amount}"
             starts, name = first.key.partition("/")[2], layout.title_of(first.method)
-            if enough:
-                compared = _compared(layout, mine)
-            else:
-                each = [f"{layout.title_of(c.rival)} {c.theirs.words(c.measure)}" for c in mine]
-                compared = f"{listed(each)}: too few seeds for a test"
-            parts = [f"{title}: from {starts} starts {name} has {has}, {compared}"]
+            parts = [f"{title}: from {starts} starts {name} has {has}, {_compared(layout, mine)}"]
             parts += [reward] if (reward := _reward(layout, results, mine)) else []
             lines.append(f"{'; '.join(parts)}.")
-    return lines
+    return lines + ([_too_few(made)] if made and not enough else [])
+
+
+def testable(made: Sequence[Comparison]) -> bool:
+    """Whether a difference could be significant with these numbers of seeds."""
+    return bool(made) and _smallest(made) < SIGNIFICANT
+
+
+def _too_few(made: Sequence[Comparison]) -> str:
+    fewest = min(len(f.values) for c in made for f in (c.ours, c.theirs))
+    needed = next(n for n in count(2) if len(made) * stats.smallest_p(n, n) < SIGNIFICANT)
+    seeds = "1 seed per method is" if fewest == 1 else f"{fewest} seeds per method are"
+    return f"{seeds} too few to tell methods apart: {needed} or more are needed."
+
+
+def conclusion(layout: Layout, results: Results, setting: str) -> str:
+    """Which methods kept the rules of a setting, in one sentence; empty if violations are not counted."""
+    column = next((c for c in columns_of(results) if c.measure == "violations"), None)
+    methods = methods_of(layout, results, setting)
+    found = {m: figure_of(results[Cell(setting, m)], column.key, "violations") for m in methods} if column else {}
+    means = {layout.title_of(m): f.mean for m, f in found.items() if f is not None}
+    if column is None or not means:
+        return ""
+    broken = {layout.title_of(m): figure_of(results[Cell(setting, m)], column.key, "avoidable") for m in methods}
+    lawful = [title for title, f in broken.items() if title in means and f is not None and f.mean <= SAFE]
+    best = min(means, key=means.__getitem__)
+    rows = layout.references.get(setting, {})
+    same = [n for n in rows if n.endswith("unseen starts")] if column.starts == "unseen" else []
+    shown = next((rows[n]["violations"] for n in [*same, *rows] if "violations" in rows[n]), None)
+    against = "" if shown is None else f", the demonstrator {_plain(shown)}"
+    count = f"{_plain(means[best])} violations per episode{against}"
+    others = [title for title in means if title not in lawful]
+    if lawful:
+        worst = f"; {listed(others)} did not ({listed([_plain(means[o]) for o in others])})" if others else ""
+        most = _plain(max(means[title] for title in lawful))
+        return f"{listed(lawful)} kept the rules ({most} violations per episode{against}){worst}."
+    if shown is not None and means[best] <= shown:
+        return f"{best} broke the rules no more often than the demonstrator: {count}."
+    if len(means) == 1:
+        return f"{best} did not keep the rules: {count}."
+    return f"No method kept the rules: the best, {best}, has {count}."
+
+
+def _plain(value: float) -> str:
+    """Two digits: 2.3, 0.43, 65, 0."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _counts(comparison: Comparison) -> bool:
@@ -212,14 +297,15 @@ def comparisons_grid(layout: Layout, results: Results, made: Sequence[Comparison
 
 
 def how_compared(made: Sequence[Comparison]) -> str:
-    if not made:
-        return ""
+    kept = f"A method that kept the rules has at most {SAFE:g} avoidable violations per episode"
+    if not testable(made):
+        return f"Greedy policies; means over seeds. {kept}." if made else ""
     n = len(made)
     corrected = f"corrected for the {n} comparisons of these sentences by Holm's method" if n > 1 else "not corrected"
     policies = " and ".join(dict.fromkeys(c.key.partition("/")[0].capitalize() for c in made))
     return (
         f"{policies} policies; means over seeds. p: permutation test over seeds, {corrected}; significant is below "
-        f"{SIGNIFICANT:g}. With these numbers of seeds no p can be below {_smallest(made):.2g}."
+        f"{SIGNIFICANT:g}. With these numbers of seeds no p can be below {_smallest(made):.2g}. {kept}."
     )
 
 
@@ -244,17 +330,13 @@ def table(
     body, rows = [], []
     for setting, title in settings.items():
         axes = {c: shared.get(c) or _axis(c, results, layout, [setting], there) for c in columns}
-        scales = "".join(f"<td>{strip_axis(axes[c])}</td>" for c in columns)
+        drawn = [strip_axis(axes[c]) if c.measure not in SHARES else "" for c in columns]
+        scales = "".join(f'<td><div class="cell">{scale}<span></span></div></td>' for scale in drawn)
         body.append(f'<tr class="setting"><th colspan="2" scope="rowgroup">{escape(title)}</th>{scales}</tr>')
-        for name, means in layout.references.get(setting, {}).items():
-            cells, words = [], []
-            for c in columns:
-                value = means.get(c.measure) if c.starts == reference_starts(name, there) else None
-                words.append(NONE if value is None else figure(c.measure, value))
-                drawn = "" if value is None else strip([Dot(value, f"{name}: {words[-1]}")], None, axes[c], "ref")
-                cells.append(_td(c, drawn, escape(words[-1])))
-            body.append(f'<tr class="quiet"><th scope="row">{escape(name)}</th><td></td>{"".join(cells)}</tr>')
-            rows.append([title, name, "", *words])
+        known = layout.references.get(setting, {})
+        apart = [name for name in known if own_starts(name) not in there]
+        for name in (n for n in known if n not in apart):
+            _add_reference(body, rows, title, name, known[name], axes, there)
         methods = methods_of(layout, results, setting)
         longest = {m: max(run.steps for run in results[Cell(setting, m)]) for m in methods}
         usual = Counter(longest.values()).most_common(1)[0][0]
@@ -266,7 +348,7 @@ def table(
                 printed = layout.printed_row(where).get(c.measure) if c.key == DEMONSTRATED else None
                 said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
                 cells.append(_dots(c, found, axes[c], anchors[where], colour(colours[method]), said))
-                words.append(_words(found, c.measure))
+                words.append(NONE if found is None else f"{found.words(c.measure)} {found.ends(c.measure)}".strip())
             done, name = seeds_done(runs, wanted), layout.title_of(method)
             steps = "" if longest[method] == usual else f"{longest[method]:,} steps"
             body.append(
@@ -274,14 +356,39 @@ def table(
                 f'<td class="done">{done}{f"<small>{steps}</small>" * bool(steps)}</td>{"".join(cells)}</tr>'
             )
             rows.append([title, name, ", ".join(filter(None, [done, steps])), *words])
+        if apart:
+            span = f'<th colspan="{len(head)}" scope="rowgroup">{APART}</th>'
+            body.append(f'<tr class="apart">{span}</tr>')
+        for name in apart:
+            _add_reference(body, rows, title, name, known[name], axes, there)
+            rows[-1][1] += ", other starts"
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
-    note = (
-        "A dot is a seed and links to its run. The number is the mean, the bar its 95 % bootstrap interval, which is "
-        "too narrow for few seeds: with three it covers the mean in 7 of 10 cases, with ten in 9. The axis of "
-        "violations is logarithmic above 0.1."
-    )
     html = f'<table class="overview"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table>'
-    return Drawn(f'{html}<p class="note">{note}</p>', [Grid(["Setting", "Method", *head[1:]], rows)])
+    return Drawn(f'{html}<p class="note">{NOTE}</p>', [Grid(["Setting", "Method", *head[1:]], rows)])
+
+
+def _add_reference(
+    body: list[str],
+    rows: list[list[str]],
+    title: str,
+    name: str,
+    means: Measures,
+    axes: Mapping[Column, Axis],
+    there: Collection[str],
+) -> None:
+    """Add a demonstrator's row to the table as HTML and as text."""
+    cells, words = [], []
+    for c, axis in axes.items():
+        value = means.get(c.measure) if c.starts == reference_starts(name, there) else None
+        words.append(NONE if value is None else figure(c.measure, value))
+        dot = (
+            ""
+            if value is None or c.measure in SHARES
+            else strip([Dot(value, f"{name}: {words[-1]}")], None, axis, "ref")
+        )
+        cells.append(_td(c, dot, escape(words[-1])))
+    body.append(f'<tr class="quiet"><th scope="row">{escape(name)}</th><td></td>{"".join(cells)}</tr>')
+    rows.append([title, name, "", *words])
 
 
 def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[str], there: Collection[str]) -> Axis:
@@ -307,17 +414,12 @@ def _dots(column: Column, found: Figure | None, axis: Axis, runs: str, kind: str
         for i, (seed, value) in enumerate(zip(found.seeds, found.values))
     ]
     number = anchor(f"#{runs}", escape(found.words(column.measure)))
-    return _td(column, strip(dots, found.interval, axis, kind), number + said)
+    ends = f"<small>{found.ends(column.measure)}</small>" * (found.interval is not None)
+    drawn = "" if column.measure in SHARES else strip(dots, found.interval, axis, kind)
+    return _td(column, drawn, number + ends + said)
 
 
 def _td(column: Column, drawn: str, number: str) -> str:
-    kind = "" if drawn else ' class="none"'
+    kind = ' class="none"' if number == NONE else ""
     inner = f'<div class="cell">{drawn}<span>{number}</span></div>'
     return f'<td{kind} data-label="{escape(column.title)}">{inner}</td>'
-
-
-def _words(found: Figure | None, measure: str) -> str:
-    if found is None:
-        return NONE
-    ends = "" if found.interval is None else f" [{', '.join(figure(measure, end) for end in found.interval)}]"
-    return found.words(measure) + ends

@@ -6,6 +6,7 @@ The page's script shows and hides parts of the drawings, and draws the episodes 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,10 @@ from scopil_bench.report.page import anchor
 Number = float | int
 BEND = 0.1  # violations per episode: a bent axis is nearly linear below this value and logarithmic above
 COLOURS = 7  # classes k0 … k6; methods beyond the seventh have dashed lines
+# Titles of methods with a colour of their own, which is the same on every page.
+FIXED = {"SCOPIL-ρ": 0, "SCOPIL": 1, "SAC": 2, "BC": 3, "PPO": 4, "GAIL-SAC": 5, "ICRL": 6}
 TRAY = 400  # SVG units per side
+STRIP = 140  # width of a strip of dots
 
 
 class Axis(NamedTuple):
@@ -31,7 +35,8 @@ class Axis(NamedTuple):
 
     def ticks(self) -> list[float]:
         if self.bent:
-            return [t for t in (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0) if t <= self.high]
+            found = [t for t in (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0) if t <= self.high]
+            return [*found, 3 * found[-1]] if 3 * found[-1] <= self.high else found
         step = _nice((self.high - self.low) / 4)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [i * step for i in range(first, last + 1)]
@@ -56,6 +61,20 @@ def axis_for(values: Sequence[Number], violations: bool) -> Axis:
     return Axis(low - pad, high + pad)
 
 
+def colours_of(titles: Sequence[str]) -> list[int]:
+    """A colour for each method of a page. `SAC, steps=5` has the colour of SAC, unless another method has it."""
+    wanted = [FIXED.get(title.partition(",")[0]) for title in titles]
+    taken = {i: n for n, i in reversed(list(enumerate(wanted))) if i is not None}  # colour → the first that wants it
+    free = (i for i in count() if i not in taken)
+    return [i if i is not None and taken[i] == n else next(free) for n, i in enumerate(wanted)]
+
+
+def legend(titles: Mapping[str, str], colours: Mapping[str, int]) -> str:
+    """The colours of methods and their titles."""
+    keys = (f'<span><i class="key {colour(colours[m])}"></i>{escape(title)}</span>' for m, title in titles.items())
+    return f'<div class="controls">{"".join(keys)}</div>'
+
+
 def colour(i: int) -> str:
     return f"k{i % COLOURS}" + " dashed" * (i >= COLOURS)
 
@@ -75,7 +94,7 @@ class Dot(NamedTuple):
 
 def strip(dots: Sequence[Dot], interval: tuple[float, float] | None, axis: Axis, kind: str) -> str:
     """One dot per seed, and the interval as a bar behind the dots."""
-    width, height, edge = 190, 24, 8
+    width, height, edge = STRIP, 24, 8
     x = lambda value: f"{edge + (width - 2 * edge) * axis.at(value):.1f}"  # noqa: E731
     parts = [f'<path class="tick" d="M{x(t)} 2v20"/>' for t in axis.ticks()]
     if interval is not None:
@@ -90,7 +109,7 @@ def strip(dots: Sequence[Dot], interval: tuple[float, float] | None, axis: Axis,
 
 def strip_axis(axis: Axis) -> str:
     """The numbers above a column of strips."""
-    width, edge = 190, 8
+    width, edge = STRIP, 8
     texts = "".join(
         f'<text x="{edge + (width - 2 * edge) * axis.at(t):.1f}" y="11">{number(t)}</text>' for t in axis.ticks()
     )
@@ -123,7 +142,11 @@ def chart(panel: Mapping[str, Any], colours: Mapping[str, int], title_of: Mappin
     for t in y_axis.ticks():
         parts.append(f'<path class="tick" d="M{left} {y(t)}H{width - right}"/>')
         parts.append(f'<text class="y" x="{left - 6}" y="{float(y(t)) + 4:.1f}">{number(t)}</text>')
-    parts += [f'<text class="x" x="{x(t)}" y="{height - 8}">{number(t)}</text>' for t in x_axis.ticks()]
+    ticks = x_axis.ticks()
+    for t in ticks:
+        kind, unit = ("x last", " steps") if t == ticks[-1] else ("x", "")
+        parts.append(f'<path class="tick" d="M{x(t)} {height - bottom}v4"/>')
+        parts.append(f'<text class="{kind}" x="{x(t)}" y="{height - 8}">{number(t)}{unit}</text>')
     for name, one in lines.items():
         kind, steps = colour(colours[name]), one["steps"]
         inner = ""

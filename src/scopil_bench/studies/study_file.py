@@ -5,6 +5,7 @@
     env = "my_env.py:MyEnv"               # or several, as [settings.NAME] with env, demos, rules and title
     demos = "shown.npz"
     rules = "my_rules.py"
+    demonstrator = "my_expert.py:act"      # optional: plays from the same starts as the policies
     methods = ["scopil-rho", "sac", "bc"]   # or [methods.NAME] with algorithm, title and settings of the algorithm
 
     [overrides]                            # settings for every method that has them
@@ -25,12 +26,12 @@ from scopil.config import build, near, settings
 from scopil.errors import ConfigError
 from scopil.eval.rules import Rules
 from scopil.registry import find
-from scopil.user_code import load_module
+from scopil.user_code import load_module, load_object
 from scopil_bench.studies.base import Budget, Method, Study, Task
 from scopil_bench.summaries import EVALUATIONS, Table
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # a folder name
-_TASK = {"env": str, "demos": str, "rules": str, "title": str}
+_TASK = {"env": str, "demos": str, "rules": str, "demonstrator": str, "title": str}
 _COUNTS = ("seeds", "steps", "eval_every", "checkpoint_every", "episodes")
 _KNOWN = {
     **{"name": str, "title": str, "about": str},
@@ -120,7 +121,7 @@ def _tasks(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Task]:
     given = plan.get("settings")
     if given is None:
         given = {only: {key: plan[key] for key in _TASK if key in plan}}
-    elif odd := [key for key in ("env", "demos", "rules") if key in plan]:
+    elif odd := [key for key in ("env", "demos", "rules", "demonstrator") if key in plan]:
         raise ConfigError(f"{where}: {odd[0]} and [settings.…] are both given; put {odd[0]} into each setting.")
     made = {}
     for name, one in given.items():
@@ -128,8 +129,20 @@ def _tasks(plan: Mapping[str, Any], only: str, where: str) -> dict[str, Task]:
         _check(one, _TASK, at)
         if "env" not in one:
             raise ConfigError(f'{at}: no env; want env = "CartPole-v1" or env = "my_env.py:MyEnv".')
-        made[name] = Task(**({"title": plan.get("title", name)} | dict(one)))
+        found = {"title": plan.get("title", name)} | dict(one)
+        if "demonstrator" in one:
+            found["demonstrator"] = _expert(one["demonstrator"], at)
+        made[name] = Task(**found)
     return made
+
+
+def _expert(name: str, where: str) -> Any:
+    """The scripted expert. Raises, before training, if it cannot be loaded."""
+    found = load_object(name, 'demonstrator = "my_expert.py:act"')
+    if not callable(found) and not hasattr(found, "predict"):
+        want = "a function act(obs), or an object with `predict`"
+        raise ConfigError(f"{where}: demonstrator = {name!r} is a {type(found).__name__}; want {want}.")
+    return found
 
 
 def _methods(plan: Mapping[str, Any], where: str) -> dict[str, Method]:

@@ -153,6 +153,26 @@ def test_printed_pages_hold_every_table(page):
         assert not any(found.is_visible() for found in page.locator(control).all())
 
 
+def test_the_page_follows_dark_mode(page):
+    """Text keeps the contrast of 4.5 that the accessibility guidelines ask for."""
+    contrast = """() => {
+      const part = (v) => v <= .04 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+      const rgb = (c) => c.match(/[\\d.]+/g).slice(0, 3).map((v) => part(v / 255));
+      const light = (c) => { const [r, g, b] = rgb(c); return .2126 * r + .7152 * g + .0722 * b; };
+      const paper = light(getComputedStyle(document.body).backgroundColor);
+      const texts = [...document.querySelectorAll('p, li, th, td, .note, figcaption, summary')];
+      const ink = texts.filter((e) => e.checkVisibility()).map((e) => light(getComputedStyle(e).color));
+      return [paper, Math.min(...ink.map((i) => (Math.max(i, paper) + .05) / (Math.min(i, paper) + .05)))];
+    }"""
+    for scheme, dark in (("light", False), ("dark", True)):
+        page.emulate_media(color_scheme=scheme)
+        paper, worst = page.evaluate(contrast)
+        assert (paper < 0.1) == dark
+        assert worst >= 4.5
+    page.emulate_media(color_scheme="dark", media="print")
+    assert page.evaluate(contrast)[0] == 1.0  # printed on white
+
+
 def test_without_a_script_everything_is_there_once(browser, folder):
     """As the studio shows it."""
     context = browser.new_context(java_script_enabled=False)

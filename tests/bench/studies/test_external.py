@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from scopil.cli import main
+from scopil.data.record import play_expert
+from scopil.envs.gym_env import open_env
 from scopil.errors import DatasetError
 from scopil.eval.rules import Rules, load_rules, name_of_rules
-from scopil.eval.starts import UNSEEN_SEED
+from scopil.eval.starts import UNSEEN_SEED, unseen_starts
 from scopil.train.run import Run
 from scopil_bench import planning, results, studies
 from scopil_bench.studies.base import Budget
@@ -46,7 +48,8 @@ def test_the_experts_keep_their_rules(name, earned, episodes):
 
 def test_the_demonstrator_is_judged_from_the_starts_of_the_policies():
     env = gym.make("Acrobot-v1")
-    episodes = results._from_unseen_starts("Acrobot-v1", pump, 2)
+    opened = open_env("Acrobot-v1")
+    episodes = play_expert(opened, "Acrobot-v1", pump, unseen_starts(opened, 2))
     for episode, seed in zip(episodes, np.random.default_rng(UNSEEN_SEED).integers(2**31, size=2), strict=True):
         obs, _ = env.reset(seed=int(seed))
         for before, action in zip(episode.observations, episode.actions):
