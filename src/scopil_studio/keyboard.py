@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 
 from scopil.data.dataset import Demonstrations
 from scopil.envs.window import TEXT, Colour, Key, Window
@@ -21,6 +22,9 @@ CONTROLS = {"u": "undo", "r": "restart", "return": "keep", "enter": "keep", "bac
 ALIASES = {"enter": "return", "esc": "escape", "dot": ".", "comma": ",", "plus": "+", "equals": "="}
 
 
+Action = int | tuple[float, ...]  # discrete, or the components of a Box
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -28,11 +32,11 @@ ALIASES = {"enter": "return", "esc": "escape", "dot": ".", "comma": ",", "plus":
 class KeyMap:
     """A map from chords to actions. A chord is a set of keys held together."""
 
-    actions: Mapping[frozenset[str], int]
-    idle: int = 0  # the action in real time while the held keys match no chord
+    actions: Mapping[frozenset[str], Action]
+    idle: Action = 0  # the action in real time while the held keys match no chord
     help: str = ""  # one line for the player
 
-    def action(self, held: tuple[str, ...]) -> int | None:
+    def action(self, held: tuple[str, ...]) -> Action | None:
         """The action of the held keys, which are ordered from oldest to newest; None if no chord matches.
 
         If several chords match, the largest is chosen, and among equally large chords the one with the newest key: if
@@ -48,26 +52,63 @@ class KeyMap:
         return any(key in chord for chord in self.actions)
 
 
+def keys_for(space: gym.Space, text: str | None) -> KeyMap:
+    """Parse a key map for an action space: `a=0,d=1` for Discrete actions, `a=-1:0,d=1:0` for a Box of two numbers."""
+    if isinstance(space, gym.spaces.Discrete):
+        if text is None:
+            raise ConfigError(f"--env needs --keys for the actions 0 … {space.n - 1}, as in --keys a=0,d=1.")
+        return parse_keys(text, int(space.n))
+    if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f":
+        raise ConfigError(f"--env takes {space}; want Discrete actions or a Box (`scopil studio` takes others).")
+    size = int(np.prod(space.shape))
+    example = ":".join(["1", *["0"] * (size - 1)])
+    if text is None:
+        raise ConfigError(f"--env needs --keys, with {size} numbers per key, as in --keys d={example}.")
+
+    def vector(number: str, part: str) -> tuple[float, ...]:
+        try:
+            values = np.array([float(each) for each in number.split(":")], space.dtype).reshape(space.shape)
+        except ValueError:
+            raise ConfigError(f"key {part!r}: want {size} numbers, as in d={example}.") from None
+        if not space.contains(values):
+            raise ConfigError(f"key {part!r}: want an action of {space}.")
+        return tuple(values.ravel().tolist())
+
+    rest = np.clip(np.zeros(space.shape), space.low, space.high)
+    return _parsed(text, vector, tuple(rest.ravel().tolist()), f"d={example}")
+
+
 def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
     """Parse a key map such as `"a=0,d=1,up+left=4"`. Raises `ConfigError`.
 
     Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad. Write
     comma, plus and equals for the keys `,`, `+` and `=`."""
-    actions: dict[frozenset[str], int] = {}
+
+    def number(text: str, part: str) -> int:
+        if not text.strip().isdecimal():
+            raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
+        return _action(int(text), n_actions, f"key {part!r}")
+
+    example = f"a=0,d=1 with actions 0 … {n_actions - 1}"
+    return _parsed(text, number, _action(idle, n_actions, "idle"), example)
+
+
+def _parsed(text: str, value: Callable[[str, str], Action], idle: Action, example: str) -> KeyMap:
+    actions: dict[frozenset[str], Action] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         chord, equals, number = part.rpartition("=")
         names = [ALIASES.get(k, k) for k in (key.strip().lower() for key in chord.split("+"))]
-        if not equals or not all(names) or not number.strip().isdecimal():
+        if not equals or not all(names):
             raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
         if taken := [name for name in names if name in CONTROLS]:
             raise ConfigError(f"key {part!r}: {taken[0]} is reserved for {CONTROLS[taken[0]]}; choose another key.")
         if frozenset(names) in actions:
             raise ConfigError(f"key {part!r}: {chord} is given twice; want one action per key.")
-        actions[frozenset(names)] = _action(int(number), n_actions, f"key {part!r}")
+        actions[frozenset(names)] = value(number, part)
     if not actions:
-        raise ConfigError(f"no keys in {text!r}; want for example a=0,d=1 with actions 0 … {n_actions - 1}.")
+        raise ConfigError(f"no keys in {text!r}; want for example {example}.")
     shown = "  ".join(f"{'+'.join(sorted(chord))}: {action}" for chord, action in actions.items())
-    return KeyMap(actions, _action(idle, n_actions, "idle"), shown)
+    return KeyMap(actions, idle, shown)
 
 
 def _action(action: int, n_actions: int, what: str) -> int:
@@ -176,9 +217,13 @@ def play(
     Otherwise the environment waits for a key before every step ("freeze" in the paper). Returns the demonstrations in
     the file `out`; None if there is no file."""
     recorder = Recorder(env, out, seed=seed, name=out.stem, env_id=env_id)
-    rate = env.metadata.get("render_fps") or 12
-    window = Window(f"scopil play: {recorder.env_id or out.stem}", rate if live else FREEZE_FPS)
-    session = Session(recorder, keys, live)
+    return run(Session(recorder, keys, live), "scopil play", episodes)
+
+
+def run(session: "Session", title: str, episodes: int | None) -> Demonstrations | None:
+    """Run a session in a window, until it is closed or `episodes` episodes are kept."""
+    recorder = session.recorder
+    window = Window(f"{title}: {recorder.env_id or recorder.name}", session.rate if session.live else FREEZE_FPS)
     try:
         while True:
             for key in window.events():
@@ -203,6 +248,7 @@ class Session:
 
     def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, at_once: bool = False):
         self.recorder, self.keys, self.live = recorder, keys, live
+        self.rate = recorder.env.metadata.get("render_fps") or 12  # steps per second in real time
         chords = any(len(chord) > 1 for chord in keys.actions)
         self.held = Held() if chords and not at_once else Held(chord=0.0)  # without chords there is no need to wait
         self._replaces = chords and at_once
@@ -250,16 +296,19 @@ class Session:
     def _control(self, what: str) -> None:
         self.message = ""
         try:
-            if what == "quit":
-                self.quit = True
-            elif what == "undo" and not self.live:
-                self.recorder.undo()
-            elif what == "restart":
-                self._next(self.recorder.restart)
-            elif what in ("keep", "discard") and self.recorder.over:
-                self._next(self.recorder.keep if what == "keep" else self.recorder.discard)
+            self._do(what)
         except ScopilError as error:
             self.message = str(error)
+
+    def _do(self, what: str) -> None:
+        if what == "quit":
+            self.quit = True
+        elif what == "undo" and not self.live:
+            self.recorder.undo()
+        elif what == "restart":
+            self._next(self.recorder.restart)
+        elif what in ("keep", "discard") and self.recorder.over:
+            self._next(self.recorder.keep if what == "keep" else self.recorder.discard)
 
     def _next(self, begin: Callable[[], None]) -> None:
         begin()

@@ -11,7 +11,7 @@ from scopil.envs.naming import setting_id
 from scopil.errors import ConfigError
 from scopil.terminal import say
 from scopil_studio import keyboard
-from scopil_studio.keyboard import KeyMap, marble_maze_keys, parse_keys
+from scopil_studio.keyboard import keys_for, marble_maze_keys
 
 
 def main(argv: list[str]) -> None:
@@ -26,9 +26,10 @@ def play(
     live: Annotated[bool, option(help="real time; by default the environment waits for every key")] = False,
     episodes: Annotated[int | None, option(help="stop after this many kept episodes", metavar="N")] = None,
     seed: Annotated[int, tyro.conf.arg(help="seed of the starts", metavar="S")] = 0,
-    env: Annotated[str | None, option(help="another Gymnasium environment with Discrete actions", metavar="ID")] = None,
+    env: Annotated[str | None, option(help="another Gymnasium environment", metavar="ID")] = None,
     keys: Annotated[
-        str | None, option(help="the keys for --env, e.g. a=0,d=1 or up+left=4", metavar="KEY=ACTION,…")
+        str | None,
+        option(help="the keys for --env: a=0,d=1, or a=-1:0,d=1:0 for actions of two numbers", metavar="KEY=ACTION,…"),
     ] = None,
 ) -> None:
     """Play episodes with the keyboard and choose which ones to keep. Each kept episode is saved immediately."""
@@ -42,17 +43,8 @@ def play(
     env_id = env or setting_id(setting or "simple")
     environment = make_env(env_id, render_mode="rgb_array")
     try:
-        key_map = marble_maze_keys() if env is None and keys is None else _keys(keys, environment.action_space)
+        key_map = marble_maze_keys() if env is None and keys is None else keys_for(environment.action_space, keys)
         demos = keyboard.play(environment, out, keys=key_map, live=live, episodes=episodes, seed=seed, env_id=env_id)
     finally:
         environment.close()
     say("no episode kept" if demos is None else f"{out}: {len(demos)} episodes, {demos.pairs} steps")
-
-
-def _keys(text: str | None, actions: object) -> KeyMap:
-    number = getattr(actions, "n", None)
-    if number is None:
-        raise ConfigError(f"--env takes {actions}; want Discrete actions (`scopil studio` takes others).")
-    if text is None:
-        raise ConfigError(f"--env needs --keys for the actions 0 … {number - 1}, as in --keys a=0,d=1.")
-    return parse_keys(text, int(number))

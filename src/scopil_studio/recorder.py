@@ -5,7 +5,7 @@ Each change locks the file, reads it and writes it again, because other processe
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -47,13 +47,15 @@ class Recorder:
         env_id: str | None = None,
         drawn: bool = True,
         cost: StepCost | None = None,
+        begin_with: Demonstrations | None = None,
     ):
         """`name` is the name of a new set, `seed` the reset seed of its first episode. `env` was made from the name
         `env_id` (default: the id of its spec, without file and options). `drawn`: `image` renders the environment.
-        `cost` replaces the cost in `info`; the initial state then costs 0. Raises `EnvError` if spaces or render mode
-        are not supported, `DatasetError` if `out` cannot be written or holds episodes of another environment."""
+        `cost` replaces the cost in `info`; the initial state then costs 0. A new file starts with the episodes of
+        `begin_with`. Raises `EnvError` if spaces or render mode are not supported, `DatasetError` if `out` cannot be
+        written or holds episodes of another environment."""
         self._spaces = _checked_spaces(env, drawn)
-        self._cost = cost
+        self._cost, self._begin_with = cost, begin_with
         self.env, self.out, self.name = env, Path(out), name
         self.env_id = env_id or (env.spec.id if env.spec is not None else None)
         self.demos = self._continued()
@@ -68,7 +70,7 @@ class Recorder:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.out.parent, os.W_OK):
                 raise DatasetError(f"cannot write to {self.out.parent}; choose another file.")
-            return None
+            return self._begin_with
         if not self.out.is_file():
             raise DatasetError(f"{self.out} is not a file; want a path such as my.npz.")
         demos = storage.read(self.out)
@@ -118,14 +120,19 @@ class Recorder:
             self.restart()
             raise EnvError("this environment does not repeat itself from its seed, so undo restarted the episode.")
 
-    def keep(self) -> None:
-        """Save the finished episode and begin the next one. If saving fails, the episode stays in memory."""
-        assert self.over, "only a finished episode can be kept"
+    def keep(self, parts: Sequence[tuple[int, int]] | None = None) -> None:
+        """Save the finished episode, or parts of any episode, and begin the next one. A part is its first step and its
+        end, and becomes an episode of its own. If saving fails, the episode stays in memory."""
+        assert self.over or parts, "only a finished episode can be kept"
         with sole_writer(self.out):
-            self.demos = self._continued()
-            demos = self._with_episode()
-            storage.write(demos, self.out)
-        self.demos = demos
+            before = self.demos = self._continued()
+            try:
+                for first, end in parts or [(0, self.steps)]:
+                    self.demos = self._with_episode(first, end)
+                storage.write(self.demos, self.out)  # pyright: ignore[reportArgumentType]  (at least one part)
+            except BaseException:
+                self.demos = before
+                raise
         self.kept_now += 1
         self.discard()
 
@@ -134,18 +141,20 @@ class Recorder:
         self._seed += 1
         self.restart()
 
-    def _with_episode(self) -> Demonstrations:
-        """The set with this episode appended."""
+    def _with_episode(self, first: int, end: int) -> Demonstrations:
+        """The set with the steps from `first` to `end` appended as an episode."""
+        last = end == self.steps
         episode = Episode(
-            observations=np.stack(self._observations),
-            actions=np.stack(self._actions),
-            rewards=np.array(self._rewards, np.float32),
-            terminated=self.terminated,
-            truncated=self.truncated,
-            start=self._start,
+            observations=np.stack(self._observations[first : end + 1]),
+            actions=np.stack(self._actions[first:end]),
+            rewards=np.array(self._rewards[first:end], np.float32),
+            terminated=self.terminated and last,
+            truncated=self.truncated and last,
+            start=self._start if first == 0 else None,
         )
         about = {"made_by": "scopil play"} if self.demos is None else self.demos.about
-        about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": self.violations}]}
+        violations = _broken(self._costs[first : end + 1])
+        about = about | {"recorded": [*self.recorded, {"seed": self._seed, "violations": violations}]}
         known: Any = self._spaces.stored if self.demos is None else self.demos.observation_space
         seen, about = widened([episode], known, about)
         if self.demos is None:
@@ -159,13 +168,11 @@ class Recorder:
                 about=about,
             )
         # Either all episodes of a set have starts or none has; the same holds for rewards.
-        other = self.demos.episodes[0]
-        episode = replace(
-            episode,
-            start=None if other.start is None else episode.start,
-            rewards=None if other.rewards is None else episode.rewards,
-        )
-        return replace(self.demos, episodes=(*self.demos.episodes, episode), observation_space=seen, about=about)
+        episodes = (*self.demos.episodes, episode)
+        for what in ("start", "rewards"):
+            if any(getattr(e, what) is None for e in episodes):
+                episodes = tuple(replace(e, **{what: None}) for e in episodes)
+        return replace(self.demos, episodes=episodes, observation_space=seen, about=about)
 
     @property
     def image(self) -> np.ndarray:
@@ -197,8 +204,7 @@ class Recorder:
     @property
     def violations(self) -> int | None:
         """The number of visited states with a cost above 0; None if the environment reports no costs."""
-        costs = [c for c in self._costs if c is not None]
-        return sum(bool(c > 0) for c in costs) if costs else None
+        return _broken(self._costs)
 
     @property
     def recorded(self) -> list[dict[str, Any]]:
@@ -216,6 +222,11 @@ class Recorder:
     @property
     def kept_violations(self) -> int:
         return sum(kept["violations"] or 0 for kept in self.recorded)
+
+
+def _broken(costs: Sequence[float | None]) -> int | None:
+    known = [c for c in costs if c is not None]
+    return sum(bool(c > 0) for c in known) if known else None
 
 
 def _checked_spaces(env: gym.Env, drawn: bool) -> Spaces:

@@ -83,7 +83,7 @@ class Cart(gym.Env):
         return self._seen(), 0.0, False, False, {}
 
     def _seen(self):
-        return {"speed": np.float32([self.at]), "pose": np.float32([self.at / 2, 7])}
+        return {"speed": np.array([self.at], np.float32), "pose": np.array([self.at / 2, 7], np.float32)}
 
 
 COLUMNS = ["pose[0]", "pose[1]", "speed"]

@@ -68,13 +68,18 @@ def resume(
     steps: Annotated[
         int | None, option("new total of environment steps, to extend the run; default: unchanged", "N")
     ] = None,
+    demos: Annotated[
+        str | None, option("go on with these demonstrations, for example with corrections added", "NAME")
+    ] = None,
     verbosity: Verbosity = "normal",
     wandb: Wandb = None,
     trust_env: TrustEnv = False,
 ) -> int:
     """Continue from the newest checkpoint. In a compiled environment the result equals that of an uninterrupted run."""
     opened = Run.open(run, trust_env=trust_env)
-    return train_run(opened if steps is None else opened.extended(steps), verbosity, wandb)
+    if steps is not None or demos is not None:
+        opened = opened.extended(opened.spec.steps if steps is None else steps, demos)
+    return train_run(opened, verbosity, wandb)
 
 
 def _continuous(argv: list[str]) -> bool:

@@ -304,18 +304,32 @@ class Run:
     def _trainer(self) -> Trainer:
         return Trainer(self._loop, self.spec.build_config(self.env()), self.spec.seed)
 
-    def extended(self, steps: int) -> "Run":
-        """The same run with another budget; training continues from its newest checkpoint."""
+    def extended(self, steps: int, demos: str | None = None) -> "Run":
+        """The same run with another budget; training continues from its newest checkpoint, with other demonstrations if
+        `demos` names them."""
+        if demos is not None and self.spec.demos is None:
+            raise ConfigError(f"demos = {demos}; {self.folder} was trained without demonstrations.", setting="demos")
+        if demos is not None and steps <= self.steps_done:
+            raise ConfigError(
+                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want more, to learn from {demos}.",
+                setting="steps",
+            )
         if steps < self.steps_done:
             raise ConfigError(
                 f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want at least this.",
                 setting="steps",
             )
-        longer = Run(self.folder, replace(self.spec, steps=steps), self._settings, self.trust_env, self.code)
-        if steps != self.spec.steps:
+        spec = replace(self.spec, steps=steps, demos=demos or self.spec.demos)
+        longer = Run(self.folder, spec, self._settings, self.trust_env, self.code)
+        if demos is not None:
+            longer._demos = storage.load_demos(demos, longer.env())
+            longer._trainer()  # raises if they cannot be learned from
+        if spec != self.spec:
             with self._locked():
                 # In this order: a process killed in between leaves an unfinished run with the old budget.
                 self.policy_file.unlink(missing_ok=True)
+                if longer._demos is not None:
+                    storage.write(longer._demos, self.demos_file)
                 longer._write_note()
         return longer
 

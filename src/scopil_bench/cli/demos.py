@@ -1,8 +1,10 @@
-"""`scopil demos`: list, show, record, generate, check, export and import demonstrations; estimate how many suffice."""
+"""`scopil demos`: list, show, record, generate, correct, check, export and import demonstrations; estimate how many
+suffice."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +34,8 @@ Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 def main(argv: list[str]) -> int | None:
     commands = {"list": list_sets, "show": show, "record": record, "generate": generate, "check": check}
     commands |= {"export": export, "import": import_, "enough": enough}
+    # The studio has the keyboard and the window; it imports this package, so this package finds it by name.
+    commands["correct"] = import_module("scopil_studio.correct").correct
     about = "Sets of demonstrations: the shipped ones, your own files, and Minari's."
     return call(commands, "scopil demos", argv, description=about)
 
