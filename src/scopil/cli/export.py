@@ -29,6 +29,6 @@ def export(
     for write, path, ending in ((policy.to_onnx, onnx, ".onnx"), (policy.to_jax, jax, ".jaxexport")):
         if path is not None:
             if path.suffix != ending:
-                print(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)
+                say(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)
             written = write(path, note, monitor)
             say(f"written: {written} ({written.stat().st_size:,} bytes)")

@@ -172,7 +172,7 @@ def tables(here) -> str:
 def test_check_asks_an_environment(capsys, tables):
     assert main(["demos", "check", "episodes", "--env", "Pendulum-v1"]) == 0
     out = printed(capsys)
-    assert "tables, one file per episode" in out
+    assert "tables, no checksum" in out
     assert "ok   environment  fits Pendulum-v1" in out
     assert main(["demos", "check", "episodes", "--env", "CartPole-v1"]) == 2
     out, err = capsys.readouterr()
