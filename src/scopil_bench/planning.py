@@ -5,18 +5,24 @@
 <out>/runs/<task>/<method>-<seed>/    run folders
 """
 
+import hashlib
+import inspect
 import json
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scopil.data import storage
+from scopil.envs.naming import OWN_CODE, split_options
 from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.rules import name_of_rules
 from scopil.files import is_line, parse_json, write_atomically
+from scopil.signing import is_signed, sign
 from scopil.train.run import Run, RunSpec
+from scopil.user_code import is_file_name, local_files
 from scopil_bench.runner import prepare
 from scopil_bench.studies.base import Study, run_folder
 from scopil_bench.summaries import Cell
@@ -31,6 +37,11 @@ class Note(NamedTuple):
     budget: str
     steps: int | None = None  # steps per run; None: those of the budget
     source: str | None = None  # the study's file, if it has one
+    files: Mapping[str, str] = {}  # SHA-256 of the study's file and of the code that it names, by path
+    signature: str | None = None  # of these, by the user's key
+
+    def signed(self) -> dict[str, Any]:
+        return {"study": self.study, "source": self.source, "files": self.files}
 
     def words(self) -> str:
         steps = "" if self.steps is None else f" and {self.steps:,} steps"
@@ -61,12 +72,14 @@ def create(
 ) -> list[Run]:
     """Open or create the planned runs. A folder that holds another study or budget is refused. `option` is the
     command's option that selects tasks, for error messages."""
-    note = Note(study.name, budget, steps, study.source)
+    note = Note(study.name, budget, steps, study.source, _files(study))
     if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of the study's file may differ
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
     tasks = list(dict.fromkeys(cell.setting for cell in wanted))
     write_demos(study, out, tasks, option)
-    kept = {key: value for key, value in note._asdict().items() if key != "source" or value is not None}
+    note = note._replace(signature=sign(note.signed()))
+    coded = ("source", "files", "signature")  # only a study in a file has these
+    kept = {key: value for key, value in note._asdict().items() if key not in coded or study.source is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
     made = []
     for folder, spec in plan(study, out, budget, wanted, seeds, steps):
@@ -111,9 +124,44 @@ def read_note(out: Path) -> Note:
         note = Note(**parse_json((out / NOTE).read_bytes()))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{out / NOTE} is damaged: {error}.") from error
-    if not is_line(note.study) or not is_line(note.budget) or not isinstance(note.steps, int | None):
+    lines = [note.study, note.budget, *([] if note.source is None else [note.source])]
+    if not isinstance(note.files, dict) or not isinstance(note.steps, int | None):
+        raise ConfigError(f"{out / NOTE} is damaged: {str(note)[:80]}.")
+    if not all(map(is_line, [*lines, *note.files, *note.files.values()])):
         raise ConfigError(f"{out / NOTE} is damaged: {str(note)[:80]}.")
     return note
+
+
+def refuse_foreign(out: Path, note: Note) -> None:
+    """Raise unless this user's key signed the study's file and code, and they are unchanged."""
+    again = f"scopil study {note.source} --out {out} reports it; so does --trust-env, if you trust the file"
+    if not is_signed(note.signed(), note.signature):
+        raise ConfigError(f"{out} holds a study of the file {note.source}, and your key did not sign it: {again}.")
+    for file, digest in note.files.items():
+        if not Path(file).is_file() or _digest(Path(file)) != digest:
+            raise ConfigError(f"{file} has changed or is missing since {out} was made: {again}.")
+
+
+def _files(study: Study) -> dict[str, str]:
+    """The digests of a study's file and of the user's code that it names."""
+    if study.source is None:
+        return {}
+    found = {Path(study.source).absolute()}
+    for task in study.tasks.values():
+        names = [split_options(task.env)[0], name_of_rules(task.rules)]
+        used = [getattr(used, "func", used) for used in (task.rules, task.demos, task.demonstrator)]
+        names += [file for one in used if inspect.isfunction(one) and (file := inspect.getsourcefile(one))]
+        names = [name for name in names if name and (":" in name or is_file_name(name)) and name not in OWN_CODE]
+        found |= {file for name in names for file in local_files(name).values()}
+    if is_file_name(study.source):
+        found |= set(local_files(study.source).values())
+    installed = Path(__file__).parents[1]
+    own = [file for file in found if file.is_file() and not file.is_relative_to(installed)]
+    return {os.path.relpath(file): _digest(file) for file in sorted(own)}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _known(study: Study, method: str) -> bool:

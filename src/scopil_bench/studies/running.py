@@ -72,14 +72,11 @@ def run_study(
 
 
 def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
-    """Write the report of the finished runs in a study's folder, without training. If the folder names a study file,
-    `trust_env` is required to read the file and execute its code."""
+    """Write the report of the finished runs in a study's folder, without training. A study in a file is code: without
+    `trust_env` it is refused unless this user made the folder and the code is unchanged."""
     note = planning.read_note(out)
     if note.source is not None and not trust_env:
-        raise ConfigError(
-            f"{out} holds a study of the file {note.source}: scopil study {note.source} --out {out} reports it; so "
-            f"does --trust-env, if you trust the file."
-        )
+        planning.refuse_foreign(out, note)
     study = find_installed(note.study) if note.source is None else find(note.source)
     options = {"--budget": note.budget, "--out": str(out)}
     options |= {} if note.steps is None else {"--steps": str(note.steps)}

@@ -119,3 +119,33 @@ def test_a_folder_does_not_choose_the_file_that_is_read(here, capsys):
     (here / "evil.py").write_text("raise SystemError('ran')\n")
     assert main(["report", "out"]) == 2
     assert "scopil study evil.py --out out reports it" in capsys.readouterr().err
+
+
+def test_a_study_made_here_is_read_without_trust(here, monkeypatch):
+    """Unless its file, or code that it names, has changed, or another user made the folder."""
+    (here / "limits.py").write_text("LEFT = 0\n")
+    (here / "my_rules.py").write_text("import limits\n" + RULES)
+    (here / "mine.toml").write_text('env = "CartPole-v1"\nrules = "my_rules.py"\nmethods = ["sac"]\nsteps = 500\n')
+    planning.create(study := read_study("mine.toml"), here / "out", "full", study.cells(), 1)
+    note = planning.read_note(here / "out")
+    planning.refuse_foreign(here / "out", note)
+    for file in ("mine.toml", "my_rules.py", "limits.py"):
+        kept = (here / file).read_text()
+        (here / file).write_text(kept + "\n")
+        with pytest.raises(ConfigError, match=f"{file} has changed"):
+            planning.refuse_foreign(here / "out", note)
+        (here / file).write_text(kept)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "another"))
+    with pytest.raises(ConfigError, match="your key did not sign it"):
+        planning.refuse_foreign(here / "out", note)
+
+
+def test_a_changed_environment_is_no_part_of_the_same_study(here):
+    made = "import gymnasium as gym\ndef make(**options): return gym.make('CartPole-v1', **options).unwrapped\n"
+    (here / "own.py").write_text(made)
+    study = study_from(PLAN | {"env": "own.py:make", "methods": ["sac"], "seeds": 1})
+    planning.create(study, here / "out", "full", study.cells(), 1)
+    planning.create(study, here / "out", "full", study.cells(), 1)
+    (here / "own.py").write_text(made + "\n")
+    with pytest.raises(ConfigError, match=r"own\.py:make has changed"):
+        planning.create(study, here / "out", "full", study.cells(), 1)
