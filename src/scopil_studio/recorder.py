@@ -27,6 +27,7 @@ from scopil.files import Locked, lock
 StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → cost; above 0: violation
 WAIT = 10.0  # seconds to wait for the lock of a file
 LONGEST_NOTE = 500  # characters
+LONGEST_NAME = 240  # bytes
 
 
 class Recorder:
@@ -66,6 +67,8 @@ class Recorder:
 
     def _continued(self) -> Demonstrations | None:
         """The set in the existing file; None if the file does not exist."""
+        if len(os.fsencode(self.out.name)) > LONGEST_NAME:  # a temporary file beside it has a longer name
+            raise DatasetError(f"{self.out.name[:40]}…: want a file name of at most {LONGEST_NAME} bytes.")
         if not self.out.exists():
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.out.parent, os.W_OK):
@@ -267,6 +270,7 @@ def mark_of(episode: Episode) -> str:
 
 def drop(path: Path, mark: str) -> Demonstrations | None:
     """Remove an episode and return the remaining set. Removing the only episode deletes the file and returns None."""
+    find(path, mark)  # a missing file gets no lock
     with sole_writer(path):
         demos, index = find(path, mark)
         if len(demos) == 1:
@@ -288,6 +292,7 @@ def annotate(path: Path, mark: str, note: str) -> Demonstrations:
     """Set the note of an episode and return the new set. An empty `note` removes the episode's note."""
     if len(note) > LONGEST_NOTE:
         raise DatasetError(f"a note of {len(note)} characters; want at most {LONGEST_NOTE}.")
+    find(path, mark)  # a missing file gets no lock
     with sole_writer(path):
         demos, _ = find(path, mark)
         notes = {m: text for m, text in (notes_of(demos) | {mark: note}).items() if text}

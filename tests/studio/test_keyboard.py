@@ -252,6 +252,18 @@ def test_dropping_and_annotating_follow_the_episode_not_its_place(tmp_path):
     assert not out.exists()
 
 
+def test_a_missing_file_or_too_long_a_name_leaves_nothing_behind(tmp_path):
+    for change in (lambda path: annotate(path, "mark", "note"), lambda path: drop(path, "mark")):
+        with pytest.raises(DatasetError):
+            change(tmp_path / "new" / "a.npz")
+    with pytest.raises(DatasetError, match="at most 240 bytes"):
+        Recorder(cartpole(), tmp_path / "new" / f"{'x' * 242}.npz")
+    assert not list(tmp_path.iterdir())
+    recorder = Recorder(cartpole(), tmp_path / f"{'x' * 236}.npz")
+    finish(recorder)
+    recorder.keep()
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
