@@ -27,13 +27,14 @@ class Compare {
     this.allowed = allowed;
     this.learnsCost = new Set(playable.filter((r) => r.learns_cost).map((r) => r.name));
     this.demos = h("select", {});
+    this.demosField = field("Demonstrations", this.demos);
     this.policies = h("fieldset", {});
     this.sets = [...overview.sets.filter((s) => !s.problem), ...overview.shipped];
     this.where = h("section", { className: "panel", ariaLabel: "Start" });
     this.results = h("section", { ariaLabel: "Episodes" });
     fill(main, h("h1", {}, "Compare"),
       h("p", { className: "lead" }, "Each policy plays from the start you choose, step by step, with violations in red. Demonstrations that start nearby are shown too."),
-      h("form", { className: "panel", onsubmit: (event) => event.preventDefault() }, h("div", { className: "fields" }, field("Environment", this.env), field("Demonstrations", this.demos), this.policies)),
+      h("form", { className: "panel", onsubmit: (event) => event.preventDefault() }, h("div", { className: "fields" }, field("Environment", this.env), this.demosField, this.policies)),
       h("div", { className: "two" }, this.where, this.results), faulty(overview.policies));
   }
 
@@ -43,7 +44,8 @@ class Compare {
     fill(this.results);
     fill(this.demos, options([["", "the policies' own demonstrations"], ...this.sets.filter((s) => s.env === env).map((s) => [s.name, s.name])], ""));
     const runs = this.playable.filter((r) => r.env === env);
-    this.boxes = runs.map((run, i) => h("input", { type: "checkbox", value: run.name, checked: i < 2, onchange: (event) => {
+    const first = runs.filter((run, i) => runs.findIndex((other) => other.title === run.title) === i).slice(0, 2); // of two methods
+    this.boxes = runs.map((run) => h("input", { type: "checkbox", value: run.name, checked: first.includes(run), onchange: (event) => {
       if (this.names().length > MOST) (event.target.checked = false), say(`At most ${MOST} policies at once.`, true);
       else this.overlays();
     } }));
@@ -56,6 +58,7 @@ class Compare {
     say("Opening …");
     const tray = await trayOf(env);
     say("");
+    this.demosField.hidden = !tray;
     if (tray) this.onTray(tray);
     else this.bySeed();
   }

@@ -195,7 +195,7 @@ class Player {
     const { numbers } = this;
     numbers.Episode.textContent = state.kept + 1;
     numbers.Step.textContent = state.step;
-    numbers.Violations.textContent = state.violations ?? "not reported";
+    numbers.Violations.textContent = state.violations ?? "not known";
     numbers.Violations.className = state.violations ? "bad" : "";
     numbers.Kept.textContent = `${count(state.kept, "episode")}, ${count(state.kept_steps, "step")}${state.violations === null ? "" : `, ${count(state.kept_violations, "violation")}`}`;
     const [undo, restart, keep, discard] = this.buttons;
