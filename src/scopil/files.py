@@ -70,7 +70,8 @@ def read_npz(data: bytes, wanted: Callable[[str], bool] = lambda name: True) -> 
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a temporary file, flush it to disk, then rename it to `path`: a reader gets the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    # A part of the name, because names have at most 255 bytes.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             for piece in pieces:

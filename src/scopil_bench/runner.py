@@ -123,7 +123,7 @@ def execute(
     if workers < 1:
         raise ConfigError(f"workers = {workers}; want at least 1.", setting="workers")
     engine = engine or Local()
-    waiting = [run for run in runs if not run.finished]
+    waiting, by_folder = [run for run in runs if not run.finished], {run.folder: run for run in runs}
     going: dict[Path, Job] = {}
     failed: dict[Path, str] = {}
     observe(going, failed)
@@ -139,7 +139,9 @@ def execute(
             for folder, job in list(going.items()):
                 if (code := job.poll()) is not None:
                     del going[folder]
-                    if code:
+                    if code and (is_locked(folder / ".lock") or by_folder[folder].finished):
+                        waiting.append(by_folder[folder])  # another process took the run first: wait for it
+                    elif code:
                         failed[folder] = _failure(code, folder)
             observe(going, failed)
     finally:

@@ -1,7 +1,6 @@
 """The executor with real child processes that do not train."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from scopil.errors import ConfigError
 from scopil.files import lock
 from scopil.registry import find
 from scopil.terminal import Console
-from scopil.train.run import Run, RunSpec
+from scopil.train.run import Run, RunSpec, last_output
 from scopil_bench import compile_cache, local, runner
 
 ENV = "scopil/MarbleMaze-Simple-v0"
@@ -121,33 +120,68 @@ def test_runs_share_a_private_compile_cache_that_is_removed_or_that_of_the_user(
     assert (runs[2].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
 
 
-def test_caches_of_killed_processes_are_removed(monkeypatch, tmp_path):
-    monkeypatch.setattr(compile_cache.tempfile, "tempdir", str(tmp_path))
-    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    ended.wait()
-    names = [f"scopil-programs-{n}-x" for n in (ended.pid, os.getpid(), "other")]
-    for name in names:
-        (tmp_path / name).mkdir(mode=0o700)
-    open_to_all = tmp_path / f"scopil-programs-{ended.pid}-y"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o755)
-    kept = compile_cache.CompileCache()
-    assert {*tmp_path.glob("*")} >= {tmp_path / names[1], tmp_path / names[2], open_to_all}
-    assert not (tmp_path / names[0]).exists()
-    del kept
-
-
-def test_a_cache_that_is_no_longer_private_is_not_used(monkeypatch, tmp_path):
-    """It may have been removed, and another user may have made one of its name."""
-    monkeypatch.setattr(compile_cache.tempfile, "tempdir", str(tmp_path))
+@pytest.fixture
+def cache_home(monkeypatch, tmp_path) -> Path:
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "scopil" / "programs"
+
+
+def test_only_caches_that_no_process_holds_are_removed(cache_home):
+    used = compile_cache.CompileCache()
+    abandoned = cache_home / "abandoned"
+    abandoned.mkdir(mode=0o700)
+    (abandoned / ".lock").touch()
+    again = compile_cache.CompileCache()
+    assert {*cache_home.iterdir()} == {used.folder, again.folder}
+    del used, again
+    assert not [*cache_home.iterdir()]
+
+
+def test_a_cache_that_is_no_longer_private_is_not_used(cache_home):
+    """It may have been removed and made again."""
     made = compile_cache.CompileCache()
     assert made.folder is not None
     assert made.environment()["JAX_COMPILATION_CACHE_DIR"] == str(made.folder)
     made.folder.chmod(0o777)
     assert made.environment() == {}
+    (made.folder / ".lock").unlink()
     made.folder.rmdir()
     assert made.environment() == {}
+
+
+def test_without_a_place_for_it_there_is_no_cache(cache_home):
+    cache_home.parents[1].write_text("a file in the way")
+    assert compile_cache.CompileCache().environment() == {}
+
+
+LOSE = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "lost").touch()
+while not (folder / "taken").exists(): pass
+print("error: is being trained by another process.")
+sys.exit(2)
+"""
+
+
+def test_a_run_that_another_study_took_first_is_waited_for(runs, pretend):
+    run = runs[0]
+    pretend["scopil-0"] = LOSE
+    failed: list[dict[Path, str]] = []
+    study = threading.Thread(target=lambda: failed.append(runner.execute(runs[:1])))
+    study.start()
+    while not (run.folder / "lost").exists():
+        assert study.is_alive()
+    with lock(run.folder / ".lock"):
+        (run.folder / "taken").touch()
+        while "trained by another" not in last_output(run.folder):
+            assert study.is_alive()
+        study.join(0.1)
+        assert study.is_alive()
+        run.policy_file.write_bytes(b"theirs")
+    study.join(20)
+    assert failed == [{}]
 
 
 SLOW_TO_STOP = """

@@ -22,7 +22,7 @@ from scopil.cli import main
 from scopil.data.dataset import Demonstrations
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import CompiledEnv
-from scopil.errors import CheckpointError, EnvError
+from scopil.errors import CheckpointError, DivergedError, EnvError
 from scopil.registry import find
 from scopil.serialization import read_arrays
 from scopil.train import run as run_module
@@ -219,6 +219,13 @@ def test_an_interrupt_is_answered_before_the_chunk_ends(tmp_path):
     stopped = int(out.rpartition("stopped at step ")[2].split(",")[0])
     assert 0 < stopped < 4000
     assert [int(f.stem) for f in (tmp_path / "run" / "checkpoints").iterdir()] == [stopped]
+
+
+def test_rewards_whose_sum_overflows_are_not_called_infinite(walk_id, tmp_path):
+    Current.fault = lambda walk: vars(walk).update(reward=3e38)
+    run = Run.create(tmp_path / "run", spec(walk_id))
+    with pytest.raises(DivergedError, match=r"or rewards whose sum exceeds 3\.4e38"):
+        run.train()
 
 
 def test_a_fault_before_the_first_checkpoint(walk_id, tmp_path):

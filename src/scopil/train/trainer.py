@@ -161,7 +161,7 @@ class Trainer:
         seen = (state.env and state.env.obs, state.replay)
         names, leaves = zip(*named_leaves(state.learner))
         if not np.isfinite(metrics.get("env/reward", 0.0)):
-            what = "the environment returned a reward that is not finite"
+            what = "the environment returned a reward that is not finite, or rewards whose sum exceeds 3.4e38"
         elif not all(_finite(jax.tree.leaves(seen))):
             what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
