@@ -242,6 +242,40 @@ def test_a_shift_of_one_step_is_found(env, expert, tmp_path):
     assert main(["demos", "check", str(tmp_path / "1.npz"), "--env", env]) == 2
 
 
+CART = """
+import gymnasium as gym, numpy as np
+
+class Cart(gym.Env):  # random play meets the walls, where a linear model is wrong; the expert never does
+    observation_space = gym.spaces.Box(-9, 9, (4,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.p, self.v = self.np_random.uniform(0, 1, 2), np.zeros(2)
+        return np.concatenate([self.p, self.v]).astype(np.float32), {}
+    def step(self, action):
+        self.v = np.clip(self.v + 0.2 * action, -1, 1)
+        self.p = np.clip(self.p + 0.2 * self.v, -1, 6)
+        over = np.linalg.norm(self.p - 4) < 0.4
+        return np.concatenate([self.p, self.v]).astype(np.float32), -1.0, bool(over), False, {}
+
+def act(obs):
+    p, v = obs[:2], obs[2:]
+    goal = np.array([4, 4] if p[0] > 3 or p[1] > 3.4 else [3.3, 1] if p[0] > p[1] else [1, 3.6])
+    return np.clip(3 * (0.55 * (goal - p) / np.linalg.norm(goal - p) - v), -1, 1)
+"""
+
+
+@pytest.mark.parametrize(("by", "mark"), [(0, "ok"), (1, "FAIL"), (-1, "FAIL")])
+def test_a_biased_model_does_not_make_a_shift(by, mark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"cart{by + 1}.py").write_text(CART)
+    name = f"cart{by + 1}.py:Cart(max_episode_steps=80)"
+    right = scopil.record(name, load_object(f"cart{by + 1}.py:act", ""), episodes=20)
+    (right if by == 0 else shifted(right, by)).save("d.npz")
+    found = {check.what: check for check in run_checks("d.npz", name)}
+    assert found["alignment"].mark == mark, found["alignment"].text
+
+
 def test_actions_that_never_change_give_no_verdict(tmp_path):
     scopil.record("CartPole-v1", lambda obs: 1, episodes=5).save(tmp_path / "still.npz")
     found = {check.what: check for check in run_checks(str(tmp_path / "still.npz"), "CartPole-v1")}

@@ -16,26 +16,26 @@ from scopil.data.dataset import Demonstrations, Episode
 
 LAGS = (1, -1)  # offsets of the neighbouring actions
 MIN_STEPS = 30  # fewest steps at which the action changes; with fewer there is no result
-MIN_Z = 4.0  # z-score of `share` against 1/2 from which a set counts as shifted
+MIN_Z = 4.0  # z-score from which a set counts as shifted
 RIDGE = 1e-3
 MAX_COLUMNS = 2_000  # most columns of the linear model; the memory of the fit is quadratic in them
 
 
 class Shift(NamedTuple):
-    """How often the action at offset `lag` predicts the change better than the stored action."""
+    """How much better the action at offset `lag` predicts the change than the stored action."""
 
     lag: int
-    share: float  # fraction of these `steps` at which that action predicts better
     steps: int  # number of steps at which the two actions differ
+    z: float  # of the mean logarithm of the ratio of the errors; positive if that action predicts better
 
     @property
     def found(self) -> bool:
         """Whether the set is shifted by `lag`."""
-        return (self.share - 0.5) * 2 * math.sqrt(self.steps) > MIN_Z
+        return self.z > MIN_Z
 
 
 def likeliest_shift(demos: Demonstrations, played: Demonstrations | None) -> Shift | None:
-    """The lag with the largest share. None if too few actions change, or if the model is `too_wide`.
+    """The lag with the largest z-score. None if too few actions change, or if the model is `too_wide`.
 
     `played` is random play in the environment. Without it, the model is fitted to `demos`."""
     source = demos if played is None else played
@@ -43,9 +43,11 @@ def likeliest_shift(demos: Demonstrations, played: Demonstrations | None) -> Shi
     if too_wide(demos) or not same_shape or not _long(source) or not _long(demos):
         return None
     space = demos.action_space
-    model = _fit(_inputs(source, 0, space), _changes(source))
-    shifts = [_shift(demos, model, lag) for lag in LAGS]
-    return max((s for s in shifts if s is not None), key=lambda s: s.share, default=None)
+    inputs, changes = _inputs(source, 0, space), _changes(source)
+    model = _fit(inputs, changes)
+    noise = np.sqrt(np.mean(np.square(changes - inputs @ model), axis=0))
+    shifts = [_shift(demos, model, noise, lag) for lag in LAGS]
+    return max((s for s in shifts if s is not None), key=lambda s: s.z, default=None)
 
 
 def too_wide(demos: Demonstrations) -> bool:
@@ -55,16 +57,20 @@ def too_wide(demos: Demonstrations) -> bool:
     return 1 + seen + done + seen * done > MAX_COLUMNS
 
 
-def _shift(demos: Demonstrations, model: np.ndarray, lag: int) -> Shift | None:
+def _shift(demos: Demonstrations, model: np.ndarray, noise: np.ndarray, lag: int) -> Shift | None:
+    """`noise` is the model's error in each column, which counts the less the larger it is."""
     changes = _changes(demos)
     scale = changes.std(axis=0)
     scale[scale < 1e-8] = np.inf  # ignores constant columns
+    scale = np.maximum(noise, 0.01 * scale)
     stored, other = (_inputs(demos, by, demos.action_space) for by in (0, lag))
     differ = np.any(stored != other, axis=1)
-    errors = [np.square((changes - x @ model) / scale).sum(axis=1)[differ] for x in (stored, other)]
     if differ.sum() < MIN_STEPS:
         return None
-    return Shift(lag, float(np.mean(errors[1] < errors[0])), int(differ.sum()))
+    errors = [np.square((changes - x @ model) / scale).sum(axis=1)[differ] for x in (stored, other)]
+    gains = np.log1p(errors[0]) - np.log1p(errors[1])  # near 0 where both errors are within the noise
+    z = float(gains.mean() / max(gains.std(), 1e-12) * math.sqrt(len(gains)))
+    return Shift(lag, int(differ.sum()), z)
 
 
 def _long(demos: Demonstrations) -> list[Episode]:

@@ -168,7 +168,7 @@ def _check_fit(demos: Demonstrations, env_id: str) -> Iterator[Check]:
 def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Check]:
     """Whether each action is stored with the observation at which it was taken. A misalignment is an error if random
     episodes in the environment show it, and a warning if only the set shows it."""
-    from scopil.data.alignment import likeliest_shift, too_wide
+    from scopil.data.alignment import MIN_Z, likeliest_shift, too_wide
     from scopil.data.fit_to_env import fit_to_env
     from scopil.envs.gym_env import open_env
     from scopil.train.demo_data import flattened
@@ -193,11 +193,15 @@ def _check_alignment(demos: Demonstrations, env_id: str | None) -> Iterator[Chec
         yield Check("alignment", f"unknown: {why}")
         return
     judged = "random play in the environment" if played is not None else "the set itself"
-    which = f"action k{shift.lag:+d} explains the step from observation k better than action k"
-    text = f"{which} in {shift.share:.0%} of the {shift.steps} steps where they differ, by {judged}"
+    evidence = f"by {judged}, over {shift.steps} steps where they differ (z = {abs(shift.z):.1f})"
     if not shift.found:
-        yield Check("alignment", text)
+        clear = -shift.z > MIN_Z
+        which = "action k predicts the step from observation k better than its neighbours"
+        yield Check(
+            "alignment", f"{which if clear else 'no neighbour of an action predicts its step better'}, {evidence}"
+        )
         return
+    text = f"action k{shift.lag:+d} predicts the step from observation k better than action k, {evidence}"
     words, want = "an observation after its own", "observations[1:] with actions[:-1]"
     if shift.lag > 0:
         words, want = "its next observation", "observations[:-1] with actions[1:]"

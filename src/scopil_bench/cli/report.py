@@ -33,7 +33,10 @@ from scopil_bench.report.views import views_of
 from scopil_bench.results import Evaluator
 from scopil_bench.summaries import Cell, Result, in_words
 
-MEANS = "Mean over episodes, then mean ± standard deviation over seeds."
+MEANS = (
+    "Mean over episodes, then mean ± standard deviation over seeds; of a single run, ± half of the 95 % interval over "
+    "its episodes."
+)
 COSTS = 4  # largest number of learned-cost maps in a row
 
 Groups = Mapping[str, Sequence[Run]]  # runs by title; the runs of a group differ only in their seed
@@ -105,6 +108,7 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
         references[env] = _demonstrator_rows(mine, evaluator)
         rows = references[env] | evaluation_rows({name: found[Cell(env, name)] for name in groups})
         print_measures(rows, env, console)
+        console.print(MEANS, highlight=False, soft_wrap=True)
         if unknown := rules_not_known(rows):
             console.print(unknown, soft_wrap=True)
         head, *lines = measures_grid(rows)
@@ -154,12 +158,15 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def evaluation_rows(groups: Mapping[str, Sequence[Result]]) -> dict[str, Mapping[str, Value]]:
-    """A row for each group and evaluation: the mean over seeds, with the standard deviation for several seeds."""
+    """A row for each group and evaluation: the mean over seeds with the standard deviation; of a single run, the mean
+    with half of its interval over episodes, where it is known."""
     rows: dict[str, Mapping[str, Value]] = {}
     for name, group in groups.items():
         for key in dict.fromkeys(key for result in group for key in result.means):
             each = [result.means[key] for result in group if key in result.means]
-            rows[f"{name}, {in_words(key)}"] = each[0] if len(each) == 1 else mean_and_std(each)
+            margins = group[0].margins.get(key, {})
+            alone = {n: (value, margins[n]) if n in margins else value for n, value in each[0].items()}
+            rows[f"{name}, {in_words(key)}"] = alone if len(each) == 1 else mean_and_std(each)
     return rows
 
 
