@@ -150,7 +150,7 @@ def _files(study: Study) -> dict[str, str]:
     for task in study.tasks.values():
         names = [split_options(task.env)[0], name_of_rules(task.rules)]
         used = [getattr(used, "func", used) for used in (task.rules, task.demos, task.demonstrator)]
-        names += [file for one in used if inspect.isfunction(one) and (file := inspect.getsourcefile(one))]
+        names += [file for one in used if (file := _source_of(one))]
         names = [name for name in names if name and (":" in name or is_file_name(name)) and name not in OWN_CODE]
         found |= {file for name in names for file in local_files(name).values()}
     if is_file_name(study.source):
@@ -158,6 +158,16 @@ def _files(study: Study) -> dict[str, str]:
     installed = Path(__file__).parents[1]
     own = [file for file in found if file.is_file() and not file.is_relative_to(installed)]
     return {os.path.relpath(file): _digest(file) for file in sorted(own)}
+
+
+def _source_of(used: Any) -> str | None:
+    """The file of a function, or of the class of another callable object."""
+    if not callable(used):
+        return None
+    try:
+        return inspect.getsourcefile(used if inspect.isfunction(used) else type(used))
+    except TypeError:  # built-in
+        return None
 
 
 def _digest(file: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from scopil.cli.options import RulesOption, call, option
+from scopil.cli.options import call, option
 from scopil.errors import ConfigError, ScopilError
 from scopil_studio.paths import JOBS
 
@@ -33,7 +33,10 @@ def studio(
         tyro.conf.UseAppendAction[tuple[str, ...]],
         option(help="a further environment, such as my_module:MyEnv-v0; may be given several times", metavar="ID"),
     ] = (),
-    rules: RulesOption = None,
+    rules: Annotated[
+        str | None,
+        option("a Python file of rules for the environments named with --env; default: the rules of each run", "FILE"),
+    ] = None,
     no_browser: Annotated[bool, option(help="print the address without opening a browser")] = False,
 ) -> None:
     """A web page on this machine. Its address contains a token that gives access with your rights: keep it secret."""
@@ -54,6 +57,8 @@ def studio(
     if rules is not None:
         from scopil.eval.rules import load_rules
 
+        if not env:
+            raise ConfigError(f"--rules {rules} without --env; want the environment that they were written for.")
         load_rules(rules)  # errors in the rules appear in the terminal, before any page is open
     listening = _listen(host, port)
     port = listening.getsockname()[1]

@@ -1,10 +1,13 @@
 """Compare policies: paths from a chosen start on a Marble Maze tray, frames from one seed in other environments."""
 
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,27 +15,28 @@ import numpy as np
 from scopil.agent import Agent
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.base import cost_of
+from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
+from scopil.envs.gym_vector import numbers_of
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze import MarbleParams
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
 from scopil.envs.marble_maze.plots import cost_grid
-from scopil.envs.spaces import Spaces
-from scopil.errors import CheckpointError, ConfigError
+from scopil.envs.rollout import Record
+from scopil.errors import CheckpointError, ConfigError, ScopilError
 from scopil.eval import starts as where
-from scopil.eval.measures import breaks_a_rule, measure
-from scopil.eval.rules import load_rules, with_rules
-from scopil.loading import load
+from scopil.eval.measures import breaks_a_rule, broken_rules, measure
+from scopil.eval.rules import Rules, by_own_rules, with_rules
+from scopil.loading import load_with_run
 from scopil.nn.distributions import Categorical
 from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_bench.images import write_gif, write_mp4
 from scopil_studio import recorder, trays
 from scopil_studio.listing import plain
-from scopil_studio.paths import inside, refuse_outside
+from scopil_studio.paths import folders_with, inside, refuse_outside
 from scopil_studio.recording import jpeg
-from scopil_studio.watching import RUN_FILES, set_path
+from scopil_studio.watching import RUN_FILES, open_run, set_path
 from scopil_studio.worker import StudioConfig
 
 MOST_POLICIES = 4
@@ -45,10 +49,18 @@ COST_SIDE = 41
 _opened = lru_cache(maxsize=8)(open_env)
 
 
+class Compared(NamedTuple):
+    """A policy, or a recorded episode if `agent` is None, with its environment and the rules that it is judged by."""
+
+    opened: BatchEnv
+    env: str  # the name that opens the environment in this process
+    rules: Callable[[], Rules | None]
+    agent: Any = None
+
+
 def tray(config: StudioConfig, env: str) -> Any:
     """Sizes and picture of the tray; `tray` is None if the environment is not a Marble Maze."""
-    config.refuse_env(env)
-    params = trays.tray_of(_opened(env))
+    params = trays.tray_of(_opened(_playable(config, env)))
     if params is None:
         return {"tray": None}
     sizes, picture = trays.described(params)
@@ -57,22 +69,25 @@ def tray(config: StudioConfig, env: str) -> Any:
 
 def roll(config: StudioConfig, env: str, policies: list[str], start: list[float], demos: str = "") -> dict[str, Any]:
     """A greedy episode of each policy from `start` (x, y in px), and the demonstrations that start nearest to it."""
-    agents = _agents(config, env, policies)
-    params, first = _params(env), np.array(start, np.float32)
-    _opened(env).starts_at(first[None])  # raises if the start is off the tray or in the hole
-    near, shown = [], _demonstrations(config, env, demos, agents)
+    found = _policies(config, env, policies)
+    params, first = _params(found[0].env), np.array(start, np.float32)
+    _opened(found[0].env).starts_at(first[None])  # raises if the start is off the tray or in the hole
+    near, shown = [], _demonstrations(config, env, demos, [policy.agent for policy in found])
     if shown is not None:
         firsts = np.stack([trays.positions(e.observations[0]) for e in shown])
         for i in np.argsort(np.hypot(*(firsts - first).T), kind="stable")[:NEAR]:
             title = {"title": f"episode {i + 1} of {shown.name}"}
-            near.append(replayed(config, shown.episodes[i], params) | title)
-    return {"policies": [_rolled(config, name, agent, first) for name, agent in zip(policies, agents)], "near": near}
+            near.append(replayed(config, env, shown.episodes[i], params) | title)
+    return {"policies": [_rolled(name, policy, first) for name, policy in zip(policies, found)], "near": near}
 
 
-def _rolled(config: StudioConfig, name: str, agent: Agent, start: np.ndarray) -> dict[str, Any]:
-    (played,) = agent.play(start[None], rules=config.rules)
+def _rolled(name: str, policy: Compared, start: np.ndarray) -> dict[str, Any]:
+    agent = policy.agent
+    (played,) = agent.play(start[None])
+    played, unknown = _judged(policy.rules, agent.env, played)
     return {
         "name": name,
+        "unknown": unknown,
         "title": agent.algorithm.title,
         "positions": played.info["position"].astype(float).tolist(),
         "tilts": trays.tilts(played.observations).tolist(),
@@ -97,10 +112,10 @@ def _by_state(agent: Agent, played: Episode) -> dict[str, Any]:
     return {"chances": chances, "familiarity": familiar, "unfamiliar": why}
 
 
-def replayed(config: StudioConfig, episode: Episode, params: MarbleParams) -> dict[str, Any]:
+def replayed(config: StudioConfig, env: str, episode: Episode, params: MarbleParams) -> dict[str, Any]:
     """The path of a recorded episode, from its observations."""
-    path = trays.positions(episode.observations)
-    judged = None if config.rules is None else with_rules([episode], load_rules(config.rules))[0]
+    path, rules = trays.positions(episode.observations), config.rules_for(env)
+    judged = None if rules is None else with_rules([episode], rules)[0]
     return {
         "positions": path.tolist(),
         "tilts": trays.tilts(episode.observations).tolist(),
@@ -111,14 +126,17 @@ def replayed(config: StudioConfig, episode: Episode, params: MarbleParams) -> di
 def starts_map(config: StudioConfig, env: str, policy: str, part: int) -> dict[str, Any]:
     """The policy's violations from one part of a grid of starts. Parts go from coarse to fine, so that the map fills
     evenly."""
-    (agent,) = _agents(config, env, [policy])
-    grid = _grid(_params(env))
+    (chosen,) = _policies(config, env, [policy])
+    grid = _grid(_params(chosen.env))
     parts = -(-len(grid) // MAP_CHUNK)
     if not 0 <= part < parts:
         raise ConfigError(f"part {part}; the map has parts 0 … {parts - 1}.")
     mine = grid[part * MAP_CHUNK : (part + 1) * MAP_CHUNK]
-    played = agent.play(np.resize(mine, (MAP_CHUNK, 2)), rules=config.rules)[: len(mine)]
-    found = [measure(episode) for episode in played]
+    played = chosen.agent.play(np.resize(mine, (MAP_CHUNK, 2)))[: len(mine)]
+    judged = [_judged(chosen.rules, chosen.agent.env, episode) for episode in played]
+    if unknown := judged[0][1]:
+        raise ConfigError(f"rules not known: {unknown}")
+    found = [measure(episode) for episode, _ in judged]
     return {
         "parts": parts,
         "cell": 2 * REACH / (MAP_SIDE - 1),
@@ -134,7 +152,7 @@ def cost_map(config: StudioConfig, policy: str) -> dict[str, Any]:
     cost = Run.open(folder).learned_cost() if folder.is_dir() else None
     if cost is None:
         return {"cost": None}
-    env = Run.open(folder).spec.env
+    env = Run.open(folder).env_name()
     return {"cost": cost_grid(cost, _params(env), COST_SIDE).mean(-1).round(4).tolist(), "reach": REACH}
 
 
@@ -150,7 +168,7 @@ def _grid(params: MarbleParams) -> np.ndarray:
 
 def frames(config: StudioConfig, env: str, policies: list[str], seed: int) -> tuple[dict[str, Any], bytes]:
     """One episode per policy, all from the same seed. Returns the sizes of the frames in bytes, and the frames."""
-    shown = [_drawn(config, env, _greedy(agent), seed) for agent in _agents(config, env, policies)]
+    shown = [_drawn(policy, _greedy(policy.agent), seed) for policy in _policies(config, env, policies)]
     return _pictures(zip(policies, shown))
 
 
@@ -159,17 +177,18 @@ def replay(config: StudioConfig, name: str, mark: str) -> Any:
     demos, index = recorder.find(set_path(config, name), mark)
     if demos.env_id is None:
         raise ConfigError(f"{name} has no id of an environment.")
-    config.refuse_env(demos.env_id)
+    env = _opened(_playable(config, demos.env_id))
     episode = demos.episodes[index]
-    params = trays.tray_of(_opened(demos.env_id))
+    params = trays.tray_of(env)
     if params is not None:
-        return replayed(config, episode, params)
+        return replayed(config, demos.env_id, episode, params)
     recorded = demos.about.get("recorded", [])
     at = index - (len(demos) - len(recorded))
     if at < 0:
         raise ConfigError("this episode cannot be played again: its seed is not known, since it was not recorded here.")
     actions = iter(episode.actions)
-    return _pictures([(name, _drawn(config, demos.env_id, lambda obs: next(actions, None), int(recorded[at]["seed"])))])
+    shown = Compared(env, _playable(config, demos.env_id), lambda: config.rules_for(str(demos.env_id)))
+    return _pictures([(name, _drawn(shown, lambda obs: next(actions, None), int(recorded[at]["seed"])))])
 
 
 def download(
@@ -178,11 +197,11 @@ def download(
     """The episodes as a file: gif or mp4 (policies side by side), or npz (arrays)."""
     if kind not in ("gif", "mp4", "npz"):
         raise ConfigError(f"kind {kind[:20]!r}; want gif, mp4 or npz.")
-    agents = _agents(config, env, policies)
-    shown = [_drawn(config, env, _greedy(agent), seed, start, draw=kind != "npz") for agent in agents]
+    found = _policies(config, env, policies)
+    shown = [_drawn(policy, _greedy(policy.agent), seed, start, draw=kind != "npz") for policy in found]
     about = {"type": "application/octet-stream"}
     if kind == "npz":
-        arrays = {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in s if k != "frames"}
+        arrays = {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in s if k not in ("frames", "about")}
         return about, storage.pack({"policies": np.array(policies)} | arrays)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"compare.{kind}")
@@ -195,33 +214,41 @@ def _greedy(agent: Agent) -> Any:
 
 
 def _drawn(
-    config: StudioConfig, env: str, act: Any, seed: int, start: list[float] | None = None, draw: bool = True
+    policy: Compared, act: Any, seed: int, start: list[float] | None = None, draw: bool = True
 ) -> dict[str, Any]:
     """An episode played step by step, with its frames. `act` maps an observation to an action, or to None to stop."""
-    made = make_env(env, render_mode="rgb_array" if draw else None)
+    made, spaces = make_env(policy.env, render_mode="rgb_array" if draw else None), policy.opened.spaces
     try:
         options = None if start is None else {"start": np.array(start, np.float32)}
         obs, info = made.reset(seed=seed, options=options)
-        stored = Spaces(env, made.observation_space, made.action_space).to_stored
-        seen, actions, rewards = [stored(obs)], [], []
-        given = deepcopy(obs)  # an environment may change its own array
-        costs = [0.0 if config.step_cost else cost_of(info)]
+        seen = [deepcopy(obs)]  # an environment may change its own array
+        record = Record(spaces.flatten(seen[0]), numbers_of(info))
         pictures = [np.asarray(made.render())] if draw else []
-        while len(actions) < STEPS and (action := act(obs)) is not None:
+        while len(record.actions) < STEPS and (action := act(obs)) is not None:
             obs, reward, terminated, truncated, info = made.step(action)
-            seen.append(stored(obs))
-            before, given = given, deepcopy(obs)
-            actions.append(np.array(action))
-            rewards.append(float(reward))
-            judged = config.step_cost and config.step_cost(before, actions[-1], given, info)
-            costs.append(cost_of(info) if judged is None else judged)
+            seen.append(deepcopy(obs))
+            record.add(np.array(action), float(reward), spaces.flatten(seen[-1]), bool(terminated), numbers_of(info))
             pictures += [np.asarray(made.render())] if draw else []
             if terminated or truncated:
                 break
     finally:
         made.close()
-    known = {} if set(costs) == {None} else {"costs": [cost or 0.0 for cost in costs]}  # else no rule is known
-    return {"observations": seen, "actions": actions, "rewards": rewards, "frames": pictures} | known
+    (episode,) = by_own_rules(policy.opened, [record.episode()])
+    judged, unknown = _judged(policy.rules, policy.opened, episode)
+    known: dict[str, Any] = {"costs": breaks_a_rule(judged).astype(float).tolist()} if broken_rules(judged) else {}
+    known["about"] = {"violations": measure(judged).get("violations"), "unknown": unknown}
+    stored = [spaces.to_stored(obs) for obs in seen]
+    return {"observations": stored, "actions": record.actions, "rewards": record.rewards, "frames": pictures} | known
+
+
+def _judged(rules: Callable[[], Rules | None], env: BatchEnv, episode: Episode) -> tuple[Episode, str]:
+    """The episode with the costs of the rules. If the rules may not run, or fail: without costs, and the reason."""
+    try:
+        found = rules()
+        return (episode if found is None else with_rules([episode], found, env)[0]), ""
+    except ConfigError as error:
+        kept = {name: values for name, values in episode.info.items() if not name.startswith("cost")}
+        return replace(episode, info=kept), str(error)
 
 
 def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:
@@ -230,7 +257,7 @@ def _pictures(shown: Any) -> tuple[dict[str, Any], bytes]:
         every = -(-len(episode["frames"]) // FRAMES)
         mine = [jpeg(picture) for picture in episode["frames"][::every]]
         pieces += mine
-        shared = {"rewards": episode["rewards"], "costs": episode.get("costs")}
+        shared = {"rewards": episode["rewards"], "costs": episode.get("costs")} | episode["about"]
         about.append(shared | {"name": name, "every": every, "sizes": list(map(len, mine))})
     return {"policies": about, "type": "application/octet-stream"}, b"".join(pieces)
 
@@ -242,28 +269,46 @@ def _side_by_side(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate([e[min(t, len(e) - 1)] for e in tall], axis=1) for t in range(longest)]
 
 
-def _agents(config: StudioConfig, env: str, names: list[str]) -> list[Agent]:
-    config.refuse_env(env)
+def _policies(config: StudioConfig, env: str, names: list[str]) -> list[Compared]:
     if not 1 <= len(names) <= MOST_POLICIES:
         raise ConfigError(f"{len(names)} policies; want 1 … {MOST_POLICIES}.")
-    agents = [_agent(config, name) for name in names]
-    if other := [name for name, agent in zip(names, agents) if agent.env_id != env]:
+    found = [_policy(config, name) for name in names]
+    if other := [name for name, policy in zip(names, found) if policy.agent.env_id != env]:
         raise ConfigError(f"{other[0]} was trained on another environment; want {env}.")
-    return agents
+    given = config.rules_for(env)
+    return found if given is None else [policy._replace(rules=lambda: given) for policy in found]
 
 
-def _agent(config: StudioConfig, name: str) -> Agent:
+def _policy(config: StudioConfig, name: str) -> Compared:
     path = inside(config.folder, name)
     refuse_outside(config.folder, path, *(path / file for file in RUN_FILES))
     file = Run.open(path).newest_policy() if path.is_dir() else plain(path)
-    return _loaded(path, file.stat().st_mtime_ns, config.envs)
+    return _loaded(path, file.stat().st_mtime_ns, config)
 
 
 @lru_cache(maxsize=8)
-def _loaded(path: Path, changed: int, envs: tuple[str, ...]) -> Agent:
-    """The agent, read once per version of its file. `envs` names the environments that may import code."""
-    names = (Run.open(path).note() if path.is_dir() else read_note(path)).get("env")
-    return load(path, trust_env=names in envs)
+def _loaded(path: Path, changed: int, config: StudioConfig) -> Compared:
+    """The policy, read once per version of its file. Code that its run does not sign must be named by the caller."""
+    run = Run.open(path) if path.is_dir() else None
+    own = run is not None and run.code is not None and run.code.own
+    env = run.spec.env if run is not None else read_note(path).get("env")
+    if not own:
+        config.refuse_env(str(env))
+    name = run.env_name() if run is not None and own else str(env)
+    agent, source = load_with_run(path, None if own else name)
+    agent._rules = None  # the pages judge the episodes
+    return Compared(agent.env, name, (lambda: None) if source is None else source.rules, agent)
+
+
+def _playable(config: StudioConfig, env: str) -> str:
+    """The name that opens the environment: the caller's, or that of a run by this user. Raises EnvError otherwise."""
+    if not config.allows(env):
+        for folder in folders_with(config.folder, "run.json"):
+            with suppress(ScopilError, OSError):  # damaged or not signed
+                if (run := open_run(config, folder)).spec.env == env:
+                    return run.env_name()
+    config.refuse_env(env)
+    return env
 
 
 def _params(env: str) -> MarbleParams:

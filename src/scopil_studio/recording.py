@@ -90,7 +90,7 @@ class Playing:
         continuous = isinstance(made.action_space, gym.spaces.Box)
         kind = PointerRecorder if continuous else Recorder
         drawn = self.tray is None
-        self.recorder = kind(made, out, seed=seed, name=out.stem, env_id=env, drawn=drawn, cost=config.step_cost)
+        self.recorder = kind(made, out, seed=seed, name=out.stem, env_id=env, drawn=drawn, cost=config.step_cost(env))
         if self.tray is not None:  # compiles the step function before the first key
             self.recorder.step(0)
             self.recorder.restart()

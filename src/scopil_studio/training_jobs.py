@@ -9,7 +9,6 @@ from typing import Any
 
 from scopil.config import settings
 from scopil.data import storage
-from scopil.envs.naming import names_code
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.registry import find
@@ -50,7 +49,7 @@ def start(
     words = [f"--env={env}", f"--steps={steps}", f"--seed={seed}", f"--out={folder}"]
     if demos:
         words.append(f"--demos={demos if demos in storage.library() else inside(config.folder, demos)}")
-    words += [f"--rules={config.rules}"] if config.rules else []
+    words += [f"--rules={config.rules}"] if config.rules and env in config.envs else []
     words += [_option(k.replace("_", "-"), v) for k, v in options.items()]
     _begin(config.folder, folder, [algorithm, *words])
     return {"started": name}
@@ -62,15 +61,12 @@ def _option(name: str, value: str) -> str:
 
 
 def resume(config: StudioConfig, name: str) -> dict[str, Any]:
-    """Run `scopil train --resume RUN`."""
+    """Run `scopil train --resume RUN`, which refuses code that this user's key did not sign."""
     folder = inside(config.folder, name)
     run = Run.open(folder)
     if run.finished:
         raise ConfigError(f"{name} is finished.")
-    # Code named in the run folder is trusted only if the user also passed it to the studio.
-    trusted = run.spec.env in config.envs or not names_code(run.spec.env)
-    trusted = trusted and run.spec.rules in (None, config.rules)
-    _begin(config.folder, folder, ["--resume", str(folder), *(["--trust-env"] if trusted else [])])
+    _begin(config.folder, folder, ["--resume", str(folder)])
     return {"started": name}
 
 

@@ -41,7 +41,7 @@ def overview(config: StudioConfig) -> dict[str, Any]:
         "policies": [_policy(config, path, until) for path in outside_runs(home, ".safetensors")],
         "reports": [name_of(home, f) or "." for f in folders_with(home, "report.html")],
         "own_envs": config.envs,
-        "envs": [*config.envs, *sorted(gym.registry)],
+        "envs": [*dict.fromkeys([*config.envs, *sorted(gym.registry)])],
         "algorithms": [
             {"name": name, "title": a.title, "about": a.summary, "needs_demos": a.needs_demos, "steps": a.budget}
             for name, a in registered().items()
@@ -52,7 +52,7 @@ def overview(config: StudioConfig) -> dict[str, Any]:
 def run(config: StudioConfig, name: str, since: int = 0) -> dict[str, Any]:
     """A run, the curves that its algorithm defines, and its rows of metrics after the first `since` bytes."""
     folder = inside(config.folder, name)
-    opened = _open(config, folder)
+    opened = open_run(config, folder)
     rows, offset = opened.metrics.tail(since)
     try:
         versions = json.loads((folder / "versions.json").read_text())
@@ -109,7 +109,7 @@ def set_path(config: StudioConfig, name: str) -> Path:
     return storage.library().get(name) or plain_set(inside(config.folder, name))
 
 
-def _open(config: StudioConfig, folder: Path) -> Run:
+def open_run(config: StudioConfig, folder: Path) -> Run:
     refuse_outside(config.folder, *(folder / file for file in RUN_FILES))
     for file in ("run.json", "versions.json"):
         plain(folder / file, LARGEST_NOTE)
@@ -128,7 +128,7 @@ def _summary(config: StudioConfig, folder: Path, until: float = math.inf) -> dic
 
 
 def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
-    opened = _open(config, folder)
+    opened = open_run(config, folder)
     spec, last = opened.spec, _last(opened)
     unfinished = "training" if is_locked(folder / ".lock") else "stopped"
     state = "finished" if opened.finished else unfinished
@@ -136,7 +136,7 @@ def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
     return {
         "title": spec.algorithm.title,
         "env": spec.env,
-        "allowed": config.allows(spec.env),
+        "allowed": config.allows(spec.env) or (opened.code is not None and opened.code.own),
         "seed": spec.seed,
         "steps": spec.steps,
         "reward": last.get("eval/reward"),

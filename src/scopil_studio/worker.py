@@ -15,9 +15,8 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, get_args, get_origin
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_origin
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +25,9 @@ from scopil.data.dataset import Episode
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio.recorder import StepCost
 from scopil_studio.workers import LENGTHS, REQUESTS, Message, pack
+
+if TYPE_CHECKING:
+    from scopil.eval.rules import Rules
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,18 @@ class StudioConfig:
         if not self.allows(env):
             raise EnvError(f"no environment {env[:80]!r}; start the studio with --env {env[:80]} to allow it.")
 
-    @cached_property
-    def step_cost(self) -> StepCost | None:
+    def rules_for(self, env: str) -> "Rules | None":
+        """The caller's rules, for the environments that the caller named."""
+        from scopil.eval.rules import load_rules  # imports JAX
+
+        return load_rules(self.rules) if self.rules is not None and env in self.envs else None
+
+    def step_cost(self, env: str) -> StepCost | None:
         """A function that applies the caller's rules to one step; None if the environment's own cost is used."""
-        if self.rules is None:
+        if (rules := self.rules_for(env)) is None:
             return None
         from scopil.eval.measures import breaks_a_rule
-        from scopil.eval.rules import load_rules, with_rules
-
-        rules = load_rules(self.rules)
+        from scopil.eval.rules import with_rules
 
         def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
             reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}

@@ -48,7 +48,7 @@ def test_the_episodes_shown_are_those_of_agent_play(config):
 
 
 def test_rules_of_the_caller_replace_those_of_the_tray(config):
-    judged = StudioConfig(config.folder, rules=str(config.folder / "rules.py"))
+    judged = StudioConfig(config.folder, (MAZE,), str(config.folder / "rules.py"))
     args = {"env": MAZE, "policies": ["sac"], "start": START}
     (shown,) = checked_call(comparing.roll, args, judged)["policies"]
     low = np.array(shown["positions"])[:, 1] / trays.REACH < 0.68

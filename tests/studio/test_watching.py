@@ -217,7 +217,7 @@ def test_a_run_is_started_by_the_command_line(tmp_path, commands):
     storage.write(small_set(), tmp_path / "a.npz")
     options = {"hidden": "8,8", "batch_size": "64"}
     args = WANTED | {"demos": "a.npz", "steps": 500, "seed": 3, "options": options}
-    checked_call(training_jobs.start, args, StudioConfig(tmp_path, rules="my_rules.py"))
+    checked_call(training_jobs.start, args, StudioConfig(tmp_path, ("CartPole-v1",), "my_rules.py"))
     (words,) = commands
     assert words[: len(python()) + 4] == [*python(), "-m", "scopil", "train", "sac"]
     assert {"--env=CartPole-v1", "--steps=500", "--seed=3", "--hidden=8,8", "--rules=my_rules.py"} <= set(words)

@@ -175,6 +175,7 @@ class Compare {
     };
     const node = h("article", { className: "panel" }, h("h2", {}, episode.title, " ", h("small", { className: "quiet" }, episode.name)), tray.canvas,
       h("p", {}, `${count(m.steps, "step")}, return ${short(m.reward)}, `, violations(m.violations)),
+      episode.unknown ? h("p", { className: "quiet" }, episode.unknown) : null,
       h("div", { className: "detail" },
         episode.chances ? h("div", { className: "chances", role: "img", ariaLabel: "Probabilities of the nine actions in per cent; the centre is no tilt" }, cells.map((c) => h("span", {}, c))) : null,
         episode.familiarity ? h("label", {}, familiar, familiarText) : h("span", { className: "quiet" }, episode.unfamiliar)));
@@ -200,8 +201,8 @@ class Compare {
     say("");
     this.details = null;
     fill(this.results, this.clock.node, h("div", { className: "panels" }, views.map((view) => {
-      const broken = view.policy.costs?.filter((c) => c > 0).length, sum = view.policy.rewards.reduce((a, b) => a + b, 0);
-      return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, violations(broken, "violation")));
+      const sum = view.policy.rewards.reduce((a, b) => a + b, 0);
+      return h("article", { className: "panel" }, h("h2", {}, view.policy.name), view.node, h("p", {}, `${count(view.policy.rewards.length, "step")}, return ${short(sum)}, `, violations(view.policy.violations)), view.policy.unknown ? h("p", { className: "quiet" }, view.policy.unknown) : null);
     })));
     this.clock.set(views);
   }
