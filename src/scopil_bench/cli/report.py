@@ -29,6 +29,7 @@ from scopil_bench.planning import has_runs, is_study_folder
 from scopil_bench.report.page import Block, Fold, Grid, Items, Picture, Text
 from scopil_bench.report.study_page import StudyReport, write
 from scopil_bench.report.study_tables import Layout
+from scopil_bench.report.summary import VIOLATING
 from scopil_bench.report.views import views_of
 from scopil_bench.results import Evaluator
 from scopil_bench.summaries import Cell, Result, in_words
@@ -106,7 +107,8 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
     for env, groups in by_env.items():
         mine = [run for group in groups.values() for run in group]
         references[env] = _demonstrator_rows(mine, evaluator)
-        rows = references[env] | evaluation_rows({name: found[Cell(env, name)] for name in groups})
+        shown = {name: {n: v for n, v in row.items() if n != VIOLATING} for name, row in references[env].items()}
+        rows = shown | evaluation_rows({name: found[Cell(env, name)] for name in groups})
         print_measures(rows, env, console)
         console.print(MEANS, highlight=False, soft_wrap=True)
         if unknown := rules_not_known(rows):

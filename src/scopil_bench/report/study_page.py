@@ -315,10 +315,9 @@ def _films(report: StudyReport, found: Films) -> str:
         still = f'<source media="(prefers-reduced-motion: reduce)" srcset="{film.still}">'
         caption = f"<figcaption>{key}<b>{escape(head)}</b><br>{escape(said)}</figcaption>"
         figures.append(f"<figure><picture>{still}{image}</picture>{caption}</figure>")
-    note = (
-        "One greedy episode of each method, from the same unseen start; the seed has the median number of violations. "
-        "Below the picture is a time line of each rule. A red edge and a red line mark violations."
-    )
+    note = "One greedy episode of each method, from the same unseen start; the seed is the median one."
+    if any(film.violations is not None for film in found.films):
+        note += " Below the picture is a time line of each rule. A red edge and a red line mark violations."
     return f'<div class="films">{"".join(figures)}</div><p class="note">{note}</p>'
 
 

@@ -118,7 +118,8 @@ def _over_episodes(runs: Sequence[Result], values: Sequence[float], key: str, me
         hits = sum(round(value * run.episodes[key]) for value, run in zip(values, runs))
         return share_interval(hits, sum(run.episodes[key] for run in runs))
     margin = runs[0].margins.get(key, {}).get(measure)
-    return None if margin is None else (values[0] - margin, values[0] + margin)
+    low = 0.0 if measure == "violations" else -np.inf  # a count is not negative
+    return None if margin is None else (max(values[0] - margin, low), values[0] + margin)
 
 
 def columns_of(results: Results) -> list[Column]:

@@ -79,6 +79,7 @@ def test_a_single_run_has_a_film_a_conclusion_shares_and_intervals():
     assert re.search(r"BC (kept|did not keep) the rules.*violations per episode, the demonstrator 0", text)
     head, _, row, apart = [line for line in text.splitlines() if line.startswith("|")][:4]
     assert "Episodes with a violation, unseen starts | Success, unseen starts" in head
+    assert "Violating" not in text
     assert len(re.findall(r"\[[^\]]+, [^\]]+\]", row)) == 4  # an interval for each figure
     assert apart.startswith("| line.py:Line | Demonstrator (3 episodes), other starts |  | 0.000 | 0 % |")
 

@@ -79,6 +79,10 @@ def test_every_mean_has_an_interval_over_seeds_or_over_episodes():
     found = summary.figure_of([one], "greedy/unseen", "violations")
     assert found is not None
     assert found.interval == pytest.approx((0.3, 0.7))
+    wide = one._replace(margins={"greedy/unseen": {"violations": 0.9}})
+    found = summary.figure_of([wide], "greedy/unseen", "violations")
+    assert found is not None
+    assert found.interval == pytest.approx((0.0, 1.4))  # a count is not negative
     share = summary.figure_of([one._replace(violating={"greedy/unseen": 4})], "greedy/unseen", "violating")
     assert share is not None
     assert (share.mean, share.words("violating")) == (0.1, "10 %")
