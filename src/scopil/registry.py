@@ -61,7 +61,9 @@ def find(name: str) -> "Algorithm":
 
     known = registered()
     if name not in known:
-        raise ConfigError(f"no algorithm is called {name!r}; there are {', '.join(known)}.{near(str(name), known)}")
+        raise ConfigError(
+            f"no algorithm is called {name!r}; there are {', '.join(known)}.{near(str(name).lower(), known)}"
+        )
     return known[name]
 
 

@@ -127,3 +127,12 @@ def test_an_exported_policy_names_its_columns(cart, tmp_path):
     assert main(["export", str(tmp_path / "agent.safetensors"), "--onnx", str(tmp_path / "p.onnx")]) == 0
     about = {entry.key: entry.value for entry in onnx.load(tmp_path / "p.onnx").metadata_props}
     assert json.loads(about["columns"]) == COLUMNS
+
+
+def test_a_reset_without_info_is_refused():
+    class Old(Cart):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0]  # a dict of two names, which is not a pair
+
+    with pytest.raises(EnvError, match="reset returned a dict; want a pair"):
+        record(Old(), lambda obs: 0, 1)

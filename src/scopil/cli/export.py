@@ -28,7 +28,7 @@ def export(
     policy, note, monitor = policy_of(run, trust_env=trust_env)
     for write, path, ending in ((policy.to_onnx, onnx, ".onnx"), (policy.to_jax, jax, ".jaxexport")):
         if path is not None:
-            if path.suffix != ending:
-                say(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)
             written = write(path, note, monitor)
             say(f"written: {written} ({written.stat().st_size:,} bytes)")
+            if path.suffix != ending:
+                say(f"warning: {path} does not end in {ending}, by which programs know such files", file=sys.stderr)

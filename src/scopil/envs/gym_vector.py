@@ -69,7 +69,7 @@ class SerialEnvs:
     def _begin(self, i: Any, seed: Any) -> tuple[np.ndarray, dict[Any, Any]]:
         self._steps[i], self._seeds[i] = 0, seed
         try:
-            obs, info = self._envs[i].reset(seed=int(seed))
+            obs, info = begun(self._envs[i].reset(seed=int(seed)))
             return self._spaces.row(obs), _checked_info(info)
         except Exception as error:
             raise self._fault(i, error) from error
@@ -183,6 +183,13 @@ class GivenVectorEnv:
 
     def _fault(self, error: Exception) -> EnvError:
         return EnvError(f"{self._spaces.name}: step {self._steps} of {self.num_envs} together: {_describe(error)}.")
+
+
+def begun(result: Any) -> tuple[Any, Any]:
+    """The result of `reset`, if it is a pair. A dict alone, as before Gymnasium, would be taken apart into its keys."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise EnvError(f"reset returned a {type(result).__name__}; want a pair (observation, info)")
+    return result
 
 
 def numbers_of(info: Mapping[Any, Any]) -> dict[str, float]:

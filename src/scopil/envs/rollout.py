@@ -15,7 +15,7 @@ from jaxtyping import Array
 from scopil.data.dataset import Episode
 from scopil.envs import base
 from scopil.envs.base import Advance, EnvState, Mode
-from scopil.envs.gym_vector import HostVector, numbers_of
+from scopil.envs.gym_vector import HostVector, begun, numbers_of
 from scopil.envs.spaces import Spaces
 from scopil.types import PRNGKey
 
@@ -147,7 +147,7 @@ def gym_episode(
     """Play an episode of one Gymnasium environment, in its own observations and actions. An action of None stops it.
     `row` converts an observation for storage. `watch` is called at every visited state, including the initial state.
     `limit` is in steps; the default is the limit of evaluation, and reaching it gives a warning."""
-    obs, info = env.reset(seed=seed, options=None if start is None else {"start": start})
+    obs, info = begun(env.reset(seed=seed, options=None if start is None else {"start": start}))
     record, begin = Record(row(obs), numbers_of(info)), start_of(env, info)
     most = limit or max(base.ENDLESS, time_limit_of(env) or 0)
     watch(obs, info)
