@@ -244,7 +244,8 @@ def as_csv(results: Sequence[Result]) -> str:
         for key, means in r.means.items():
             policy, _, starts = key.partition("/")
             values = [means.get(n, "") for n in names]
-            write([*r.cell, r.seed, r.steps, policy, starts, r.episodes[key], r.violating[key], *values])
+            violating = r.violating[key] if "violations" in means else ""  # empty: rules not known
+            write([*r.cell, r.seed, r.steps, policy, starts, r.episodes[key], violating, *values])
     return text.getvalue()
 
 

@@ -266,7 +266,15 @@ def test_a_run_without_rules_has_no_count(place, capsys):
     assert means["SAC, rules=cart_rules.py"]["violations"] == STEPS
     assert "violations" not in means["SAC, rules=None"]
     for page in ("report.md", "report.html"):
-        assert "rules not known: SAC, rules=None" in Path("seen", page).read_text()
+        text = Path("seen", page).read_text()
+        assert "rules not known: SAC, rules=None" in text
+        assert text.count("rules not known") > 2  # also in the cells of the first table
+    (line,) = [
+        line
+        for line in Path("seen/results.csv").read_text().splitlines()
+        if "rules=None" in line and "greedy,unseen" in line
+    ]
+    assert line.split(",greedy,unseen,")[1].split(",")[1] == ""  # violating episodes
     assert main(["evaluate", "ruleless", "--episodes", "1"]) == 0
     assert main(["render", "ruleless", "--out", "film.gif"]) == 0
     assert capsys.readouterr().out.count("rules not known: SAC") == 2

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopil.eval.measures import Measures, share_interval
-from scopil.eval.tables import cell
+from scopil.eval.tables import RULES_NOT_KNOWN, cell, missing
 from scopil_bench import stats
 from scopil_bench.report.page import Drawn, Grid, Link, anchor
 from scopil_bench.report.study_tables import NONE, Layout, own_starts, reference_starts
@@ -348,8 +348,10 @@ def table(
                 found = figure_of(runs, c.key, c.measure)
                 printed = layout.printed_row(where).get(c.measure) if c.key == DEMONSTRATED else None
                 said = "" if printed is None else f"<small>{escape(f'{layout.source}: {printed}')}</small>"
-                cells.append(_dots(c, found, axes[c], anchors[where], colour(colours[method]), said))
-                words.append(NONE if found is None else f"{found.words(c.measure)} {found.ends(c.measure)}".strip())
+                cells.append(_dots(c, found, axes[c], anchors[where], colour(colours[method]), said, _missing(c, runs)))
+                words.append(
+                    _missing(c, runs) if found is None else f"{found.words(c.measure)} {found.ends(c.measure)}".strip()
+                )
             done, name = seeds_done(runs, wanted), layout.title_of(method)
             steps = "" if longest[method] == usual else f"{longest[method]:,} steps"
             body.append(
@@ -406,10 +408,12 @@ def _axis(column: Column, results: Results, layout: Layout, settings: Sequence[s
     return axis_for(values, column.measure == "violations")
 
 
-def _dots(column: Column, found: Figure | None, axis: Axis, runs: str, kind: str, said: str) -> str:
+def _dots(
+    column: Column, found: Figure | None, axis: Axis, runs: str, kind: str, said: str, nothing: str = NONE
+) -> str:
     """A table cell: the dots of a method, linked to the list `runs`, and their mean with `said` below it."""
     if found is None:
-        return _td(column, "", NONE)
+        return _td(column, "", nothing)
     dots = [
         Dot(value, f"seed {seed}: {figure(column.measure, value)}", f"#{runs}-{i}")
         for i, (seed, value) in enumerate(zip(found.seeds, found.values))
@@ -420,7 +424,13 @@ def _dots(column: Column, found: Figure | None, axis: Axis, runs: str, kind: str
     return _td(column, drawn, number + ends + said)
 
 
+def _missing(column: Column, runs: Sequence[Result]) -> str:
+    """The text of a cell without a figure."""
+    played = all(column.key in run.means for run in runs)
+    return missing("violations" if column.measure == VIOLATING else column.measure) if played else NONE
+
+
 def _td(column: Column, drawn: str, number: str) -> str:
-    kind = ' class="none"' if number == NONE else ""
+    kind = ' class="none"' if number in (NONE, RULES_NOT_KNOWN) else ""
     inner = f'<div class="cell">{drawn}<span>{number}</span></div>'
     return f'<td{kind} data-label="{escape(column.title)}">{inner}</td>'
