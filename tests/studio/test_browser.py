@@ -229,7 +229,7 @@ def test_a_cart_is_recorded_by_touch_and_gamepad_and_its_runs_are_watched(cart_s
     page.evaluate("location.hash = '#/watch'")
     reward = "svg[aria-label^='Return of evaluations']"
     page.get_by_role("img", name=re.compile(r"SAC.*: 11 at step 8; .*|PPO.*: 21 at step 8")).first.wait_for()  # means
-    assert page.locator(f"{reward} polygon").count() == 2
+    assert page.locator(f"{reward} polygon.f2, {reward} polygon.f4").count() == 2  # SAC and PPO
     assert page.locator(f"{reward} polyline.thin").count() == 4
     page.get_by_label("Logarithmic values").check()
     page.get_by_label("Mean over seeds").uncheck()

@@ -1,5 +1,6 @@
 """The files of the page: contrast in light and dark, no inline code, no requests to other servers."""
 
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import scopil_studio
+from scopil_bench.report import svg
 
 PAGE = Path(scopil_studio.__file__).parent / "page"
 SCHEMES = re.findall(r":root \{(.*?)\}", (PAGE / "studio.css").read_text(), re.DOTALL)
@@ -29,6 +31,11 @@ def test_text_has_the_contrast_of_aa(scheme, front, back):
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", scheme))
     light, dark = sorted((luminance(colours[front]), luminance(colours[back])), reverse=True)
     assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_methods_have_the_colours_of_reports():
+    (text,) = re.findall(r"const FIXED = (\{.*\});", (PAGE / "watch.js").read_text())
+    assert json.loads(text) == svg.FIXED
 
 
 def test_the_page_is_plain_files_without_inline_code():

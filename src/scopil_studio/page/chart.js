@@ -47,7 +47,7 @@ export function meanOf(curves) {
   });
 }
 
-// series: [{ name, colour: 0…5, curves: [{ name, points: [[x, y], …] }] }]. Several curves are drawn thin, below their mean and range.
+// series: [{ name, colour: 0…6, curves: [{ name, points: [[x, y], …] }] }]. Several curves are drawn thin, below their mean and range.
 export function chart(title, series, { fromZero = false, logX = false, logY = false } = {}) {
   series = series.map((one) => ({ ...one, curves: one.curves.filter((c) => c.points.length) })).filter((one) => one.curves.length);
   const all = series.flatMap((one) => one.curves.flatMap((c) => c.points));
@@ -70,17 +70,17 @@ export function chart(title, series, { fromZero = false, logX = false, logY = fa
   }
   for (const t of ax.ticks) svg.append(s("text", { x: X(t), y: H - 6, "text-anchor": "middle" }, thousands(t)));
   for (const one of series) {
-    let shown = one.curves[0].points;
+    let { name, points: shown } = one.curves[0];
     if (one.curves.length > 1) {
       for (const c of one.curves) svg.append(s("polyline", { class: `k${one.colour} thin`, points: line(c.points) }, s("title", {}, c.name)));
       const mean = meanOf(one.curves.map((c) => c.points));
       if (!mean.length) continue; // no step that all have reached
       svg.append(s("polygon", { class: `f${one.colour}`, points: `${line(mean.map((m) => [m[0], m[3]]))} ${line(mean.map((m) => [m[0], m[2]]).reverse())}` }));
-      shown = mean;
+      [name, shown] = [one.name, mean];
     }
     const points = shown.length > 1 ? line(shown) : `${line(shown)} ${+X(shown[0][0]) + 3},${Y(shown[0][1])}`;
-    svg.append(s("polyline", { class: `k${one.colour}`, points }, s("title", {}, one.name)));
-    ends.push(`${one.name}: ${short(shown.at(-1)[1])} at step ${thousands(shown.at(-1)[0])}`);
+    svg.append(s("polyline", { class: `k${one.colour}`, points }, s("title", {}, name)));
+    ends.push(`${name}: ${short(shown.at(-1)[1])} at step ${thousands(shown.at(-1)[0])}`);
   }
   svg.setAttribute("aria-label", `${title}. ${ends.join("; ")}`);
   box.append(svg);

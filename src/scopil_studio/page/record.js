@@ -13,7 +13,7 @@ const KNOWN_KEYS = { "CartPole-v1": "left=0,right=1", "MountainCar-v0": "left=0,
 // key names of pygame, as in `scopil play`
 const NAMES = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right", " ": "space", Enter: "return", Backspace: "backspace",
   Tab: "tab", Escape: "escape" };
-const CONTROLS = [["u", "Undo", "U"], ["r", "Same start", "R"], ["return", "Keep", "Enter"], ["backspace", "Discard", "Backspace"]];
+const CONTROLS = [["u", "Undo", "U"], ["r", "Same start", "R"], ["return", "Keep", "Enter"], ["backspace", "Discard", "⌫"]];
 const MAZE_PAD = [["q", "↖"], ["w", "↑"], ["e", "↗"], ["a", "←"], ["s", "·"], ["d", "→"], ["z", "↙"], ["x", "↓"], ["c", "↘"]];
 
 const keyName = (event) => (event.location === 3 && /^\d$/.test(event.key) ? `[${event.key}]` : (NAMES[event.key] ?? event.key.toLowerCase()));

@@ -3,7 +3,8 @@ import { ask, count, field, fill, h, options, say, short, showErrors } from "./d
 import { chart } from "./chart.js";
 
 const EVERY = 2000; // ms between two requests
-const COLOURS = 6; // methods at once
+const COLOURS = 7; // methods at once
+const FIXED = { "SCOPIL-ρ": 0, "SCOPIL": 1, "SAC": 2, "BC": 3, "PPO": 4, "GAIL-SAC": 5, "ICRL": 6 }; // as in reports
 const MOST = 24; // runs at once
 const MANY = 12; // runs in a folder, above which groups are closed at first
 const method = (run) => `${run.title} · ${run.env}`;
@@ -131,8 +132,14 @@ class Watch {
 
   // The colours of methods, or of runs if they are not grouped.
   colours() {
-    const names = this.grouped.checked ? [...this.chosen.values()].map(method) : [...this.chosen.keys()];
-    return new Map([...new Set(names)].map((name, i) => [name, i % COLOURS]));
+    if (!this.grouped.checked) return new Map([...this.chosen.keys()].map((name, i) => [name, i % COLOURS]));
+    const found = new Map(), names = new Map([...this.chosen.values()].map((run) => [method(run), FIXED[run.title]]));
+    const free = [...Array(COLOURS).keys()].filter((i) => ![...names.values()].includes(i));
+    for (const [name, wanted] of names) {
+      const taken = wanted === undefined || [...found.values()].includes(wanted); // by the same method on another environment
+      found.set(name, taken ? (free.shift() ?? 0) : wanted);
+    }
+    return found;
   }
 
   swatch(run) {
