@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,9 +93,10 @@ def test_hostile_files_are_listed_as_bad_unread_and_the_others_as_ever(tmp_path)
     assert [r["state"] for r in found["runs"]] == ["damaged"]
     assert all(p["problem"] and p["env"] is None for p in found["policies"])
     for name in ("p.npz", "sparse.npz"):
-        for read in (watching.episodes, lambda *args: watching.drop(*args, "x"), lambda *a: watching.note(*a, "x", "")):
+        reads: list[tuple[Any, tuple[str, ...]]] = [(watching.episodes, ()), (watching.drop, ("x",))]
+        for read, args in (*reads, (watching.note, ("x", ""))):
             with pytest.raises(ConfigError):
-                read(StudioConfig(tmp_path), name)
+                read(StudioConfig(tmp_path), name, *args)
 
 
 def test_a_set_that_unpacks_to_too_much_is_not_opened(tmp_path, monkeypatch):
