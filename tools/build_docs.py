@@ -46,6 +46,7 @@ NAVIGATION: dict[str, list[str]] = {
         "environments.md",
         "demonstrations.md",
         "constraints.md",
+        "rules.md",
         "own_algorithm.md",
         "studies.md",
         "studio.md",
