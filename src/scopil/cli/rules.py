@@ -36,8 +36,9 @@ def rules(
 def found_rules(run: str | Path, *, trust_env: bool = False) -> list[FoundRule]:
     """The rules behind the constraints of a run or saved agent, largest multiplier first."""
     agent = load(run, trust_env=trust_env)
-    agent.env.close()
     marginals = getattr(agent, "marginals", None)
     if marginals is None:
         raise ConfigError(f"{agent.algorithm.title} learns no constraints on features; want a run of scopil-rho.")
-    return explain_all(marginals())
+    found = explain_all(marginals())
+    agent.env.close()
+    return found

@@ -16,6 +16,7 @@ import tyro
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.cli.rules import found_rules
 from scopil.errors import ConfigError
 from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import Measures, mean_and_std
@@ -27,6 +28,7 @@ from scopil.train.run import Run
 from scopil_bench import results
 from scopil_bench.planning import has_runs, is_study_folder
 from scopil_bench.report.page import Block, Fold, Grid, Items, Picture, Text
+from scopil_bench.report.rule_maps import save_map
 from scopil_bench.report.study_page import StudyReport, write
 from scopil_bench.report.study_tables import Layout
 from scopil_bench.report.summary import VIOLATING
@@ -37,6 +39,10 @@ from scopil_bench.summaries import Cell, Result, in_words
 MEANS = (
     "Mean over episodes, then mean ± standard deviation over seeds; of a single run, ± half of the 95 % interval over "
     "its episodes."
+)
+MAPS = (
+    "Orange: the novelty of transitions. Black points or grey bars: demonstrated transitions. Blue: the region that "
+    "the sentence says is avoided."
 )
 COSTS = 4  # largest number of learned-cost maps in a row
 
@@ -119,6 +125,7 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
             *([Text(unknown)] if unknown else []),
             Fold("All measures", [Grid(head, lines), Text(MEANS), *_legend(rows, evaluator.rules(mine[0]))]),
             *_learned_costs(groups, out, tail, evaluator),
+            *_learned_rules(groups, out, tail),
             Fold("Run folders", [_list_of_runs(mine, evaluator)]),
         ]
     return StudyReport(
@@ -198,6 +205,23 @@ def _learned_costs(groups: Groups, out: Path, tail: str, evaluator: Evaluator) -
             save_costs(file, draw, known)
             shown.append(Picture(file, f"The cost that {name} has learned, with the true constraints outlined"))
     return [Fold("Learned costs", shown)] if shown else []
+
+
+def _learned_rules(groups: Groups, out: Path, tail: str) -> list[Block]:
+    """The rules that the first seed of each group has learned, each with its table; empty if no group learns any."""
+    shown: list[Block] = []
+    for name, (run, *_) in groups.items():
+        if getattr(run.spec.algorithm, "marginals", None) is None or not run.demos_file.exists():
+            continue
+        found = found_rules(run.folder, trust_env=run.trust_env)
+        if not found:
+            shown.append(Text(f"{name}, seed {run.spec.seed}: no rule was found."))
+        for i, rule in enumerate(found, 1):
+            file, text = out / f"rule-{_slug(name)}-{i}{tail}.png", f"{name}: {rule.sentence} ({rule.evidence})"
+            shown.append(Picture(file, text) if save_map(file, rule) else Text(text))
+    if any(isinstance(block, Picture) for block in shown):
+        shown.append(Text(MAPS))
+    return [Fold("Learned rules", shown)] if shown else []
 
 
 def _list_of_runs(runs: Sequence[Run], evaluator: Evaluator) -> Grid:
