@@ -26,8 +26,8 @@ from scopil.eval import starts as where
 from scopil.eval.episodes import play_distinct
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import Rules, with_rules
-from scopil.losses import density_ratio
-from scopil.losses.density_ratio import Monitor
+from scopil.losses import familiarity
+from scopil.losses.familiarity import Monitor
 from scopil.policy import NumpyPolicy, Policy
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
@@ -35,7 +35,7 @@ from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
 
 Callback = Callable[[TrainStatus], bool | None]
-_familiarity = jax.jit(density_ratio.familiarity)
+_familiarity = jax.jit(familiarity.familiarity)
 
 
 class Agent:
@@ -103,7 +103,7 @@ class Agent:
 
     def _new_learner(self) -> Any:
         """The untrained learner. Creating it needs no replay and no environment steps."""
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces)
         key = jax.random.split(jax.random.key(self.seed), 3)[0]  # as in `Loop.init`
         return jax.jit(lambda key, cfg: self.algorithm.init(key, spaces, cfg))(key, self.config)
 
@@ -273,7 +273,7 @@ class Agent:
             return None
         if self._monitor is None:
             # All demonstrated steps. The training loop uses only those that `Algorithm.demo_filter` keeps.
-            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions)
+            self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions, self.config)
         return self._monitor
 
     def play(

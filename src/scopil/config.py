@@ -17,7 +17,7 @@ from scopil import sb3
 from scopil.errors import ConfigError
 
 T = TypeVar("T")
-TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None)
+TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None, tuple[str, ...])
 _TUPLES = (tuple[int, ...], tuple[int, ...] | None)
 _SAME = object()  # the default is the same for discrete and continuous actions
 
@@ -134,6 +134,10 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
     if value is None:
         if f.default is not None:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
+        return
+    if f.type == tuple[str, ...]:
+        if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):
+            raise ConfigError(f"{f.name} = {value!r}; want a tuple of names.", setting=f.name)
         return
     several = f.type in _TUPLES
     if several and not (isinstance(value, tuple) and value):

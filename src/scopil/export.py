@@ -20,7 +20,7 @@ import numpy as np
 from scopil._version import __version__
 from scopil.errors import ConfigError, ScopilError
 from scopil.files import write_atomically
-from scopil.losses.density_ratio import Monitor, familiarity
+from scopil.losses.familiarity import Monitor, familiarity
 from scopil.nn import normalise
 from scopil.nn.distributions import LOG_STD_MIDDLE, LOG_STD_REACH, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head

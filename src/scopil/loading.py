@@ -14,7 +14,7 @@ from scopil.envs.gym_env import AnyEnv
 from scopil.envs.naming import id_in_file
 from scopil.errors import CheckpointError
 from scopil.files import is_line
-from scopil.losses.density_ratio import Monitor
+from scopil.losses.familiarity import Monitor
 from scopil.nn.heads import DiscreteHead, Head
 from scopil.policy import Policy, policy_from, read_policy
 from scopil.registry import registered
@@ -120,7 +120,7 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
 
 
 def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
-    spaces = spaces_of(env.observation_space, env.action_space, env.spaces.image)
+    spaces = spaces_of(env.observation_space, env.action_space, env.spaces)
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:
         raise CheckpointError(f"{path} takes observations of {found} numbers; the environment's have {wanted}.")

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from scopil.errors import CheckpointError
-from scopil.losses.density_ratio import Monitor
+from scopil.losses.familiarity import Monitor
 from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import MLP, Activation, GaussianNet, Image, Network, convolves, image_of, network, top, width_of

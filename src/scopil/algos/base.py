@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from scopil.config import config
 from scopil.data.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
-from scopil.losses.density_ratio import Monitor
+from scopil.losses.familiarity import Monitor
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import Image, convolves
 from scopil.nn.normalise import RunningStats, new_stats
@@ -77,6 +77,7 @@ class Spaces(NamedTuple):
     obs_dim: int
     head: Head  # the number of discrete actions, or the bounds of continuous ones
     image: Image | None = None  # the axes of the image, if observations begin with its pixels
+    columns: tuple[str, ...] = ()  # names of the observation's components
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +108,8 @@ class Algorithm:
     short_run: Callable[[Any, int], str | None] | None = None
     # (state, observations, actions) → the learned cost, if the algorithm learns one. Reports draw maps of it.
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
-    # (state, demos) → a monitor of the familiarity of states relative to the demonstrations.
-    monitor: Callable[[Any, DemoTransitions], Monitor] | None = None
+    # (state, demos, config) → a monitor of the familiarity of states relative to the demonstrations.
+    monitor: Callable[[Any, DemoTransitions, Any], Monitor] | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):
@@ -168,11 +169,14 @@ class _NoSettings:
     """No settings."""
 
 
-def spaces_of(observation_space: gym.Space, action_space: gym.Space, image: Image | None = None) -> Spaces:
-    """The spaces of an environment. Raises EnvError for spaces that are not supported."""
+def spaces_of(observation_space: gym.Space, action_space: gym.Space, codec: Any = None) -> Spaces:
+    """The spaces of an environment. `codec` (`env.spaces`) knows the image and the names of the components. Raises
+    EnvError for spaces that are not supported."""
     if not isinstance(observation_space, gym.spaces.Box) or len(observation_space.shape) != 1:
         raise EnvError(f"observation space {observation_space}; want a Box with one axis.")
-    return Spaces(observation_space.shape[0], head_for(action_space), image if convolves(image) else None)
+    size, image = observation_space.shape[0], getattr(codec, "image", None)
+    columns = getattr(codec, "note", None) or [f"obs[{i}]" for i in range(size)]
+    return Spaces(size, head_for(action_space), image if convolves(image) else None, tuple(columns))
 
 
 def new_obs_stats(spaces: Spaces, cfg: Any) -> RunningStats | None:

@@ -82,7 +82,8 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     obs_stats = in_own_units(update_stats(state.obs_stats, demos.obs), demos.obs)
     shown = cloning.pairs(demos, obs_stats, state.head, cfg)
     clone = cloning.clone(state.actor, shown, cfg, k_clone)
-    soft = cloning.soften(clone.actor, shown, state.target_entropy, cfg, k_soft)
+    entropy = jnp.minimum(state.target_entropy, clone.nll) if not state.head.continuous else state.target_entropy
+    soft = cloning.soften(clone.actor, shown, entropy, cfg, k_soft)
     return state._replace(
         actor=soft.actor,
         average=soft.actor.params,

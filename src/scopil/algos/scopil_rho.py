@@ -1,60 +1,107 @@
-"""SCOPIL-ρ: SCOPIL from a clone (scopil_clone.py) with a second constraint, on the states that the policy visits.
+"""SCOPIL-ρ: SCOPIL from a clone (scopil_clone.py) under occupancy constraints on marginals of the transitions.
 
-    c(s)  = mean_k clip(f_k(s) − τ_k, 0, 1)                 novelty of a state relative to the demonstrations
-    E_π[c] ≤ κ E_D[c]                                       the occupancy constraint
-    r'    = r − μ (c(s') + e · terminated)                  the critics' reward; e > 0 if no demonstration terminates
-    μ     ← [μ + η (c(s'_newest) − κ E_D[c])]₊
+    c_j(s, a, s')                                          novelty in marginal j, a table (losses/marginals.py)
+    E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in
+    r'    = r/u − Σ_j μ_j (c_j − b_j) − e · terminated     the critics' reward; e > 0 if no demonstration terminates
+    μ_j   ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
 
-f_k and τ_k are learned together with the policy (losses/density_ratio.py). Actor, temperature and λ are those of SCOPIL
-from a clone. The learner receives no cost from the environment. Derivation:
-docs/algorithms/scopil_rho.md.
+u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
+the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time, where the
+policy that is held by those that are in still differs from the demonstrations, by episodes and significantly. They
+leave if they never bind or cannot be met. Actor, temperature and λ are those of SCOPIL from a clone. The learner
+receives no cost from the environment. Derivation: docs/algorithms/scopil_rho.md.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from scopil.algos import cloning, sac, scopil_clone
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
-from scopil.buffers import matched_states
-from scopil.buffers.matched_states import MatchedStates
-from scopil.buffers.replay import uniform_indices
 from scopil.config import config, setting
 from scopil.data.dataset import DemoTransitions
 from scopil.errors import ConfigError
-from scopil.losses import constraints, density_ratio
-from scopil.losses.density_ratio import DensityRatio
+from scopil.losses import features as feature_set
+from scopil.losses import marginals
+from scopil.losses.familiarity import Monitor, scores
+from scopil.losses.features import NONE, Features, Ranges
+from scopil.losses.marginals import CATEGORIES, CELLS, SHAPES, Grid, Sample, Tables
+from scopil.losses.matched import matches, reach_of
 from scopil.policy import Policy
-from scopil.types import PRNGKey
+from scopil.types import PRNGKey, Transition
+
+KINDS = range(len(SHAPES))  # one feature, two features, two features and a category
+FEWEST = 5  # episodes of a test for entry
+LAST_PART, LAST_DRIFT = 0.9, 0.05  # `cut_off`: the last part of an episode, and what a drifting component covers in it
 
 
 @config
 class Config(scopil_clone.Config):
-    """Settings of SCOPIL from a clone and of the occupancy constraint. The defaults were chosen on Marble Maze."""
+    """Settings of SCOPIL from a clone and of the occupancy constraints. The same defaults serve all tasks."""
 
     learning_rate: float = setting(default=1e-3, about="Learning rate η of policy and critics (Adam).", low=0)
-    multiplier_init: float = setting(default=1.05, about="λ₀: initial multiplier, in units of reward.", low=0)
-    multiplier_lr: float = setting(
-        default=3e-4, about="Learning rate η of λ (gradient ascent), in units of reward.", low=0
-    )
-    return_unit: float = setting(
-        default=13.0, about="The unit of reward is |Σ γᵗ r| of a demonstrated episode divided by this.", low=1e-6
-    )
     # With β = ½ the policy tends to the minimum of −log π − αH as λ grows. There −log π is 0.27 nats
     # for nine actions and α = 0.4.
     entropy_split: float = setting(default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
-    occupancy_init: float = setting(default=4.0, about="μ₀: initial multiplier of the occupancy constraint.", low=0)
-    occupancy_lr: float = setting(default=3e-4, about="Learning rate η of μ (gradient ascent); 0 keeps μ at μ₀.", low=0)
+    step_reward: float = setting(
+        default=0.65, about="Mean |r| of a demonstrated step after division by the unit u.", low=1e-6
+    )
+    features: tuple[str, ...] = setting(
+        default=(),
+        about="Components that constraints may use, by name, by the name of their part or by number. "
+        "Empty: all components, norms and distances.",
+    )
+    strike: tuple[str, ...] = setting(
+        default=(), about='Constraints that are no rules, as `scopil rules` names them: "vx at x".'
+    )
+    occupancy_init: float = setting(default=4.0, about="μ₀: multiplier of a constraint that enters.", low=0)
+    occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
+    occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
     occupancy_share: float = setting(
-        default=0.5, about="κ: allowed novelty of the policy's states, relative to held-out demonstrations.", low=0
+        default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=0
     )
-    features: tuple[int, ...] | None = setting(
-        default=None, about="Indices of the observation's components that c uses. None: the slowest ones.", low=0
+    # With more, standing still in familiar states would earn more than a step costs.
+    refund: float = setting(
+        default=0.9, about="Largest budget Σ μ b that a step earns, in mean demonstrated rewards.", low=0
     )
-    slow: float = setting(
-        default=1.5, about="A component is used if it changes at most this many times as fast as the slowest.", low=1
+    quantile: float = setting(
+        default=0.7, about="q: the share of held-out demonstrated transitions that cost nothing.", low=0, high=1
+    )
+    background: float = setting(default=0.1, about="ε: weight of the newest transitions, in both densities.", low=0)
+    folds: int = setting(default=4, about="K: number of tables per marginal; each is made without a fold.", low=2)
+    margin: float = setting(default=0.25, about="Bins beyond the demonstrated range on each side, in ranges.", low=0)
+    # Edges of rules on one feature are sharp; a hole in two features is found only with more blur. Both are tried.
+    line_blur: float = setting(default=0.0055, about="Smallest σ for one feature, in demonstrated ranges.", low=0)
+    line_blur_most: float = setting(default=0.012, about="Largest σ for one feature; between: a step's change.", low=0)
+    fine_blur: float = setting(default=0.02, about="σ for two features with a sharp edge, in ranges.", low=0)
+    coarse_blur: float = setting(default=0.045, about="σ for two features with a hole, and with a category.", low=0)
+    slots: int = setting(default=8, about="Largest number of constraints.", low=1)
+    pair_features: int = setting(default=16, about="Features that pairs are made of, at most.", low=2)
+    triple_features: int = setting(default=8, about="Features that pairs with a category are made of, at most.", low=2)
+    most_categories: int = setting(default=4, about="Components with few values that are used as categories.", low=0)
+    refresh_every: int = setting(default=1_000, about="Gradient steps between tables.", low=1)
+    enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
+    enter_t: float = setting(default=3.0, about="Smallest Welch t over episodes for entry.", low=0)
+    enter_gap: float = setting(default=0.003, about="Smallest difference of novelty for entry.", low=0)
+    memory: float = setting(default=0.7, about="Decay of the evidence of earlier tests.", low=0, high=0.99)
+    simpler: float = setting(
+        default=0.1, about="Share of the difference that a further axis must add.", low=0, high=0.4
+    )
+    patience: int = setting(default=12, about="Refreshes in which a constraint must halve the difference.", low=1)
+    costly: float = setting(default=0.05, about="Novelty above the demonstrations' that counts as not met.", low=0)
+    good: float = setting(
+        default=0.1, about="Quantile of demonstrated returns that a tested episode reaches.", low=0, high=1
+    )
+    matched_capacity: int = setting(default=20_000, about="Transitions of matched episodes that are kept (B).", low=1)
+    recent: int = setting(default=4_000, about="Newest transitions (A).", low=1)
+    matched_within: float = setting(
+        default=0.9,
+        about="An episode is matched if its start is within this quantile of distances between demonstrated starts.",
+        low=0,
+        high=1,
     )
     one_way: float = setting(
         default=0.9,
@@ -62,101 +109,229 @@ class Config(scopil_clone.Config):
         low=0,
         high=1,
     )
-    last_share: float = setting(
-        default=0.9, about="The last part of an episode begins at this share of its steps.", low=0, high=1
-    )
-    last_drift: float = setting(
-        default=0.05, about="A drifting component covers more than this share of its range in the last part.", low=0
-    )
-    blur: float = setting(default=1.0, about="σ of a component's noise, in units of its RMS change per step.", low=0)
-    folds: int = setting(default=4, about="K: number of classifiers; each is trained without one of K folds.", low=2)
-    quantile: float = setting(
-        default=0.7, about="q: the share of held-out demonstrated states that cost nothing.", low=0, high=1
-    )
-    threshold_lr: float = setting(default=0.01, about="Step size of the thresholds τ_k.", low=0)
-    background: float = setting(default=0.1, about="ε: weight of states of any episode, added to both classes.", low=0)
-    classifier_width: int = setting(default=32, about="Width of the classifiers' two hidden layers.", low=1)
-    classifier_lr: float = setting(default=3e-3, about="Learning rate η of the classifiers (Adam).", low=0)
-    classifier_batch_size: int = setting(default=128, about="States of each class per step of the classifiers.", low=1)
-    classifier_every: int = setting(default=4, about="Gradient steps of the policy per step of the classifiers.", low=1)
-    matched_capacity: int = setting(default=20_000, about="Number of states of matched episodes that are kept.", low=1)
-    matched_within: float = setting(
-        default=0.9,
-        about="An episode is matched if its start is within this quantile of distances between demonstrated starts.",
-        low=0,
-        high=1,
-    )
 
-    def problem(self) -> str | None:
-        for name in ("batch_size", "demo_batch_size"):
-            if self.classifier_batch_size > getattr(self, name):
-                return f"classifier_batch_size {self.classifier_batch_size} exceeds {name} {getattr(self, name)}."
-        return super().problem()
+
+class Rows(NamedTuple):
+    """Transitions as they are stored."""
+
+    obs: Float[Array, "M D"]
+    action: Array
+    next_obs: Float[Array, "M D"]
+
+
+class Episodes(NamedTuple):
+    """The newest transitions, in a ring, and the returns of their episodes."""
+
+    rows: Rows
+    number: Int[Array, " R"]  # of the row's episode, modulo R
+    matched: Bool[Array, " R"]
+    returns: Float[Array, " R"]  # by number
+    ended: Int[Array, " R"]  # by number: the update; −1: not ended
+    steps: Int[Array, ""]  # transitions so far
+    # of every environment
+    current: Int[Array, " N"]  # number of its episode
+    so_far: Float[Array, " N"]  # return
+    playing: Bool[Array, " N"]  # whether its episode is matched
+    begun: Int[Array, ""]  # episodes so far
+
+
+class Slots(NamedTuple):
+    """The constraints that are in."""
+
+    kind: Int[Array, " S"]  # −1: the slot is empty
+    grid: Grid
+    table: Float[Array, "S T"]  # c_j
+    mu: Float[Array, " S"]
+    budget: Float[Array, " S"]  # b_j
+    own: Float[Array, " S"]  # E_π[c_j], smoothed
+    entered: Float[Array, " S"]  # E_π[c_j] at entry
+    age: Int[Array, " S"]  # refreshes since entry
+    idle: Int[Array, " S"]  # refreshes with μ = 0
+
+    @property
+    def filled(self) -> Bool[Array, " S"]:
+        return self.kind >= 0
+
+
+class Candidates(NamedTuple):
+    """What may enter."""
+
+    among: Int[Array, " P"]  # state features that pairs are made of
+    categories: Int[Array, " C"]  # components used as categories; −1: none
+    allowed: tuple[Bool[Array, " J"], ...]  # of every kind: not struck out, and not given up
+    evidence: tuple[Float[Array, " J"], ...]  # of every kind: decayed sum of t
+    failed: Int[Array, ""]  # constraints that were given up
+    wait: Int[Array, ""]  # no entry before this refresh
 
 
 class State(NamedTuple):
     learner: scopil_clone.State
-    ratio: DensityRatio
-    own: MatchedStates  # states of the learner that are compared with the demonstrations
-    occupancy: Float[Array, ""]  # μ
-    end_cost: Float[Array, ""]  # e
+    features: Features
+    ranges: Ranges
+    values: Float[Array, "D C"]  # demonstrated values of categories
+    way: Float[Array, " D"]  # ±1 for components that drift one way until the time limit; else 0
+    cut: Float[Array, " D"]  # the largest known value along `way`
+    start_scale: Float[Array, " D"]
+    reach: Float[Array, ""]
+    enough: Float[Array, ""]  # return of a tested episode, at least
+    end_cost: Float[Array, ""]  # e / μ
+    unit: Float[Array, ""]  # u
+    kept: Rows  # B
+    offered: Int[Array, ""]  # transitions offered to B so far
+    newest: Episodes
+    clone: Rows  # transitions of the clone, before the actor learns
+    slots: Slots
+    candidates: Candidates
+
+
+# --- before training --------------------------------------------------------------------------------------------------
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
-    if cfg.features is not None and max(cfg.features) >= spaces.obs_dim:
-        raise ConfigError(
-            f"features = {max(cfg.features)}; the observation has components 0 to {spaces.obs_dim - 1}.",
-            setting="features",
+    head, d = spaces.head, spaces.obs_dim
+    try:
+        f = feature_set.features_of(
+            spaces.columns if spaces.image is None else (), head.num_actions if head.continuous else 0, cfg.features
         )
-    k_learner, k_ratio = jax.random.split(key)
+        labels(f, cfg.strike)
+    except ValueError as error:
+        raise ConfigError(str(error), setting="features") from error
+
+    def rows(count: int) -> Rows:
+        obs = jnp.zeros((count, d), jnp.float32)
+        shape = (count, head.num_actions) if head.continuous else (count,)
+        return Rows(obs, jnp.zeros(shape, jnp.float32 if head.continuous else jnp.int32), obs)
+
+    s, n, r, width = cfg.slots, cfg.num_envs, cfg.recent, f.none + 1
+    zero, blank, per_feature = jnp.float32(0.0), jnp.zeros(d, jnp.float32), jnp.zeros(width, jnp.float32)
+    integers, floats = jnp.zeros(s, jnp.int32), jnp.zeros(s, jnp.float32)
+    empty = Grid(
+        jnp.zeros((s, 3), jnp.int32),
+        jnp.zeros((s, 3)),
+        jnp.ones((s, 3)),
+        jnp.ones((s, 3), jnp.int32),
+        jnp.zeros((s, 2)),
+    )
+    among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
+    candidates = Candidates(among, jnp.full(cfg.most_categories, -1, jnp.int32), (), (), jnp.int32(0), jnp.int32(0))
+    counts = [len(marginals_of(f, candidates, kind, cfg).feature) for kind in KINDS]
+    candidates = candidates._replace(
+        allowed=tuple(jnp.ones(j, bool) for j in counts), evidence=tuple(jnp.zeros(j) for j in counts)
+    )
     return State(
-        scopil_clone.init(k_learner, spaces, cfg),
-        density_ratio.new_density_ratio(k_ratio, spaces.obs_dim, cfg.classifier_width, cfg.folds),
-        matched_states.empty(cfg.matched_capacity, spaces.obs_dim, cfg.num_envs),
-        jnp.asarray(cfg.occupancy_init, jnp.float32),
-        jnp.float32(0.0),
+        learner=scopil_clone.init(key, spaces, cfg),
+        features=f,
+        ranges=Ranges(per_feature, per_feature + 1, per_feature, per_feature > 0, per_feature > 0),
+        values=jnp.full((d, CATEGORIES), NONE),
+        way=blank,
+        cut=blank,
+        start_scale=blank + 1,
+        reach=zero,
+        enough=zero,
+        end_cost=zero,
+        unit=jnp.float32(1.0),
+        kept=rows(cfg.matched_capacity),
+        offered=jnp.int32(0),
+        newest=Episodes(
+            rows=rows(r),
+            number=jnp.zeros(r, jnp.int32),
+            matched=jnp.zeros(r, bool),
+            returns=jnp.zeros(r, jnp.float32),
+            ended=jnp.full(r, -1, jnp.int32),
+            steps=jnp.int32(0),
+            current=jnp.zeros(n, jnp.int32),
+            so_far=jnp.zeros(n, jnp.float32),
+            playing=jnp.zeros(n, bool),
+            begun=jnp.int32(0),
+        ),
+        clone=rows(min(r, cfg.refresh_every)),
+        slots=Slots(integers - 1, empty, jnp.zeros((s, CELLS)), floats, floats, floats, floats, integers, integers),
+        candidates=candidates,
     )
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """Train the clone. Compute the units, features and blur of c, the unit of λ, and the cost of termination e."""
+    """Train the clone. Compute the units, the bins, the first constraint and the cost of termination."""
     demos, starts = data.demos, data.demo_starts
     assert demos is not None
     assert starts is not None
-    mean, deviation = demos.next_obs.mean(0), demos.next_obs.std(0)
+    f, used = state.features, list(state.features.used)
+    before, after = np.asarray(demos.obs), np.asarray(demos.next_obs)  # constants of the program
+    values, few = feature_set.categories_of(np.concatenate([before, after]))
+    kinds = np.flatnonzero(values[used, 0] < NONE)[: cfg.most_categories]
     change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
-    scale = jnp.where(deviation > 1e-6, 1.0 / jnp.maximum(deviation, 1e-6), 0.0)
-    if cfg.features is not None:
-        use = jnp.zeros(len(mean), bool).at[jnp.asarray(cfg.features)].set(True)
-        scale = jnp.where(scale > 0, scale, 1.0)  # components that are constant in the demonstrations
-    else:
-        # Slow components describe where the demonstrator is, fast ones how it moves. Constant ones are not used.
-        pace = jnp.where((scale > 0) & (change > 0), change * scale, jnp.inf)
-        use = pace <= cfg.slow * pace.min()
-    ratio = state.ratio._replace(
-        mean=mean, scale=jnp.where(use, scale, 0.0), blur=jnp.where(use, cfg.blur * change * scale, 0.0)
-    )
-    before, after = (density_ratio.features(ratio, obs).T for obs in (demos.obs, demos.next_obs))
-    way, cut = cut_off(demos, before, after, cfg)
-    ratio = ratio._replace(way=way, cut=cut)
-    reach = matched_states.reach_of(density_ratio.features(ratio, starts.obs).T, starts.group, cfg.matched_within)
-    known = density_ratio.known(ratio, density_ratio.features(ratio, demos.next_obs))
-    own = matched_states.begin_with(state.own, demos.next_obs, known, reach)
-    learner = scopil_clone.prepare(state.learner, data, cfg, key)
-    unit = jnp.float32(1.0)
+    rows = Rows(demos.obs, demos.action, demos.next_obs)
+    state = state._replace(values=jnp.asarray(values))
+    ranges = feature_set.ranges_of(f, features_of(state, rows), change, few)
+    way, cut = cut_off(demos, cfg.one_way, 1.0 - cfg.matched_within)
+    state = state._replace(ranges=ranges, way=way, cut=cut)
+
+    deviation = demos.obs.std(0)
+    scale = 1.0 / jnp.where(deviation > 1e-6, deviation, 1.0)
+    unit, enough = jnp.float32(1.0), jnp.float32(jnp.finfo(jnp.float32).min)
     if demos.reward is not None:
-        earned = mean_return(demos, cfg.discount)
-        unit = jnp.where(earned > 0, earned / cfg.return_unit, 1.0)
-    # If no demonstration terminates, termination costs c = 1 per step of a mean demonstrated episode: e = Σ γᵗ.
-    length = len(demos.obs) / (1 + (jnp.diff(demos.episode) != 0).sum())
+        step = jnp.abs(demos.reward).mean()
+        unit = jnp.where(step > 0, step / cfg.step_reward, 1.0)
+        returns = np.bincount(np.asarray(demos.episode), np.asarray(demos.reward))[np.unique(np.asarray(demos.episode))]
+        enough = jnp.quantile(jnp.asarray(returns, jnp.float32), cfg.good)
+    # If no demonstration terminates, termination costs c = 1 per step of a mean demonstrated episode: Σ γᵗ.
+    length = len(before) / len(np.unique(np.asarray(demos.episode)))
     saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
-    end_cost = jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32)
-    learner = learner._replace(multiplier=learner.multiplier * unit, unit=unit)
-    return State(learner, ratio, own, state.occupancy, end_cost)
+
+    # B begins with the demonstrations, so that the ratio starts at 1
+    told = known(state, rows)
+    count = min(len(before), cfg.matched_capacity)
+    order = jnp.argsort(~told, stable=True)[:count]
+    kept = jax.tree.map(lambda buffer, new: buffer.at[:count].set(new[order]), state.kept, rows)
+
+    pace = jnp.where((change > 0) & ~few, change / jnp.maximum(deviation, 1e-9), jnp.inf)[jnp.asarray(used, jnp.int32)]
+    candidates = state.candidates._replace(
+        among=first_features(f, pace, cfg), categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds)
+    )
+    return state._replace(
+        learner=scopil_clone.prepare(state.learner, data, cfg, key),
+        start_scale=scale,
+        reach=reach_of(starts.obs * scale[None], starts.group, cfg.matched_within),
+        enough=enough,
+        end_cost=jnp.where(demos.terminated.any(), 0.0, saved).astype(jnp.float32),
+        unit=unit,
+        kept=kept,
+        offered=jnp.minimum(told.sum(), count).astype(jnp.int32),
+        candidates=candidates,
+        slots=first_constraint(state, pace, cfg),
+    )
+
+
+def first_features(f: Features, pace: Float[Array, " D"], cfg: Config) -> Int[Array, " P"]:
+    """The features that pairs are made of at first: all of them, or the slowest components."""
+    most = min(f.states, cfg.pair_features)
+    return (jnp.arange(most) if f.states == most else jnp.sort(jnp.argsort(pace)[:most])).astype(jnp.int32)
+
+
+def first_constraint(state: State, pace: Float[Array, " D"], cfg: Config) -> Slots:
+    """Slot 0: the two slowest components, which describe where the demonstrator is.
+
+    It is in from the start, although other constraints must show that they are needed. Where an untrained policy gets
+    lost, it is lost in these components. With 40 demonstrations, a hole in them is as large as the gaps between
+    demonstrations, so that no test of means finds it (docs/algorithms/scopil_rho.md has the figures).
+    """
+    f, s = state.features, state.slots
+    if len(f.used) < 2:
+        return s
+    two = jnp.sort(jnp.argsort(pace)[:2]).astype(jnp.int32)
+    row = jnp.append(two, f.none)[None]
+    grid = feature_set.grid_of(feature_set.Marginals(row, jnp.zeros(1, bool)), 1, state.ranges, cfg)
+    wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
+    into = jnp.where(wanted, 0, cfg.slots)  # out of range: dropped
+    return s._replace(
+        kind=s.kind.at[into].set(1, mode="drop"),
+        grid=jax.tree.map(lambda all, one: all.at[into].set(one[0], mode="drop"), s.grid, grid),
+        mu=s.mu.at[into].set(cfg.occupancy_init, mode="drop"),
+    )
 
 
 def cut_off(
-    demos: DemoTransitions, before: Float[Array, "M D"], after: Float[Array, "M D"], cfg: Config
+    demos: DemoTransitions, one_way: float | Array, share: float | Array
 ) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
     """The direction (±1) of components that drift one way until the time limit, 0 for others; and the value that
     most demonstrations reach in this direction.
@@ -165,7 +340,7 @@ def cut_off(
     carry no information about these states. If a demonstration terminates, it has reached its goal, and no
     component is cut off.
     """
-    steps = len(before)
+    before, after, steps = demos.obs, demos.next_obs, len(demos.obs)
     rows = jnp.arange(steps)
     first, last = (of(rows, demos.episode, steps) for of in (jax.ops.segment_min, jax.ops.segment_max))
     ends = rows == last[demos.episode]
@@ -173,73 +348,308 @@ def cut_off(
     high, low = (of(path, jnp.tile(demos.episode, 2), steps) for of in (jax.ops.segment_max, jax.ops.segment_min))
     span = jnp.maximum(high - low, 1e-6)[demos.episode]
     begun = first[demos.episode]
-    late = begun + (cfg.last_share * (rows - begun)).astype(jnp.int32)  # in last rows: where the last part begins
+    late = begun + (LAST_PART * (rows - begun)).astype(jnp.int32)  # in last rows: where the last part begins
 
     def covered(since: Float[Array, "M D"]) -> Float[Array, " D"]:
         """Net change from `since` to the end, divided by the component's range; mean over episodes."""
         return jnp.sum(jnp.where(ends[:, None], (after - since) / span, 0.0), axis=0) / ends.sum()
 
     drift = covered(before[begun])
-    goes_on = covered(before[late]) * jnp.sign(drift) > cfg.last_drift
-    one_way = (jnp.abs(drift) > cfg.one_way) & goes_on & ~demos.terminated.any()
-    way = jnp.where(one_way, jnp.sign(drift), 0.0)
+    goes_on = covered(before[late]) * jnp.sign(drift) > LAST_DRIFT
+    drifts = (jnp.abs(drift) > one_way) & goes_on & ~demos.terminated.any()
+    way = jnp.where(drifts, jnp.sign(drift), 0.0)
     reached = jnp.where(ends[:, None], way[None] * after, jnp.nan)
-    return way, jnp.nanquantile(reached, 1.0 - cfg.matched_within, axis=0)
+    return way, jnp.where(drifts, jnp.nanquantile(reached, share, axis=0), 0.0)
 
 
-def mean_return(demos: DemoTransitions, discount: Float[Array, ""] | float) -> Float[Array, ""]:
-    """The mean of |Σ γᵗ r| over the demonstrated episodes."""
-    steps = len(demos.reward)  # also the number of segments: there are at most as many episodes
-    rows = jnp.arange(steps)
-    first = jax.ops.segment_min(rows, demos.episode, steps)
-    returns = jax.ops.segment_sum(demos.reward * discount ** (rows - first[demos.episode]), demos.episode, steps)
-    return jnp.abs(returns).sum() / (rows == first[demos.episode]).sum()
+# --- features and candidates ------------------------------------------------------------------------------------------
+
+
+def features_of(state: State, rows: Rows | Transition | DemoTransitions) -> Float[Array, "M F"]:
+    return state.features(rows.obs, rows.action, rows.next_obs, state.values)
+
+
+def known(state: State, rows: Rows | Transition | DemoTransitions) -> Bool[Array, " M"]:
+    """Whether a state is not beyond the point where the time limit ended the demonstrations."""
+    return ~(state.way[None] * rows.next_obs > state.cut[None]).any(1)
+
+
+def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Config) -> feature_set.Marginals:
+    """The candidates of a kind."""
+    if kind == 0:
+        return feature_set.singles(f)
+    if kind == 1:
+        return feature_set.pairs(f, candidates.among)
+    return feature_set.triples(f, candidates.among[: cfg.triple_features], candidates.categories)
+
+
+def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
+    """The sets of names that are struck out. Raises ValueError for names that are no features."""
+    known_names = {*f.names, *f.columns, "action"}
+    struck = [frozenset(part.strip() for part in name.replace(" at ", ";").split(";")) for name in strike]
+    struck = [frozenset(x for one in names for x in _split(one, known_names)) for names in struck]
+    for names in struck:
+        if unknown := names - known_names:
+            raise ValueError(f"strike: no feature {min(unknown)}; known: {', '.join(sorted(known_names))}.")
+    return struck
+
+
+def _split(name: str, known_names: set[str]) -> list[str]:
+    return [name] if name in known_names else [part.strip() for part in name.split(", ")]
+
+
+def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) -> Bool[Array, " J"]:
+    """Which candidates are struck out."""
+    names = [f.label(i) for i in range(f.none)]
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    of_column = jnp.asarray([*(number[name] for name in names), -1], jnp.int32)
+    found = jnp.zeros(len(feature), bool)
+    mine = jnp.sort(of_column[feature], axis=1)
+    for one in labels(f, strike):
+        row = sorted([number[name] for name in one] + [-1] * (3 - len(one)))
+        found |= (mine == jnp.asarray(row)[None]).all(1)
+    return found
+
+
+def usable(state: State, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> Bool[Array, " J"]:
+    """Which candidates make sense and are not struck out."""
+    ok = ~is_struck(state.features, feature, cfg.strike)
+    if kind == 2:
+        third = feature[:, 2] - state.features.category  # below 0: there is no such category
+        ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
+    return ok
+
+
+# --- during training --------------------------------------------------------------------------------------------------
+
+
+def observe(state: State, data: Data) -> State:
+    """The newest steps into the ring."""
+    step, began, starts, old = data.newest, data.began, data.demo_starts, state.newest
+    assert step is not None
+    assert began is not None
+    assert starts is not None
+    size = len(old.number)
+    near = matches(step.obs * state.start_scale[None], starts.obs * state.start_scale[None], state.reach)
+    playing = jnp.where(began, near, old.playing)
+    current = jnp.where(began, (old.begun + jnp.cumsum(began)) % size, old.current)
+    so_far = jnp.where(began, 0.0, old.so_far) + step.reward
+    at = (old.steps + jnp.arange(len(began))) % size
+    first, last = (jnp.where(mask, current, size) for mask in (began, step.terminated | step.truncated))
+    return state._replace(
+        newest=Episodes(
+            rows=jax.tree.map(
+                lambda ring, new: ring.at[at].set(new), old.rows, Rows(step.obs, step.action, step.next_obs)
+            ),
+            number=old.number.at[at].set(current),
+            matched=old.matched.at[at].set(playing & known(state, step)),
+            returns=old.returns.at[last].set(so_far, mode="drop"),
+            ended=old.ended.at[first].set(-1, mode="drop").at[last].set(state.learner.updates, mode="drop"),
+            steps=old.steps + len(began),
+            current=current,
+            so_far=so_far,
+            playing=playing,
+            begun=old.begun + began.sum(),
+        )
+    )
+
+
+class Seen(NamedTuple):
+    """What a refresh compares."""
+
+    demos: Sample  # E
+    fold: Int[Array, " M"]
+    episode: Int[Array, " M"]
+    own: Sample  # B, without the episodes that are tested
+    newest: Sample  # A
+    number: Int[Array, " R"]  # of the episode of every row of `newest`
+    fresh: Bool[Array, " R"]  # rows of matched episodes that ended since the last test
+    tested: Bool[Array, " R"]  # … with a good return
+    latest: Bool[Array, " R"]  # rows of matched episodes since the last refresh
+
+
+def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
+    now, new = state.learner.updates, state.newest
+    size, capacity = len(new.number), len(state.kept.obs)
+    there = jnp.arange(size) < new.steps
+    matched, ended = there & new.matched, new.ended[new.number]
+    fresh = matched & (ended >= 0) & (ended >= now - cfg.refresh_every * cfg.enter_every)
+    age = (new.steps - 1 - jnp.arange(size)) % size
+    return Seen(
+        demos=Sample(features_of(state, demos), known(state, demos)),
+        fold=demos.group % cfg.folds,
+        episode=demos.episode,
+        own=Sample(features_of(state, state.kept), jnp.arange(capacity) < state.offered),
+        newest=Sample(features_of(state, new.rows), there),
+        number=new.number,
+        fresh=fresh,
+        tested=fresh & (new.returns[new.number] >= state.enough),
+        latest=matched & (age < cfg.refresh_every * cfg.num_envs),
+    )
+
+
+def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
+    """New tables, multipliers and constraints."""
+    demos, now, new = data.demos, state.learner.updates, state.newest
+    assert demos is not None
+    due = (now // cfg.refresh_every) % cfg.enter_every == 0
+    seen = compared(state, demos, cfg)
+    clone = jax.tree.map(
+        lambda old, ring: jnp.where(now < cfg.critics_first, ring[: len(old)], old), state.clone, new.rows
+    )
+    slots, candidates = ascend(state, seen, cfg)
+    slots, candidates = jax.lax.cond(
+        due & (now >= cfg.critics_first),
+        lambda s, c: enter(state, s, c, seen, cfg),
+        lambda s, c: (s, c),
+        slots,
+        candidates,
+    )
+    kept, offered = keep(state, seen.fresh & due, key)
+    return state._replace(slots=slots, candidates=candidates, kept=kept, offered=offered, clone=clone)
+
+
+def keep(state: State, taken: Bool[Array, " R"], key: PRNGKey) -> tuple[Rows, Int[Array, ""]]:
+    """Reservoir sampling of the newest transitions: old and new ones are kept with the same probability, so that early
+    violations stay represented."""
+    capacity = len(state.kept.obs)
+    number = state.offered + jnp.cumsum(taken) - taken
+    drawn = jnp.floor(jax.random.uniform(key, taken.shape) * (number + 1)).astype(jnp.int32)
+    place = jnp.where(number < capacity, number, drawn)
+    into = jnp.where(taken, place, capacity)  # out of range: dropped
+    kept = jax.tree.map(lambda buffer, new: buffer.at[into].set(new, mode="drop"), state.kept, state.newest.rows)
+    return kept, state.offered + taken.sum()
+
+
+def slot_tables(state: State, seen: Seen, cfg: Config) -> Tables:
+    """The tables of the constraints that are in."""
+    s = state.slots
+    made = [marginals.tables(s.grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg) for shape in SHAPES]
+    kind, slot = jnp.maximum(s.kind, 0), jnp.arange(cfg.slots)
+    return Tables(jnp.stack([t.ratio for t in made])[kind, slot], jnp.stack([t.demo.T for t in made])[kind, slot].T)
+
+
+def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
+    """Tables, budgets and multipliers of the constraints that are in; some leave."""
+    s, c, learning = state.slots, state.candidates, state.learner.updates >= cfg.critics_first
+    t = slot_tables(state, seen, cfg)
+    table = jnp.where(s.filled[:, None], t.novelty, 0.0)
+    expected = jnp.where(s.filled, marginals.mean(t.demo, seen.demos.use), 0.0)  # E_D[c_j]
+    budget = cfg.occupancy_share * expected
+    cells = marginals.cells_of(s.grid, seen.newest.values)
+    found = marginals.mean(marginals.look_up(table, cells), seen.latest)
+    own = jnp.where(seen.latest.any(), s.own + jnp.where(s.age > 0, 0.3, 1.0) * (found - s.own), s.own)
+
+    # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
+    excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
+
+    # constraints that cannot be met, or that never bind, leave; the first stays
+    age, idle = s.age + 1, jnp.where(s.filled & (mu <= 0), s.idle + 1, 0)
+    later = s.filled & (jnp.arange(cfg.slots) > 0)
+    unmet = later & (age >= cfg.patience) & (own > expected + cfg.costly) & (own > 0.5 * (s.entered + expected))
+    kind = jnp.where(unmet | (later & (idle >= cfg.patience)), -1, s.kind)
+    allowed = []
+    for k, ok in zip(KINDS, c.allowed, strict=True):
+        feature = marginals_of(state.features, c, k, cfg).feature
+        same = (feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == k)[None]
+        allowed.append(ok & ~(same & unmet[None]).any(1))
+    failed = c.failed + unmet.sum()
+    number = state.learner.updates // cfg.refresh_every
+    wait = jnp.where(unmet.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
+    slots = s._replace(
+        kind=kind, table=table, mu=jnp.where(kind >= 0, mu, 0.0), budget=budget, own=own, age=age, idle=idle
+    )
+    return slots, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
+
+
+def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
+    """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly."""
+    f, count = state.features, len(seen.tested)
+    expected = s.budget / cfg.occupancy_share
+    settled = ~s.filled | (s.own <= expected + cfg.costly) | (s.age >= cfg.patience)
+    ready = settled.all() & ~s.filled.all() & (state.learner.updates // cfg.refresh_every >= c.wait)
+    found: list[Slots] = []  # the best candidate of every kind
+    ranks, evidence = [], []
+    for kind, shape in zip(KINDS, SHAPES, strict=True):
+        candidates = marginals_of(f, c, kind, cfg)
+        if len(candidates.feature) == 0:
+            evidence.append(c.evidence[kind])
+            continue
+        grid = feature_set.grid_of(candidates, kind, state.ranges, cfg)
+        t = marginals.tables(grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg)
+        table, expected = t.novelty, marginals.mean(t.demo, seen.demos.use)
+        novelty = marginals.look_up(table, marginals.cells_of(grid, seen.newest.values))
+        mine = marginals.episode_means(novelty, seen.number, seen.tested, count)
+        theirs = marginals.episode_means(t.demo, seen.episode, seen.demos.use, len(seen.episode))
+        gap, score = marginals.welch(mine, theirs)
+        enough = mine.there.sum() >= FEWEST
+        evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
+        significant = (score > cfg.enter_t) | (evidence[kind] > cfg.enter_t / jnp.sqrt(1.0 - cfg.memory**2))
+        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & s.filled[None]).any(1)
+        may = c.allowed[kind] & usable(state, grid.feature, kind, cfg) & ~is_in
+        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), gap * (1.0 - cfg.simpler * kind), -jnp.inf)
+        j = jnp.argmax(rank)
+        own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
+        budget, mu = cfg.occupancy_share * expected[j], jnp.asarray(cfg.occupancy_init, jnp.float32)
+        bins = Grid(*(leaf[j] for leaf in grid))
+        found.append(Slots(jnp.int32(kind), bins, table[j], mu, budget, own, entered=own, age=none, idle=none))
+        ranks.append(rank[j])
+    best = jnp.argmax(jnp.stack(ranks))
+    enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
+    into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped
+    s = jax.tree.map(lambda all, *one: all.at[into].set(jnp.stack(one)[best], mode="drop"), s, *found)
+
+    # Evidence about a policy without the new constraint says nothing about the policy with it.
+    c = c._replace(evidence=tuple(jnp.where(enters, 0.0, e) for e in evidence))
+    return s, with_other_features(f, c) if f.states > cfg.pair_features else c
+
+
+def with_other_features(f: Features, c: Candidates) -> Candidates:
+    """Pairs of the features that differ most by themselves. Evidence about other pairs is lost."""
+    most = len(c.among)
+    among = jnp.sort(jnp.argsort(-c.evidence[0][: f.states])[:most]).astype(jnp.int32)
+    same = (among == c.among).all()
+    evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
+    allowed = (c.allowed[0], *(jnp.where(same, ok, True) for ok in c.allowed[1:]))
+    return c._replace(among=among, evidence=evidence, allowed=allowed)
+
+
+def novelty_of(state: State, rows: Rows | Transition) -> Float[Array, "B S"]:
+    """c_j of transitions, for the constraints that are in."""
+    cells = marginals.cells_of(state.slots.grid, features_of(state, rows))
+    return jnp.where(known(state, rows)[:, None], marginals.look_up(state.slots.table, cells), 0.0)
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    k_own, k_pick, k_ratio, k_learner = jax.random.split(key, 4)
-    batch, demo, newest, began, starts = data.replay, data.demo_batch, data.newest, data.began, data.demo_starts
+    k_keep, k_learner = jax.random.split(key)
+    batch, updates = data.replay, state.learner.updates
     assert batch is not None
-    assert demo is not None
-    assert newest is not None
-    assert began is not None
-    assert starts is not None
+    if cfg.grad_steps == 1:
+        state = observe(state, data)
+    else:  # every step is observed once
+        state = jax.lax.cond(updates % cfg.grad_steps == 0, lambda s: observe(s, data), lambda s: s, state)
+    due = updates % cfg.refresh_every == 0
+    state = jax.lax.cond(due, lambda s: refresh(s, data, cfg, k_keep), lambda s: s, state)
 
-    # states of the learner in episodes that start near a demonstrated start
-    place, first = (density_ratio.features(state.ratio, obs).T for obs in (newest.obs, starts.obs))
-    known = density_ratio.known(state.ratio, density_ratio.features(state.ratio, newest.next_obs))
-    own = matched_states.offer(state.own, newest.next_obs, began, place, known, first, k_own)
-
-    # f_k, τ_k
-    def learn(old: DensityRatio) -> DensityRatio:
-        n = cfg.classifier_batch_size
-        (index,) = uniform_indices(k_pick, (n, own.kept))
-        fold, anywhere = demo.group[:n] % cfg.folds, batch.next_obs[: -(-n // 4)]
-        return density_ratio.ratio_step(old, demo.next_obs[:n], fold, own.states[index], anywhere, cfg, k_ratio)
-
-    due = state.learner.updates % cfg.classifier_every == 0
-    ratio = jax.lax.cond(due, learn, lambda old: old, state.ratio)
-
-    # SCOPIL from a clone on r − μ (c(s') + e · terminated)
-    mu, novelty = state.occupancy, density_ratio.cost(ratio, batch.next_obs)
-    price = mu * (novelty + jnp.where(batch.terminated, state.end_cost, 0.0))
-    charged = data._replace(replay=batch._replace(reward=batch.reward - price))
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated
+    s = state.slots
+    price = (novelty_of(state, batch) * s.mu[None]).sum(1)
+    refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
+    end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
+    charged = data._replace(replay=batch._replace(reward=batch.reward / state.unit - price + refund - end))
     learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner)
 
-    # μ ← [μ + η (c(s'_newest) − κ E_D[c])]₊, in matched episodes
-    own_cost = density_ratio.cost(ratio, newest.next_obs)
-    gap = jnp.where(own.playing & known, own_cost - cfg.occupancy_share * ratio.demo_cost, 0.0).mean()
-    mu = constraints.ascend(mu, gap, cfg.occupancy_lr)
+    filled = jnp.maximum(s.filled.sum(), 1)
     metrics |= {
-        "occupancy/mu": mu,
-        "occupancy/cost": own_cost.mean(),
-        "occupancy/matched": own.playing.mean(dtype=jnp.float32),
-        "occupancy/replay_cost": novelty.mean(),
-        "occupancy/demo_cost": ratio.demo_cost,
-        "occupancy/loss": ratio.loss,
-        "occupancy/threshold": ratio.threshold.mean(),
+        "occupancy/mu": s.mu.sum(),
+        "occupancy/cost": jnp.where(s.filled, s.own, 0.0).sum() / filled,
+        "occupancy/demo_cost": s.budget.sum() / cfg.occupancy_share / filled,
+        "occupancy/constraints": s.filled.sum().astype(jnp.float32),
+        "occupancy/matched": state.newest.playing.mean(dtype=jnp.float32),
+        "occupancy/price": price.mean() - refund,
     }
-    return State(learner, ratio, own, mu, state.end_cost), metrics
+    return state._replace(learner=learner), metrics
 
 
 def policy(state: State) -> Policy:
@@ -250,31 +660,55 @@ def behaviour(state: State) -> Policy:
     return sac.policy(state.learner)
 
 
+# --- after training ---------------------------------------------------------------------------------------------------
+
+
+def of_states(state: State) -> Int[Array, " J"]:
+    """The slots whose features are all of states, not of actions. Outside jit only."""
+    f, feature = state.features, np.asarray(state.slots.grid.feature)
+    about = ((feature < f.before) | ((feature >= f.category) & (feature < f.action)) | (feature == f.none)).all(1)
+    return jnp.asarray(np.flatnonzero(about & np.asarray(state.slots.filled)), jnp.int32)
+
+
 def learned_cost(state: State, obs: Array, action: Array) -> Array:
-    """c of the observations; the actions are ignored."""
-    return density_ratio.cost(state.ratio, obs.reshape(-1, obs.shape[-1])).reshape(obs.shape[:-1])
+    """The largest c_j of states, over the constraints on states; the actions are ignored."""
+    rows = obs.reshape(-1, obs.shape[-1])
+    s, at = state.slots, of_states(state)
+    values = state.features(rows, jnp.zeros((len(rows), max(state.features.actions, 1))), rows, state.values)
+    cells = marginals.cells_of(Grid(*(leaf[at] for leaf in s.grid)), values)
+    return marginals.look_up(s.table[at], cells).max(1, initial=0.0).reshape(obs.shape[:-1])
 
 
-def monitor(state: State, demos: DemoTransitions) -> density_ratio.Monitor:
+def monitor(state: State, demos: DemoTransitions, cfg: Config) -> Monitor:
     """A monitor of the familiarity of states relative to the demonstrations."""
-    return density_ratio.monitor(state.ratio, demos.next_obs, demos.group % len(state.ratio.threshold))
+    at = of_states(state)
+    made = slot_tables(state, compared(state, demos, cfg), cfg)
+    blank = jnp.zeros((cfg.folds, len(demos.obs)), jnp.float32)
+    grid = Grid(*(leaf[at] for leaf in state.slots.grid))
+    empty = Monitor(state.features, state.values, grid, made.ratio[at], blank, jnp.zeros(cfg.folds, jnp.int32))
+    if len(at) == 0:
+        return empty
+    held_out = jnp.arange(cfg.folds)[:, None] == (demos.group % cfg.folds)[None]
+    shown = jnp.sort(jnp.where(held_out, scores(empty, demos.next_obs), -jnp.inf), axis=1)
+    return empty._replace(shown=shown, known=held_out.sum(1))
 
 
 ALGORITHM = Algorithm(
     name="scopil-rho",
     title="SCOPIL-ρ",
-    summary="SCOPIL under a second constraint on visited states, for unseen starts",
+    summary="SCOPIL under learned constraints on states and actions, for unseen starts",
     config=Config,
     init=init,
     update=update,
     policy=policy,
     behaviour=behaviour,
-    wants=frozenset({"replay", "newest", "demo_batch", "demo_starts"}),
+    wants=frozenset({"replay", "newest", "demo_batch", "demos", "demo_starts"}),
     prepare=prepare,
     curves=(
-        Curve("occupancy/mu", "Multiplier μ", "μ"),
-        Curve("occupancy/cost", "Novelty c of the policy's newest states", "c"),
+        Curve("occupancy/mu", "Multipliers Σ μ", "μ"),
+        Curve("occupancy/cost", "Novelty c of the policy's newest transitions", "c"),
         Curve("occupancy/demo_cost", "Novelty c of held-out demonstrations"),
+        Curve("occupancy/constraints", "Constraints that are in"),
         *scopil_clone.CURVES,
     ),
     replay_demos=True,

@@ -80,7 +80,7 @@ class Loop:
         for part, names in needed.items():
             if missing := [n for n in names if self._wants(part) and not hasattr(cfg, n)]:
                 raise ConfigError(f"{self.algorithm.name} wants {part}; its config lacks {', '.join(missing)}.")
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
         if self._wants("replay"):
@@ -138,7 +138,7 @@ class Loop:
         return ring.begin_with(replay, self._stored(jax.tree.map(lambda leaf: leaf[whole], steps)))
 
     def init_learner(self, key: PRNGKey, cfg: Any) -> Any:
-        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces.image)
+        spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces)
         return self.algorithm.init(key, spaces, cfg)
 
     def warm_up(self, state: TrainState, iterations: Int[Array, ""] | int) -> TrainState:

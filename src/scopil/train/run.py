@@ -239,7 +239,7 @@ class Run:
     def _learner(self, file: Path, arrays: dict[str, np.ndarray]) -> Any:
         refuse_stand_in(self.spec.algorithm)
         env = self.env()
-        spaces, cfg = spaces_of(env.observation_space, env.action_space, env.spaces.image), self.spec.build_config(env)
+        spaces, cfg = (spaces_of(env.observation_space, env.action_space, env.spaces), self.spec.build_config(env))
         like = jax.eval_shape(lambda: self.spec.algorithm.init(jax.random.key(0), spaces, cfg))
         return as_tree(branch(arrays, "learner"), like, file)
 

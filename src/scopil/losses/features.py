@@ -1,0 +1,224 @@
+"""Features of transitions that a rule may be about, and the marginals over them.
+
+The columns are: state features of s' (components, norms, distances), components of s, categories of
+the components of s', the action, and a constant. A pair of a component of s and a discrete action describes an action
+that is not taken in some states.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.losses.marginals import CATEGORIES, SHAPES, Grid
+
+NEIGHBOURS = 16  # in a vector of at most so many components, neighbours may be the components of a smaller vector
+VECTOR = 3  # a named part of at most so many components is one vector
+NONE = np.float32(1e30)  # no category
+
+
+class Derived(NamedTuple):
+    """√Σ(xᵢ − yᵢ)²: the norm of a vector, or the distance of two."""
+
+    name: str
+    plus: tuple[int, ...]
+    minus: tuple[int, ...] = ()
+
+    def __call__(self, obs: Float[Array, "M D"]) -> Float[Array, " M"]:
+        x = obs[:, list(self.plus)] - (obs[:, list(self.minus)] if self.minus else 0.0)
+        return jnp.sqrt((x**2).sum(1))
+
+
+class Features(eqx.Module):
+    """How a transition becomes a row of features. All fields are static."""
+
+    columns: tuple[str, ...] = eqx.field(static=True)  # of the observation
+    used: tuple[int, ...] = eqx.field(static=True)  # components that are state features
+    derived: tuple[Derived, ...] = eqx.field(static=True)
+    actions: int = eqx.field(static=True)  # components of a continuous action; 0 for discrete actions
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the state features."""
+        return (*(self.columns[i] for i in self.used), *(d.name for d in self.derived))
+
+    def label(self, column: int) -> str:
+        """The name of a column: a state feature, a component before the step, a category or the action."""
+        if column < self.states:
+            return self.names[column]
+        if column < self.action:
+            return self.columns[self.used[(column - self.before) % len(self.used)]]
+        return "action" if self.actions < 2 else f"action[{column - self.action}]"
+
+    @property
+    def states(self) -> int:
+        return len(self.used) + len(self.derived)
+
+    # Positions of the other columns.
+    @property
+    def before(self) -> int:
+        return self.states
+
+    @property
+    def category(self) -> int:
+        return self.before + len(self.used)
+
+    @property
+    def action(self) -> int:
+        return self.category + len(self.used)
+
+    @property
+    def none(self) -> int:
+        return self.action + max(self.actions, 1)
+
+    def __call__(
+        self, obs: Float[Array, "M D"], action: Array, next_obs: Float[Array, "M D"], categories: Float[Array, "D C"]
+    ) -> Float[Array, "M F"]:
+        used = list(self.used)
+        seen, kinds = next_obs[:, used], categories[jnp.asarray(used, jnp.int32)]
+        apart = jnp.abs(seen[:, :, None] - kinds[None])
+        same = apart.min(-1) <= 1e-3 * jnp.abs(seen) + 1e-6
+        kind = jnp.where(same, apart.argmin(-1), CATEGORIES).astype(jnp.float32)
+        more = [d(next_obs)[:, None] for d in self.derived]
+        a = action.astype(jnp.float32).reshape(len(obs), -1)
+        return jnp.concatenate([seen, *more, obs[:, used], kind, a, jnp.zeros((len(obs), 1))], axis=1)
+
+
+def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = ()) -> Features:
+    """The features of an observation with these column names. `chosen` are names of columns or of parts (`pose` for
+    `pose[0]`, `pose[1]`), or numbers of columns; empty: all columns and derived features."""
+    parts = _parts(columns)
+    if chosen:
+        used = sorted({i for name in chosen for i in _columns_of(name, columns, parts)})
+        return Features(tuple(columns), tuple(used), (), actions)
+    return Features(tuple(columns), tuple(range(len(columns))), _derived(columns, parts), actions)
+
+
+def _parts(columns: Sequence[str]) -> dict[str, list[int]]:
+    """The columns of every named part. One-hot columns (`gear=2`) form no vector."""
+    parts: dict[str, list[int]] = {}
+    for i, name in enumerate(columns):
+        if "=" not in name:
+            parts.setdefault(name.split("[")[0], []).append(i)
+    return parts
+
+
+def _derived(columns: Sequence[str], parts: dict[str, list[int]]) -> tuple[Derived, ...]:
+    found = []
+    for name, part in parts.items():
+        if len(parts) > 1 and 1 < len(part) <= VECTOR:
+            found.append(Derived(f"|{name}|", tuple(part)))
+        elif 1 < len(part) <= NEIGHBOURS:
+            found += [Derived(f"|{columns[i]}, {columns[j]}|", (i, j)) for i, j in pairwise(part)]
+    vectors = [(name, part) for name, part in parts.items() if len(part) <= VECTOR]
+    for k, (a, first) in enumerate(vectors if len(vectors) <= VECTOR + 1 else []):
+        for b, second in vectors[k + 1 :]:
+            if len(first) == len(second) > 1:
+                found.append(Derived(f"|{a} − {b}|", tuple(first), tuple(second)))
+    return tuple(found)
+
+
+def _columns_of(name: str, columns: Sequence[str], parts: dict[str, list[int]]) -> list[int]:
+    if name in columns:
+        return [list(columns).index(name)]
+    if name in parts:
+        return parts[name]
+    if name.isdigit() and int(name) < len(columns):
+        return [int(name)]
+    known = ", ".join([*parts, *(c for c in columns if c not in parts)][:20])
+    raise ValueError(f"features = {name}; the observation has {known} (or numbers 0 to {len(columns) - 1}).")
+
+
+class Ranges(NamedTuple):
+    """What the bins of every feature are made from."""
+
+    low: Float[Array, " F"]  # smallest demonstrated value
+    span: Float[Array, " F"]  # demonstrated range
+    change: Float[Array, " F"]  # RMS change per step, in spans; 0 if not known
+    sharp: Bool[Array, " F"]  # few values: no blur
+    whole: Bool[Array, " F"]  # whole numbers: bins of width 1 around them
+
+
+def ranges_of(features: Features, values: Float[Array, "M F"], change: Float[Array, " D"], few: np.ndarray) -> Ranges:
+    """Ranges of demonstrated features. `change` is the RMS change of a component per step; `few` are the components
+    with few values."""
+    low, high = values.min(0), values.max(0)
+    span = jnp.where(high > low, high - low, 1.0)
+    used, rest = list(features.used), features.states - len(features.used)
+    tail = features.none + 1 - features.category
+    full = jnp.concatenate([change[jnp.asarray(used)], jnp.zeros(rest), change[jnp.asarray(used)], jnp.zeros(tail)])
+    sharp = np.concatenate([few[used], np.zeros(rest, bool), few[used], np.ones(tail, bool)])
+    at = np.arange(features.none + 1)
+    whole = (at >= features.category) & ((at < features.action) | (at == features.none) | (features.actions == 0))
+    return Ranges(low, span, full / span, jnp.asarray(sharp), jnp.asarray(whole))
+
+
+def categories_of(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The demonstrated values (D, C) of components with 2 to C values, `NONE` elsewhere; and which components have at
+    most C values."""
+    size = observations.shape[1]
+    categories, few = np.full((size, CATEGORIES), NONE, np.float32), np.zeros(size, bool)
+    for i in range(size):
+        found = np.unique(observations[:, i])
+        few[i] = len(found) <= CATEGORIES
+        if 2 <= len(found) <= CATEGORIES:
+            categories[i, : len(found)] = found
+    return categories, few
+
+
+class Marginals(NamedTuple):
+    """J candidates of one shape: the columns of their axes and which of the two blurs they use."""
+
+    feature: Int[Array, "J 3"]
+    fine: Bool[Array, " J"]
+
+
+def singles(features: Features) -> Marginals:
+    columns = [*range(features.states), *([features.action] if features.actions == 0 else [])]
+    rows = np.array([(i, features.none, features.none) for i in columns], np.int32).reshape(-1, 3)
+    return Marginals(jnp.asarray(rows), jnp.zeros(len(rows), bool))
+
+
+def pairs(features: Features, among: Int[Array, " P"]) -> Marginals:
+    """Pairs of the state features `among`, each with two blurs, and pairs of a component before the step with a
+    discrete action."""
+    size = len(among)
+    i, j = np.triu_indices(size, 1)
+    none = jnp.full(len(i), features.none, jnp.int32)
+    two = jnp.stack([among[i], among[j], none], axis=1)
+    rows, fine = [two, two], [jnp.ones(len(i), bool), jnp.zeros(len(i), bool)]
+    if features.actions == 0:
+        k = min(size, len(features.used))
+        before = features.before + jnp.where(among[:k] < len(features.used), among[:k], 0)
+        rows.append(jnp.stack([before, jnp.full(k, features.action), jnp.full(k, features.none)], axis=1))
+        fine.append(jnp.zeros(k, bool))
+    return Marginals(jnp.concatenate(rows).astype(jnp.int32), jnp.concatenate(fine))
+
+
+def triples(features: Features, among: Int[Array, " P"], categories: Int[Array, " C"]) -> Marginals:
+    """Pairs of the state features `among` with a category."""
+    i, j = np.triu_indices(len(among), 1)
+    first, second = jnp.tile(among[i], len(categories)), jnp.tile(among[j], len(categories))
+    third = features.category + jnp.repeat(categories, len(i))
+    return Marginals(jnp.stack([first, second, third], axis=1).astype(jnp.int32), jnp.zeros(len(first), bool))
+
+
+def grid_of(marginals: Marginals, kind: int, ranges: Ranges, cfg: Any) -> Grid:
+    """The bins of marginals of shape `SHAPES[kind]`. `cfg`: `margin`, `line_blur`, `line_blur_most`, `fine_blur`,
+    `coarse_blur`."""
+    shape, feature = SHAPES[kind], marginals.feature
+    span = ranges.span[feature]
+    width = (1.0 + 2.0 * cfg.margin) * span / jnp.asarray(shape)[None]
+    low = ranges.low[feature] - cfg.margin * span
+    low, width = jnp.where(ranges.whole[feature], -0.5, low), jnp.where(ranges.whole[feature], 1.0, width)
+    two = feature[:, :2]
+    if kind == 0:
+        sigma = jnp.clip(ranges.change[two], cfg.line_blur, cfg.line_blur_most)
+    else:
+        sigma = jnp.where(marginals.fine, cfg.fine_blur, cfg.coarse_blur)[:, None]
+    blur = jnp.where(ranges.sharp[two], 0.0, sigma * span[:, :2] / width[:, :2])
+    return Grid(feature, low, width, jnp.broadcast_to(jnp.asarray(shape, jnp.int32), feature.shape), blur)
