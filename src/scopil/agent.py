@@ -28,6 +28,7 @@ from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import Rules, with_rules
 from scopil.losses import familiarity
 from scopil.losses.familiarity import Monitor
+from scopil.marginal import Marginal
 from scopil.policy import NumpyPolicy, Policy
 from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
@@ -275,6 +276,17 @@ class Agent:
             # All demonstrated steps. The training loop uses only those that `Algorithm.demo_filter` keeps.
             self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions, self.config)
         return self._monitor
+
+    def marginals(self) -> list[Marginal]:
+        """The learned constraints that are in, the largest multiplier first. Raises `ConfigError` if the algorithm
+        learns none (SCOPIL-ρ does) or the agent has no demonstrations."""
+        if self.algorithm.marginals is None or self.demos is None:
+            missing = (
+                "its demonstrations" if self.algorithm.marginals else "an algorithm that learns them: scopil.SCOPILRho"
+            )
+            raise ConfigError(f"{self.algorithm.title} has no learned constraints; want {missing}.")
+        shown = demo_data(self.demos, self.env, self.algorithm.demo_filter).transitions
+        return self.algorithm.marginals(self.state, shown, self.config)
 
     def play(
         self,

@@ -224,23 +224,69 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
 
 
 def _familiarity(graph: _Graph, monitor: Monitor) -> None:
-    """The share of demonstrated states at least as novel as the observation (`density_ratio.familiarity`)."""
-    ratio, nets = monitor.ratio, monitor.ratio.nets.params
-    x = graph.node("Sub", "obs", graph.constant("demo_mean", ratio.mean))
-    x = graph.node("Mul", x, graph.constant("demo_scale", ratio.scale))
+    """The share of demonstrated states at least as novel as the observation (`losses.familiarity`)."""
     known = [k for k, count in enumerate(np.asarray(monitor.known)) if count]
-    width, shares = nets.b2.shape[1], []
-    for k in known:
-        rows = slice(k * width, (k + 1) * width)
-        layers = ((nets.w1[rows], nets.b1[rows]), (nets.w2[k], nets.b2[k]), (nets.w3[k], nets.b3[k]))
-        h = x
-        for i, (weight, bias) in enumerate(layers):
-            w, b = (graph.constant(f"classifier_{k}_{n}_{i}", x) for n, x in (("weight", weight), ("bias", bias)))
-            h = graph.node("Gemm", h, w, b, transB=1)
-            h = graph.node("Relu", h) if i < 2 else h
+    if not known:  # no table of state features: every state is familiar
+        first = graph.node("ReduceSum", graph.node("Mul", "obs", graph.constant("nothing", 0.0)), keepdims=0)
+        rows = graph.node("ReduceMax", graph.node("Mul", "obs", graph.constant("no_obs", 0.0)), axes=[1], keepdims=0)
+        graph.node("Add", graph.node("Add", rows, first), graph.constant("all", 1.0), out="familiarity")
+        return
+    found = []
+    for j, (columns, low, width, bins) in enumerate(
+        zip(
+            *(
+                np.asarray(part)
+                for part in (monitor.grid.feature, monitor.grid.low, monitor.grid.width, monitor.grid.bins)
+            )
+        )
+    ):
+        cell = graph.constant(f"cell_{j}", 0.0)
+        for axis, column in enumerate(columns):
+            if bins[axis] > 1:
+                bounds = zip(("low", "width", "first", "last"), (low[axis], width[axis], 0.0, bins[axis] - 1.0))
+                edge, step, first, last = (graph.constant(f"{name}_{j}_{axis}", value) for name, value in bounds)
+                place = graph.node("Div", graph.node("Sub", _feature(graph, monitor, int(column)), edge), step)
+                place = graph.node("Clip", graph.node("Floor", place), first, last)
+                cell = graph.node("Mul", cell, graph.constant(f"bins_{j}_{axis}", float(bins[axis])))
+                cell = graph.node("Add", cell, place)
+        cell = graph.node("Cast", cell, to=graph.onnx.TensorProto.INT64)  # (batch,)
+        table = graph.constant(f"table_{j}", np.asarray(monitor.ratio[j])[known])
+        found.append(graph.node("Gather", table, cell, axis=1))  # (folds, batch)
+    score = graph.node("Max", *found)
+    shares = []
+    for i, k in enumerate(known):
+        mine = graph.node("Gather", score, graph.constant(f"fold_{k}", [i], np.int64), axis=0)  # (1, batch)
         shown = np.asarray(monitor.shown[k])[-int(monitor.known[k]) :]
-        at_least = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[None]), h)
+        at_least = graph.node("GreaterOrEqual", graph.constant(f"shown_{k}", shown[:, None]), mine)
         counted = graph.node("Cast", at_least, to=graph.onnx.TensorProto.FLOAT)
-        shares.append(graph.node("ReduceMean", counted, axes=[1], keepdims=0))
-    total = graph.node("Sum", *shares)
-    graph.node("Mul", total, graph.constant("one_of_classifiers", 1.0 / max(len(known), 1)), out="familiarity")
+        shares.append(graph.node("ReduceMean", counted, axes=[0], keepdims=0))
+    graph.node("Mul", graph.node("Sum", *shares), graph.constant("one_of_folds", 1.0 / len(known)), out="familiarity")
+
+
+def _feature(graph: _Graph, monitor: Monitor, column: int) -> str:
+    """A state feature or a category of the observation, one number per row."""
+    f = monitor.features
+
+    def component(i: int) -> str:
+        at = graph.constant(f"at_{len(graph.nodes)}", i, np.int64)
+        return graph.node("Gather", "obs", at, axis=1)
+
+    if column < len(f.used):
+        return component(f.used[column])
+    if column < f.states:
+        derived = f.derived[column - len(f.used)]
+        parts = [component(i) for i in derived.plus]
+        if derived.minus:
+            parts = [graph.node("Sub", x, component(i)) for x, i in zip(parts, derived.minus, strict=True)]
+        return graph.node("Sqrt", graph.node("Sum", *(graph.node("Mul", x, x) for x in parts)))
+    at = f.used[column - f.category]
+    values = np.asarray(monitor.values[at])
+    x, name = component(at), f"{len(graph.nodes)}"
+    kind = graph.constant(f"other_{name}", float(len(values)))
+    for i, value in enumerate(values):
+        apart = graph.node("Abs", graph.node("Sub", x, graph.constant(f"value_{name}_{i}", value)))
+        close = graph.node("Mul", graph.node("Abs", x), graph.constant(f"share_{name}_{i}", 1e-3))
+        close = graph.node("Add", close, graph.constant(f"least_{name}_{i}", 1e-6))
+        same = graph.node("LessOrEqual", apart, close)
+        kind = graph.node("Where", same, graph.constant(f"kind_{name}_{i}", float(i)), kind)
+    return kind

@@ -32,11 +32,12 @@ class Marginal:
 
     @property
     def name(self) -> str:
-        """`vx`, `vx at x`, `vx at x, flag`: the order of the axes does not matter."""
-        names = [axis.name for axis in self.axes]
-        return (
-            names[0]
-            if len(names) == 1
-            else f"{names[-1] if len(names) == 2 else names[0]} at "
-            + ", ".join(names[:-1] if len(names) == 2 else names[1:])
-        )
+        return name_of([axis.name for axis in self.axes])
+
+
+def name_of(features: list[str]) -> str:
+    """The name of a constraint on features: `vx`, `vx at x`, `vx at x, flag`. Striking it out may name them in any
+    order."""
+    if len(features) == 1:
+        return features[0]
+    return f"{features[1]} at {', '.join([features[0], *features[2:]])}"

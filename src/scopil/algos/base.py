@@ -20,6 +20,7 @@ from scopil.config import config
 from scopil.data.dataset import DemoStarts, DemoTransitions
 from scopil.errors import ConfigError, EnvError
 from scopil.losses.familiarity import Monitor
+from scopil.marginal import Marginal
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import Image, convolves
 from scopil.nn.normalise import RunningStats, new_stats
@@ -110,6 +111,10 @@ class Algorithm:
     learned_cost: Callable[[Any, Array, Array], Array] | None = None
     # (state, demos, config) → a monitor of the familiarity of states relative to the demonstrations.
     monitor: Callable[[Any, DemoTransitions, Any], Monitor] | None = None
+    # (state, config) → lines for the user, before training and after it.
+    remarks: Callable[[Any, Any], list[str]] | None = None
+    # (state, demos, config) → the learned constraints, the largest multiplier first.
+    marginals: Callable[[Any, DemoTransitions, Any], list[Marginal]] | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):

@@ -27,13 +27,15 @@ from scopil.errors import ConfigError
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
-from scopil.losses.features import NONE, Features, Ranges
+from scopil.losses.features import NONE, Features, Ranges, code_of
 from scopil.losses.marginals import CATEGORIES, CELLS, SHAPES, Grid, Sample, Tables
 from scopil.losses.matched import matches, reach_of
+from scopil.marginal import Axis, Marginal, name_of
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 
 KINDS = range(len(SHAPES))  # one feature, two features, two features and a category
+MOST_NAMES = 12  # features in a line
 FEWEST = 5  # episodes of a test for entry
 LAST_PART, LAST_DRIFT = 0.9, 0.05  # `cut_off`: the last part of an episode, and what a drifting component covers in it
 
@@ -144,6 +146,7 @@ class Slots(NamedTuple):
     mu: Float[Array, " S"]
     budget: Float[Array, " S"]  # b_j
     own: Float[Array, " S"]  # E_π[c_j], smoothed
+    clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
     entered: Float[Array, " S"]  # E_π[c_j] at entry
     age: Int[Array, " S"]  # refreshes since entry
     idle: Int[Array, " S"]  # refreshes with μ = 0
@@ -245,7 +248,9 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
             begun=jnp.int32(0),
         ),
         clone=rows(min(r, cfg.refresh_every)),
-        slots=Slots(integers - 1, empty, jnp.zeros((s, CELLS)), floats, floats, floats, floats, integers, integers),
+        slots=Slots(
+            integers - 1, empty, jnp.zeros((s, CELLS)), floats, floats, floats, floats, floats, integers, integers
+        ),
         candidates=candidates,
     )
 
@@ -557,9 +562,9 @@ def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
     failed = c.failed + unmet.sum()
     number = state.learner.updates // cfg.refresh_every
     wait = jnp.where(unmet.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
-    slots = s._replace(
-        kind=kind, table=table, mu=jnp.where(kind >= 0, mu, 0.0), budget=budget, own=own, age=age, idle=idle
-    )
+    mu = jnp.where(kind >= 0, mu, 0.0)
+    clone = marginals.look_up(table, marginals.cells_of(s.grid, features_of(state, state.clone))).mean(0)
+    slots = s._replace(kind=kind, table=table, mu=mu, budget=budget, own=own, clone=clone, age=age, idle=idle)
     return slots, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
 
 
@@ -593,7 +598,8 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
         own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
         budget, mu = cfg.occupancy_share * expected[j], jnp.asarray(cfg.occupancy_init, jnp.float32)
         bins = Grid(*(leaf[j] for leaf in grid))
-        found.append(Slots(jnp.int32(kind), bins, table[j], mu, budget, own, entered=own, age=none, idle=none))
+        slot = Slots(jnp.int32(kind), bins, table[j], mu, budget, own, clone=own, entered=own, age=none, idle=none)
+        found.append(slot)
         ranks.append(rank[j])
     best = jnp.argmax(jnp.stack(ranks))
     enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
@@ -644,6 +650,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     metrics |= {
         "occupancy/mu": s.mu.sum(),
         "occupancy/cost": jnp.where(s.filled, s.own, 0.0).sum() / filled,
+        "occupancy/clone_cost": jnp.where(s.filled, s.clone, 0.0).sum() / filled,
         "occupancy/demo_cost": s.budget.sum() / cfg.occupancy_share / filled,
         "occupancy/constraints": s.filled.sum().astype(jnp.float32),
         "occupancy/matched": state.newest.playing.mean(dtype=jnp.float32),
@@ -693,6 +700,72 @@ def monitor(state: State, demos: DemoTransitions, cfg: Config) -> Monitor:
     return empty._replace(shown=shown, known=held_out.sum(1))
 
 
+def learned(state: State, demos: DemoTransitions, cfg: Config) -> list[Marginal]:
+    """The constraints that are in, as arrays on the host; the largest multiplier first."""
+    f, s, seen = state.features, state.slots, compared(state, demos, cfg)
+    shown, own = (np.asarray(sample.values)[np.asarray(sample.use)] for sample in (seen.demos, seen.own))
+    episode, start = np.asarray(demos.episode)[np.asarray(seen.demos.use)], getattr(state.learner.head, "start", 0)
+
+    def axis(slot: int, at: int, column: int) -> Axis:
+        low, width, bins = (float(leaf[slot, at]) for leaf in (s.grid.low, s.grid.width, s.grid.bins))
+        if column == f.action and f.actions == 0:
+            count = state.learner.head.num_actions
+            return Axis("action", "action", values=tuple(start + i for i in range(count)))
+        if f.category <= column < f.action:
+            name = f.label(column)
+            values = [float(v) for v in np.asarray(state.values)[f.used[column - f.category]]]
+            return Axis(name, code_of(name), values=(*(v if v < NONE else None for v in values), None))
+        before = f.before <= column < f.category
+        return Axis(f.label(column), f.code(column, before), edges=low + width * np.arange(int(bins) + 1))
+
+    found = []
+    for i in np.flatnonzero(np.asarray(s.filled)):
+        columns = [int(c) for c in np.asarray(s.grid.feature[i]) if c != f.none]
+        axes = tuple(axis(int(i), at, column) for at, column in enumerate(columns))
+        size = SHAPES[int(s.kind[i])]
+        table = np.asarray(s.table[i])[: int(np.prod(size))].reshape(size[: len(columns)])
+        for at, one in enumerate(axes):
+            if one.values is not None:
+                table = table.take(range(len(one.values)), axis=at)
+        budget = float(s.budget[i])
+        found.append(
+            Marginal(
+                axes=axes,
+                novelty=table,
+                multiplier=float(s.mu[i]),
+                budget=budget,
+                demo_novelty=budget / float(cfg.occupancy_share),
+                own_novelty=float(s.own[i]),
+                demo=shown[:, columns],
+                demo_episode=episode,
+                own=own[:, columns],
+            )
+        )
+    return sorted(found, key=lambda m: -m.multiplier)
+
+
+def remarks(state: State, cfg: Config) -> list[str]:
+    """What training watches (before it) and which constraints bound (after it), one line each."""
+    f, s, learner = state.features, state.slots, state.learner
+    if int(learner.updates) == 0:
+        names = ", ".join(f.names[:MOST_NAMES]) + (f", … ({len(f.names)} in all)" if len(f.names) > MOST_NAMES else "")
+        lambda_, mu = cfg.multiplier_init, cfg.occupancy_init
+        return [f"watches {names or 'no features of images'}; λ₀ = {lambda_:g}, μ₀ = {mu:g}, δ from the clone"]
+    lines = [f"λ = {float(learner.multiplier):.2g}, δ = {float(learner.slack):.2g} nats"]
+    for i in np.argsort(-np.asarray(s.mu), kind="stable"):
+        if not bool(s.filled[i]):
+            continue
+        name = name_of([f.label(int(c)) for c in np.asarray(s.grid.feature[i]) if c != f.none])
+        own, shown = float(s.own[i]), float(s.budget[i]) / float(cfg.occupancy_share)
+        does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
+        if float(s.mu[i]) >= float(cfg.occupancy_most) and own > shown:
+            does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"
+        lines.append(f"{name}: {does} (μ = {float(s.mu[i]):.1f}, novelty {own:.3f}, demonstrations {shown:.3f})")
+    if float(s.own.sum()) > float(s.clone.sum()) and float(learner.multiplier) <= 0.01:
+        lines.append("warning: λ is 0 and the policy is more novel than its clone; more demonstrations may help")
+    return lines
+
+
 ALGORITHM = Algorithm(
     name="scopil-rho",
     title="SCOPIL-ρ",
@@ -707,6 +780,7 @@ ALGORITHM = Algorithm(
     curves=(
         Curve("occupancy/mu", "Multipliers Σ μ", "μ"),
         Curve("occupancy/cost", "Novelty c of the policy's newest transitions", "c"),
+        Curve("occupancy/clone_cost", "Novelty c of the clone's transitions"),
         Curve("occupancy/demo_cost", "Novelty c of held-out demonstrations"),
         Curve("occupancy/constraints", "Constraints that are in"),
         *scopil_clone.CURVES,
@@ -716,4 +790,6 @@ ALGORITHM = Algorithm(
     short_run=scopil_clone.short_run,
     learned_cost=learned_cost,
     monitor=monitor,
+    marginals=learned,
+    remarks=remarks,
 )

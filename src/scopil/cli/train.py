@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
+import jax
 import tyro
 from rich.text import Text
 
-from scopil.algos.base import Algorithm
+from scopil.algos.base import Algorithm, spaces_of
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.config import settings
@@ -33,6 +34,7 @@ from scopil.train.progress import ProgressLines
 from scopil.train.run import Run, RunSpec
 from scopil.train.trainer import TrainStatus
 
+FEW = 10  # demonstrations: with fewer, a warning
 Verbosity = Annotated[
     Literal["quiet", "normal", "full"],
     tyro.conf.arg(
@@ -175,6 +177,8 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
         console.print(f"{run.folder} is finished: {spec.steps:,} steps. Next: {run.command('evaluate')}")
         return 0
     online = None if wandb is None else WandbCallback(wandb, str(run.folder), run.note())
+    if verbosity != "quiet":
+        _say(run, console, trained=False)
     progress = ProgressLines(spec.algorithm, spec.steps, console, every_metric=verbosity == "full")
     with progress as lines, _signals(console) as asked, _warnings(console):
 
@@ -204,8 +208,26 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
         name = f"{spec.algorithm.title}, greedy, {starts} starts ({episodes:.0f} episodes), last evaluation in training"
         print_measures({name: with_margin(run.last_measures) if run.last_measures else last}, console=console)
         print_margins(run.last_measures, console)
+        _say(run, console, trained=True)
     console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)
     return INTERRUPTED if asked.is_set() else 0  # a signal arrived during the last chunk
+
+
+def _say(run: Run, console: Console, trained: bool) -> None:
+    """The algorithm's lines about what it will watch, or what it found."""
+    algorithm, env = run.spec.algorithm, run.env()
+    if algorithm.remarks is None:
+        return
+    cfg, demos = run.spec.build_config(env), run.demos()
+    if trained:
+        lines = algorithm.remarks(run.learner(), cfg)
+    else:
+        spaces = spaces_of(env.observation_space, env.action_space, env.spaces)
+        lines = algorithm.remarks(algorithm.init(jax.random.key(0), spaces, cfg), cfg)
+        count = 0 if demos is None else len(demos.episodes)
+        lines.append(f"{count} demonstrations{f'; {FEW} or more are better' if count < FEW else ''}")
+    for line in lines:
+        console.print(Text(f"{algorithm.title}: {line}"), soft_wrap=True)
 
 
 @contextmanager

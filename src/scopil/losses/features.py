@@ -54,6 +54,18 @@ class Features(eqx.Module):
             return self.columns[self.used[(column - self.before) % len(self.used)]]
         return "action" if self.actions < 2 else f"action[{column - self.action}]"
 
+    def code(self, column: int, before: bool = False) -> str:
+        """A Python expression of a column, such as `next_obs["pose"][0]` or `math.hypot(next_obs[2], next_obs[3])`."""
+        row = "obs" if before else "next_obs"
+        if column >= self.action:
+            return "action" if self.actions < 2 else f"action[{column - self.action}]"
+        if column >= self.states or column < len(self.used):
+            return code_of(self.label(column), row)
+        d = self.derived[column - len(self.used)]
+        plus = [code_of(self.columns[i], row) for i in d.plus]
+        minus = [f" - {code_of(self.columns[i], row)}" for i in d.minus] or [""] * len(plus)
+        return f"math.hypot({', '.join(a + b for a, b in zip(plus, minus, strict=True))})"
+
     @property
     def states(self) -> int:
         return len(self.used) + len(self.derived)
@@ -86,6 +98,15 @@ class Features(eqx.Module):
         more = [d(next_obs)[:, None] for d in self.derived]
         a = action.astype(jnp.float32).reshape(len(obs), -1)
         return jnp.concatenate([seen, *more, obs[:, used], kind, a, jnp.zeros((len(obs), 1))], axis=1)
+
+
+def code_of(name: str, row: str = "next_obs") -> str:
+    """The expression of a named column in an observation of the environment: `pose[0]` → `next_obs["pose"][0]`."""
+    part, bracket, index = name.partition("[")
+    if part == "obs":
+        return f"{row}{bracket}{index}"
+    keys = "".join(f'["{key}"]' for key in part.split("."))
+    return f"{row}{keys}{bracket}{index}" if bracket else f"{row}{keys}[0]"
 
 
 def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = ()) -> Features:

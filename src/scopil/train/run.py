@@ -57,6 +57,8 @@ from scopil.train.trainer import Between, Trainer, TrainStatus, Unobserved
 
 FORMAT = 3  # of run.json
 LOG = "log.txt"
+# Logged by algorithms that learn novelty: of the policy, of its clone, of held-out demonstrations.
+NOVELTY = ("occupancy/cost", "occupancy/clone_cost", "occupancy/demo_cost")
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
 
 
@@ -410,10 +412,17 @@ class Run:
             if due(self.spec.eval_every, step):
                 found = evaluate(status)
                 row |= found
+                found |= {name: row[name] for name in NOVELTY if name in row}
                 if best is None or _score(found) > best:
                     best = _score(found)
                     note = self.note(trainer) | {"best": found}
                     save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
+                if (excess := _excess(found)) > 0 and step > self.spec.eval_every:
+                    warnings.warn(
+                        f"step {step:,}: the policy is more novel than the clone it began as, by {excess:.3f} per step. "
+                        f"{self.best_file.name} keeps the best policy.",
+                        stacklevel=2,
+                    )
             self.metrics.append(row)
             board(step, row)
             seconds = time.monotonic() - begun
@@ -519,8 +528,17 @@ def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv)
         with_rules([step], functions, env)
 
 
+def _excess(evaluation: dict[str, float]) -> float:
+    """Novelty of the policy above that of its clone and of the demonstrations, whichever is more; else 0."""
+    own, *others = (evaluation.get(name, 0.0) for name in NOVELTY)
+    return max(0.0, own - max(others))
+
+
 def _score(evaluation: dict[str, float]) -> tuple[float, float]:
-    """Score of an evaluation, from its logged measures (`eval/NAME`)."""
+    """Score of an evaluation, from its logged measures (`eval/NAME`). A learner of novelty is judged by its novelty and
+    reward, never by true costs."""
+    if NOVELTY[0] in evaluation:
+        return -_excess(evaluation), evaluation["eval/reward"]
     return score({name.removeprefix("eval/"): value for name, value in evaluation.items()})
 
 
