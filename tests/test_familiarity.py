@@ -14,7 +14,7 @@ from toys import REPLAY, registered_toy, toy, toy_demos
 
 @pytest.fixture(scope="module")
 def agent() -> Any:
-    settings: Any = REPLAY | {"demo_batch_size": 8, "classifier_batch_size": 8, "clone_steps": 10}
+    settings: Any = REPLAY | {"demo_batch_size": 8, "clone_steps": 10}
     return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(500)
 
 

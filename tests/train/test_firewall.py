@@ -38,7 +38,6 @@ EXCEPTIONS = {
     "algos/icrl.py": "a cost learned from demonstrations",
     "losses/constraint_net.py": "the network of that learned cost",
     "algos/scopil_rho.py": "a cost learned from demonstrations",
-    "losses/density_ratio.py": "the classifiers of that learned cost",
     "algos/sac_lagrangian.py": "the oracle",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
     "__init__.py": "the public name of the type",
@@ -68,8 +67,8 @@ def trained():
     steps = steps._replace(next_obs=0.9 * steps.obs, group=jnp.arange(64))
     starts = DemoStarts(steps.obs[::16], jnp.arange(4))
     demos = DemoData(steps, None, starts)  # pyright: ignore[reportArgumentType]
-    sizes = {"batch_size": 32, "demo_batch_size": 32, "classifier_batch_size": 16, "replay_size": 4000}
-    cfg = SCOPIL_RHO.config(hidden=(8,), clone_steps=1, critics_first=0, classifier_width=4, **sizes)
+    sizes = {"batch_size": 32, "demo_batch_size": 32, "replay_size": 4000, "refresh_every": 100}
+    cfg = SCOPIL_RHO.config(hidden=(8,), clone_steps=1, critics_first=0, **sizes)
     loops = {cls: Loop(SCOPIL_RHO, CompiledEnv(cls()), demos) for cls in (MarbleMaze, Liar)}
 
     def bits(env: type[MarbleMaze], seed: int) -> list[bytes]:

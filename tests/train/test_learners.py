@@ -46,7 +46,7 @@ ON_PRICE = ON | PRICE | {"cost_gae_lambda": 0.0}
 REWARD = {scopil.SAC: (OFF, 400), scopil.PPO: (ON, 1500)}
 IMITATORS = {
     scopil.SCOPIL: (OFF | IMITATION, 400),
-    scopil.SCOPILRho: (OFF | IMITATION | {"classifier_batch_size": 8, "occupancy_init": 0.1}, 3000),
+    scopil.SCOPILRho: (OFF | IMITATION | {"occupancy_init": 0.1, "refresh_every": 200}, 3000),
     scopil.SCOPILClone: (OFF | IMITATION | {"critics_first": 0, "clone_steps": 100, "average_over": 100}, 400),
     scopil.SDGD: (OFF | IMITATION, 400),
     scopil.SEiC: (OFF | IMITATION, 400),

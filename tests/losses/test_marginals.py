@@ -1,0 +1,225 @@
+"""Tables, thresholds and Welch's t against NumPy in float64; a planted hole; familiarity from tables."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from reference import marginals_numpy as ref
+from scopil.algos import scopil_rho
+from scopil.losses import marginals
+from scopil.losses.familiarity import Monitor, familiarity
+from scopil.losses.features import features_of
+from scopil.losses.marginals import CELLS, SHAPES, Grid, Means, Sample
+
+CFG = scopil_rho.Config(folds=4, quantile=0.7, background=0.1)
+tables = jax.jit(marginals.tables, static_argnums=(1, 6))
+NEAR: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+# of every kind of table: two grids over the columns 0–2 (numbers), 3 (a whole number), 4 (constant) and 5 (one bin)
+AXES = {
+    0: [[(0, -3.0, 0.011, 4.3)], [(4, 0.0, 0.01, 0.0)]],
+    1: [[(0, -3.0, 0.07, 1.3), (1, -2.0, 0.05, 2.9)], [(2, -0.5, 1.0, 0.0), (3, -0.5, 1.0, 0.0)]],
+    2: [[(0, -3.0, 0.15, 1.3), (1, -2.0, 0.1, 2.0), (3, -0.5, 1.0, 0.0)], [(1, -2.0, 0.1, 0.7), (4, 0.0, 0.1, 1.1)]],
+}
+
+
+def axes_of(kind: int) -> list[list[ref.Axis]]:
+    none = (5, -0.5, 1.0, 0.0)
+    whole = [[*axes, none, none][:3] for axes in AXES[kind]]
+    return [[ref.Axis(*a[:3], bins, a[3]) for a, bins in zip(axes, SHAPES[kind])] for axes in whole]
+
+
+def grid_of(all_axes: list[list[ref.Axis]]) -> Grid:
+    def each(name: str, number: int = 3) -> Any:
+        return [[getattr(a, name) for a in axes[:number]] for axes in all_axes]
+
+    integers = (jnp.asarray(each(name), jnp.int32) for name in ("column", "bins"))
+    column, bins = integers
+    return Grid(column, jnp.array(each("low")), jnp.array(each("width")), bins, jnp.array(each("sigma", 2)))
+
+
+def sample(rows: int, seed: int, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of six columns, a fifth of them not in use; some lie outside the bins."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.normal(shift, 1.0, (rows, 3))
+    rest = np.stack([rng.integers(5, size=rows), np.full(rows, 0.3), np.zeros(rows)], axis=1)
+    return np.float32(np.concatenate([numbers, rest], axis=1)), rng.random(rows) < 0.8
+
+
+def as_sample(rows: tuple[np.ndarray, np.ndarray]) -> Sample:
+    return Sample(jnp.asarray(rows[0]), jnp.asarray(rows[1]))
+
+
+FOLDS = {
+    "unequal": np.repeat([0, 1, 2, 3], [3, 40, 7, 30]),
+    "an empty one": np.repeat([0, 1, 3], [20, 30, 30]),
+    "a single one": np.full(80, 2),
+}
+
+
+@pytest.mark.parametrize("folds", FOLDS)
+@pytest.mark.parametrize("kind", AXES)
+def test_tables_equal_the_reference(kind, folds):
+    demos, own, newest, fold = sample(80, 0), sample(60, 1, 0.7), sample(50, 2, 0.4), FOLDS[folds]
+    all_axes = axes_of(kind)
+    made = tables(
+        grid_of(all_axes), SHAPES[kind], as_sample(demos), jnp.asarray(fold), as_sample(own), as_sample(newest), CFG
+    )
+    assert made.ratio.shape == (2, 4, CELLS)
+    for j, axes in enumerate(all_axes):
+        want = ref.table(axes, demos, fold, own, newest, 4, 0.7, 0.1)
+        size = want.novelty.size
+        np.testing.assert_allclose(made.ratio[j, :, :size], (want.f.reshape(4, -1) - want.tau[:, None]), **NEAR)
+        np.testing.assert_allclose(made.novelty[j, :size], want.novelty.ravel(), **NEAR)
+        np.testing.assert_allclose(made.demo[:, j], want.demo, **NEAR)
+        assert j == 1 or (want.novelty.max() > 0.2 and (want.tau > 0).any())  # the other one may be of a constant
+        found = marginals.look_up(made.novelty, marginals.cells_of(grid_of(all_axes), jnp.asarray(newest[0])))
+        np.testing.assert_allclose(found[:, j], [want.novelty[ref.cell(row, axes)] for row in newest[0]], **NEAR)
+
+
+def test_without_transitions_nothing_is_novel():
+    axes, nothing = axes_of(1), np.zeros(50, bool)
+    demos, other = sample(80, 0), (sample(50, 1)[0], nothing)
+    fold = jnp.arange(80) % 4
+    made = tables(grid_of(axes), SHAPES[1], as_sample(demos), fold, as_sample(other), as_sample(other), CFG)
+    assert float(made.novelty.max()) == 0.0
+    assert np.isfinite(made.ratio).all()
+
+
+@pytest.mark.parametrize("kind", AXES)
+def test_a_density_sums_to_one(kind):
+    """Also where a blur reaches beyond the outermost bins."""
+    rows = jnp.asarray(sample(60, 1, shift=2.5)[0])
+    grid = grid_of(axes_of(kind))
+    made = marginals.density(grid, SHAPES[kind], marginals.cells_of(grid, rows), jnp.ones((60, 1)))
+    np.testing.assert_allclose(made.sum(-1), 1.0, rtol=1e-4)
+
+
+def test_a_held_out_demonstration_costs_something_with_probability_one_minus_q():
+    """B and A are other draws of the demonstrator's transitions: what is left is chance."""
+    demos, own, newest = (Sample(jnp.asarray(sample(600, s)[0]), jnp.ones(600, bool)) for s in range(3))
+    fold = jnp.arange(600) % 4
+    made = tables(grid_of(axes_of(1)[:1]), SHAPES[1], demos, fold, own, newest, CFG)
+    assert float((made.demo > 0).mean()) == pytest.approx(0.3, abs=0.02)
+
+
+def two_features(rows: int, seed: int, hole: tuple[float, float] | None, thin: tuple[float, float] | None) -> Sample:
+    """Uniform on the unit square, without a disc around `hole`, and with half as much in the one around `thin`."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(4 * rows, 2))
+    for centre, kept in ((hole, 0.0), (thin, 0.5)):
+        if centre is not None:
+            x = x[(np.hypot(*(x - np.array(centre)).T) > 0.15) | (rng.random(len(x)) < kept)]
+    values = np.concatenate([x[:rows], np.zeros((rows, 1))], axis=1)
+    return Sample(jnp.asarray(values, jnp.float32), jnp.ones(rows, bool))
+
+
+def test_a_planted_hole_is_found_and_a_planted_non_hole_is_not():
+    hole, other = (0.3, 0.6), (0.7, 0.3)
+    demos = two_features(1_500, 0, hole, None)
+    own, newest = two_features(6_000, 1, None, other), two_features(4_000, 2, None, None)
+    grid = Grid(
+        jnp.array([[0, 1, 2]]), jnp.array([[-0.25, -0.25, -0.5]]), jnp.array([[1 / 64, 1 / 64, 1.0]]),
+        jnp.array([SHAPES[1]]), jnp.array([[2.9, 2.9]]),
+    )  # fmt: skip
+    made = tables(grid, SHAPES[1], demos, jnp.arange(1_500) % 4, own, newest, CFG)
+    at = np.stack(np.meshgrid(*[(np.arange(96) + 0.5) / 64 - 0.25] * 2, indexing="ij"))
+    c = np.asarray(made.novelty[0, : 96 * 96]).reshape(96, 96)
+    inside = [np.hypot(at[0] - x, at[1] - y) < 0.08 for x, y in (hole, other)]
+    assert c[inside[0]].min() > 0.5
+    assert c[inside[1]].max() == 0.0
+    far = (np.hypot(at[0] - hole[0], at[1] - hole[1]) > 0.2) & ((at > 0.05) & (at < 0.95)).all(0)
+    assert c[far].mean() < 0.1
+
+
+def test_episode_means_and_welch_equal_the_reference_and_scipy():
+    rng = np.random.default_rng(0)
+    sides = []
+    for rows, count in ((70, 9), (90, 14)):
+        values, use = np.float32(rng.normal(size=(rows, 3))), rng.random(rows) < 0.7
+        episode = rng.integers(count, size=rows)
+        use &= episode != 4  # an episode without a row in use
+        got = marginals.episode_means(jnp.asarray(values), jnp.asarray(episode), jnp.asarray(use), count + 5)
+        want = [ref.episode_means(values[:, j], episode, use) for j in range(3)]
+        assert np.flatnonzero(got.there).tolist() == sorted(want[0])
+        for j in range(3):
+            np.testing.assert_allclose(
+                np.asarray(got.value)[got.there, j], [want[j][e] for e in sorted(want[j])], **NEAR
+            )
+        sides.append((got, want))
+    (a, mine), (b, theirs) = sides
+    gap, t = marginals.welch(a, b)
+    for j in range(3):
+        x, y = list(mine[j].values()), list(theirs[j].values())
+        np.testing.assert_allclose((gap[j], t[j]), ref.welch(x, y), **NEAR)
+        np.testing.assert_allclose(t[j], stats.ttest_ind(x, y, equal_var=False).statistic, **NEAR)
+
+
+def test_welch_is_finite_with_few_or_equal_episodes():
+    one = Means(jnp.ones((3, 2)), jnp.array([True, False, False]))
+    same, none = Means(jnp.ones((3, 2)), jnp.ones(3, bool)), Means(jnp.ones((3, 2)), jnp.zeros(3, bool))
+    for a in (one, same, none):
+        for b in (one, same, none):
+            assert all(np.isfinite(x).all() for x in marginals.welch(a, b))
+    assert marginals.welch(same, same)[1].tolist() == [0.0, 0.0]
+
+
+# --- familiarity ------------------------------------------------------------------------------------------------------
+
+
+def monitor_of(held_out: np.ndarray, ratio: np.ndarray, grid: Grid) -> Monitor:
+    """A monitor with these demonstrated states (K, M) of one component; NaN for none."""
+    f = features_of(["x", "y"], 0)
+    known = ~np.isnan(held_out)
+    cells = np.clip(np.floor((np.nan_to_num(held_out) - float(grid.low[0, 0])) / float(grid.width[0, 0])), 0, 767)
+    scores = np.take_along_axis(ratio[0], cells.astype(int), axis=1)
+    shown = np.sort(np.where(known, scores, -np.inf), axis=1)
+    blank = jnp.full((2, 4), 1e30)
+    return Monitor(f, blank, grid, jnp.asarray(ratio), jnp.asarray(shown), jnp.asarray(known.sum(1)))
+
+
+def x_grid(none: int) -> Grid:
+    return Grid(
+        jnp.array([[0, none, none]]), jnp.array([[-3.0, -0.5, -0.5]]), jnp.array([[6 / 768, 1.0, 1.0]]),
+        jnp.array([SHAPES[0]]), jnp.zeros((1, 2)),
+    )  # fmt: skip
+
+
+def test_familiarity_is_the_share_of_held_out_states_at_least_as_novel():
+    rng = np.random.default_rng(5)
+    held_out = rng.normal(size=(4, 30))
+    held_out[0, 10:], held_out[3] = np.nan, np.nan  # unequal folds; of the last nothing is held out
+    ratio = np.zeros((1, 4, CELLS), np.float32)
+    ratio[:, :, :768] = rng.normal(size=(1, 4, 768))
+    grid = x_grid(features_of(["x", "y"], 0).none)
+    obs = np.float32(np.stack([rng.normal(size=9), np.zeros(9)], axis=1))
+    got = familiarity(monitor_of(held_out, ratio, grid), jnp.asarray(obs))
+
+    def score(k: int, x: float) -> float:
+        return ratio[0, k, min(max(int((x + 3.0) // (6 / 768)), 0), 767)]
+
+    want = []
+    for x, _ in obs:
+        shares = []
+        for k in range(3):
+            shown = [score(k, y) for y in held_out[k] if not np.isnan(y)]
+            shares.append(np.mean([s >= score(k, x) for s in shown]))
+        want.append(np.mean(shares))
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    assert 0 <= min(want) < max(want) <= 1
+
+
+def test_familiarity_is_calibrated_on_further_states_of_the_demonstrator():
+    """Of one fold it is uniform over the demonstrator's states: a share p of them is less familiar than p."""
+    rng = np.random.default_rng(6)
+    held_out, more = np.full((1, 4_000), np.nan), rng.normal(size=4_000)
+    held_out[0] = rng.normal(size=4_000)
+    ratio = np.zeros((1, 1, CELLS), np.float32)
+    ratio[0, 0, :768] = np.linspace(-3, 3, 768) ** 2  # the further out, the more novel
+    obs = jnp.asarray(np.stack([more, more], axis=1), jnp.float32)
+    got = np.asarray(familiarity(monitor_of(held_out, ratio, x_grid(features_of(["x", "y"], 0).none)), obs))
+    for p in (0.1, 0.25, 0.5, 0.75):
+        assert (got < p).mean() == pytest.approx(p, abs=0.03)
