@@ -1,5 +1,5 @@
-"""The tables of SCOPIL-ρ by hand, in float64 NumPy: features, cells, histograms, thresholds, novelty, Welch's t, the step of
-a multiplier, the cut of drifting components. Shares no code with scopil.losses or scopil.algos."""
+"""The tables of SCOPIL-ρ by hand, in float64 NumPy: features, cells, histograms, thresholds, novelty, Welch's t, the
+step of a multiplier, the cut of drifting components. Shares no code with scopil.losses or scopil.algos."""
 
 import math
 from collections.abc import Sequence

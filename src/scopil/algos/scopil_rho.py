@@ -601,6 +601,8 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
         slot = Slots(jnp.int32(kind), bins, table[j], mu, budget, own, clone=own, entered=own, age=none, idle=none)
         found.append(slot)
         ranks.append(rank[j])
+    if not ranks:  # images and continuous actions: no features
+        return s, c
     best = jnp.argmax(jnp.stack(ranks))
     enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
     into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped

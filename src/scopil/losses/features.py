@@ -90,8 +90,8 @@ class Features(eqx.Module):
     def __call__(
         self, obs: Float[Array, "M D"], action: Array, next_obs: Float[Array, "M D"], categories: Float[Array, "D C"]
     ) -> Float[Array, "M F"]:
-        used = list(self.used)
-        seen, kinds = next_obs[:, used], categories[jnp.asarray(used, jnp.int32)]
+        used = jnp.asarray(self.used, jnp.int32)
+        seen, kinds = next_obs[:, used], categories[used]
         apart = jnp.abs(seen[:, :, None] - kinds[None])
         same = apart.min(-1) <= 1e-3 * jnp.abs(seen) + 1e-6
         kind = jnp.where(same, apart.argmin(-1), CATEGORIES).astype(jnp.float32)
@@ -171,7 +171,8 @@ def ranges_of(features: Features, values: Float[Array, "M F"], change: Float[Arr
     span = jnp.where(high > low, high - low, 1.0)
     used, rest = list(features.used), features.states - len(features.used)
     tail = features.none + 1 - features.category
-    full = jnp.concatenate([change[jnp.asarray(used)], jnp.zeros(rest), change[jnp.asarray(used)], jnp.zeros(tail)])
+    steps = change[jnp.asarray(used, jnp.int32)]
+    full = jnp.concatenate([steps, jnp.zeros(rest), steps, jnp.zeros(tail)])
     sharp = np.concatenate([few[used], np.zeros(rest, bool), few[used], np.ones(tail, bool)])
     at = np.arange(features.none + 1)
     whole = (at >= features.category) & ((at < features.action) | (at == features.none) | (features.actions == 0))
