@@ -419,7 +419,7 @@ class Run:
                     save_learner(self.best_file, self.spec.algorithm, status.state.learner, note)
                 if (excess := _excess(found)) > 0 and step > self.spec.eval_every:
                     warnings.warn(
-                        f"step {step:,}: the policy is more novel than the clone it began as, by {excess:.3f} per step. "
+                        f"step {step:,}: the policy is more novel than the clone it began as, by {excess:.3f} a step. "
                         f"{self.best_file.name} keeps the best policy.",
                         stacklevel=2,
                     )
