@@ -79,7 +79,7 @@ class Config(scopil_clone.Config):
     line_blur: float = setting(default=0.0055, about="Smallest σ for one feature, in demonstrated ranges.", low=0)
     line_blur_most: float = setting(default=0.012, about="Largest σ for one feature; between: a step's change.", low=0)
     fine_blur: float = setting(default=0.02, about="σ for two features with a sharp edge, in ranges.", low=0)
-    coarse_blur: float = setting(default=0.045, about="σ for two features with a hole, and with a category.", low=0)
+    coarse_blur: float = setting(default=0.035, about="σ for two features with a hole, and with a category.", low=0)
     slots: int = setting(default=8, about="Largest number of constraints.", low=1)
     pair_features: int = setting(default=16, about="Features that pairs are made of, at most.", low=2)
     triple_features: int = setting(default=8, about="Features that pairs with a category are made of, at most.", low=2)

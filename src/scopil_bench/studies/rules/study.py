@@ -7,7 +7,7 @@ from scopil_bench.studies.rules import ENVS, corridor, demonstrations
 from scopil_bench.studies.rules.tasks import TASKS
 from scopil_bench.summaries import Table
 
-METHODS = ("scopil-rho", "scopil", "sac", "bc")
+METHODS = ("scopil-rho", "scopil", "gail-sac", "sac", "bc")
 ALL = {
     name: Task(title=task.title, env=ENVS[name], demos=partial(demonstrations, name), steps=100_000)
     for name, task in TASKS.items()

@@ -1,0 +1,90 @@
+"""Violations from unseen starts on the tasks of `scopil study rules`, at every 10 000 steps and at the end.
+
+    python benchmarks/rules.py [--part 0/2] [--seeds 5]      appends to results/rules.jsonl; finished runs are skipped
+
+Two processes may run at once, each with its own part. Seeds 0 to 4, the library's defaults, 1 000 unseen starts at the
+end (200 on the corridor), 200 at the evaluations before. Demonstrators play from the same starts.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+import scopil
+from scopil.agent import Agent
+from scopil.registry import find
+from scopil_bench.studies.rules import ENVS, corridor, demonstrations
+from scopil_bench.studies.rules.base import demonstrator_from_unseen_starts
+from scopil_bench.studies.rules.tasks import TASKS
+
+OUT = Path(__file__).parents[1] / "results" / "rules.jsonl"
+STEPS = dict.fromkeys(TASKS, 100_000) | {"corridor": 60_000}
+
+
+def measured(agent: Agent, task: str, episodes: int) -> dict[str, float]:
+    rules = corridor.RULES if task == "corridor" else None
+    found = {}
+    for name, greedy in (("greedy", True), ("sampled", False)):
+        m = agent.evaluate("unseen", episodes, deterministic=greedy, rules=rules)
+        found |= {f"{name}/violations": m.get("violations", 0.0), f"{name}/reward": m["reward"]}
+    return found
+
+
+def run(task: str, method: str, seed: int) -> dict:
+    begun, many = time.process_time(), 200 if task == "corridor" else 1_000
+    agent = Agent(find(method), ENVS[task], demonstrations(task), seed=seed)
+    curve, last, done = [], {}, 0
+    while done < STEPS[task]:
+        if method == "bc":
+            agent.learn(STEPS[task])
+            done = STEPS[task]
+        else:
+            agent.learn(10_000, callback=lambda status: last.update(status.metrics))
+            done += 10_000
+        row = {"steps": done} | measured(
+            agent, task, many if done in (STEPS[task], 20_000) and (task == "corridor" or done > 20_000) else 200
+        )
+        row |= {name: float(last[name]) for name in last if name.startswith(("occupancy/", "dual/lambda"))}
+        curve.append(row)
+    found = {"task": task, "method": method, "seed": seed, "version": scopil.__version__, "curve": curve}
+    if agent.algorithm.marginals is not None:
+        found["constraints"] = [[m.name, round(m.multiplier, 2)] for m in agent.marginals()]
+    return found | {"seconds": round(time.process_time() - begun, 1)}
+
+
+def demonstrator(task: str) -> dict:
+    episodes = demonstrator_from_unseen_starts(TASKS[task], 1_000)
+    violations = [float((e.info["cost"] > 0).sum()) for e in episodes]
+    rewards = [float(np.sum(e.rewards)) for e in episodes]
+    row = {"steps": 0, "greedy/violations": float(np.mean(violations)), "greedy/reward": float(np.mean(rewards))}
+    return {"task": task, "method": "demonstrator", "seed": 0, "version": scopil.__version__, "curve": [row]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", default=["scopil-rho", "bc"])
+    args = parser.parse_args()
+    mine, parts = (int(x) for x in args.part.split("/"))
+    plan = [(t, m, s) for s in range(args.seeds) for m in args.methods for t in STEPS]
+    for i, (task, method, seed) in enumerate(plan):
+        lines = OUT.read_text().splitlines() if OUT.exists() else []
+        have = {(r["task"], r["method"], r["seed"]) for r in map(json.loads, lines)}
+        if i % parts != mine or (task, method, seed) in have:
+            continue
+        if method == "demonstrator":
+            found = [demonstrator(task)] if task in TASKS and seed == 0 else []
+        else:
+            found = [run(task, method, seed)]
+        with OUT.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in found)
+        for row in found:
+            print(task, method, seed, {k: round(v, 3) for k, v in row["curve"][-1].items()}, flush=True)
+
+
+if __name__ == "__main__":
+    main()
