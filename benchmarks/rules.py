@@ -44,9 +44,8 @@ def run(task: str, method: str, seed: int) -> dict:
         else:
             agent.learn(10_000, callback=lambda status: last.update(status.metrics))
             done += 10_000
-        row = {"steps": done} | measured(
-            agent, task, many if done in (STEPS[task], 20_000) and (task == "corridor" or done > 20_000) else 200
-        )
+        judged = done == STEPS[task] or (task == "corridor" and done == 20_000)
+        row = {"steps": done} | measured(agent, task, many if judged else 200)
         row |= {name: float(last[name]) for name in last if name.startswith(("occupancy/", "dual/lambda"))}
         curve.append(row)
     found = {"task": task, "method": method, "seed": seed, "version": scopil.__version__, "curve": curve}
