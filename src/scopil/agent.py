@@ -26,6 +26,7 @@ from scopil.eval import starts as where
 from scopil.eval.episodes import play_distinct
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import Rules, with_rules
+from scopil.explain import FoundRule, explain_all
 from scopil.losses import familiarity
 from scopil.losses.familiarity import Monitor
 from scopil.marginal import Marginal
@@ -287,6 +288,10 @@ class Agent:
             raise ConfigError(f"{self.algorithm.title} has no learned constraints; want {missing}.")
         shown = demo_data(self.demos, self.env, self.algorithm.demo_filter).transitions
         return self.algorithm.marginals(self.state, shown, self.config)
+
+    def rules(self) -> list[FoundRule]:
+        """The learned constraints that bound, in words and as code (docs/rules.md)."""
+        return explain_all(self.marginals())
 
     def play(
         self,

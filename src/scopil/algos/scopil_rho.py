@@ -264,6 +264,9 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     before, after = np.asarray(demos.obs), np.asarray(demos.next_obs)  # constants of the program
     values, few = feature_set.categories_of(np.concatenate([before, after]))
     kinds = np.flatnonzero(values[used, 0] < NONE)[: cfg.most_categories]
+    episode = np.asarray(demos.episode)
+    returns = None if demos.reward is None else np.bincount(episode, np.asarray(demos.reward))[np.unique(episode)]
+    demos = jax.lax.optimization_barrier(demos)  # XLA would compute with constants when it compiles, slowly
     change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
     rows = Rows(demos.obs, demos.action, demos.next_obs)
     state = state._replace(values=jnp.asarray(values))
@@ -274,13 +277,12 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     deviation = demos.obs.std(0)
     scale = 1.0 / jnp.where(deviation > 1e-6, deviation, 1.0)
     unit, enough = jnp.float32(1.0), jnp.float32(jnp.finfo(jnp.float32).min)
-    if demos.reward is not None:
+    if returns is not None:
         step = jnp.abs(demos.reward).mean()
         unit = jnp.where(step > 0, step / cfg.step_reward, 1.0)
-        returns = np.bincount(np.asarray(demos.episode), np.asarray(demos.reward))[np.unique(np.asarray(demos.episode))]
         enough = jnp.quantile(jnp.asarray(returns, jnp.float32), cfg.good)
     # If no demonstration terminates, termination costs c = 1 per step of a mean demonstrated episode: Σ γᵗ.
-    length = len(before) / len(np.unique(np.asarray(demos.episode)))
+    length = len(before) / len(np.unique(episode))
     saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
 
     # B begins with the demonstrations, so that the ratio starts at 1
@@ -498,7 +500,7 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     demos, now, new = data.demos, state.learner.updates, state.newest
     assert demos is not None
     due = (now // cfg.refresh_every) % cfg.enter_every == 0
-    seen = compared(state, demos, cfg)
+    seen = compared(state, jax.lax.optimization_barrier(demos), cfg)
     clone = jax.tree.map(
         lambda old, ring: jnp.where(now < cfg.critics_first, ring[: len(old)], old), state.clone, new.rows
     )

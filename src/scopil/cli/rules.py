@@ -6,8 +6,7 @@ from typing import Annotated
 import tyro
 
 from scopil.cli.options import TrustEnv, call, option
-from scopil.errors import ConfigError
-from scopil.explain import FoundRule, explain_all, rules_file
+from scopil.explain import FoundRule, rules_file
 from scopil.files import write_atomically
 from scopil.loading import load
 from scopil.terminal import say
@@ -36,9 +35,6 @@ def rules(
 def found_rules(run: str | Path, *, trust_env: bool = False) -> list[FoundRule]:
     """The rules behind the constraints of a run or saved agent, largest multiplier first."""
     agent = load(run, trust_env=trust_env)
-    marginals = getattr(agent, "marginals", None)
-    if marginals is None:
-        raise ConfigError(f"{agent.algorithm.title} learns no constraints on features; want a run of scopil-rho.")
-    found = explain_all(marginals())
+    found = agent.rules()
     agent.env.close()
     return found
