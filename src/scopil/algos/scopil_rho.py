@@ -198,7 +198,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         )
         labels(f, cfg.strike)
     except ValueError as error:
-        raise ConfigError(str(error), setting="features") from error
+        raise ConfigError(str(error), setting="strike" if "strike" in str(error) else "features") from error
 
     def rows(count: int) -> Rows:
         obs = jnp.zeros((count, d), jnp.float32)
@@ -392,17 +392,22 @@ def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Config) ->
 
 def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
     """The sets of names that are struck out. Raises ValueError for names that are no features."""
-    known_names = {*f.names, *f.columns, "action"}
-    struck = [frozenset(part.strip() for part in name.replace(" at ", ";").split(";")) for name in strike]
-    struck = [frozenset(x for one in names for x in _split(one, known_names)) for names in struck]
-    for names in struck:
+    known_names = {*(f.label(i) for i in range(f.none)), *f.columns, "action"}
+    struck = [frozenset(x for part in name.split(" at ") for x in _split(part.strip(), known_names)) for name in strike]
+    for names, said in zip(struck, strike, strict=True):
         if unknown := names - known_names:
             raise ValueError(f"strike: no feature {min(unknown)}; known: {', '.join(sorted(known_names))}.")
+        if len(names) > 3:
+            raise ValueError(f"strike: {said} has {len(names)} features; want at most 3.")
     return struck
 
 
 def _split(name: str, known_names: set[str]) -> list[str]:
-    return [name] if name in known_names else [part.strip() for part in name.split(", ")]
+    """The names of `a, b`. A name may contain a comma: `|vx, vy|`."""
+    for one in known_names:
+        if name.startswith(f"{one}, "):
+            return [one, *_split(name[len(one) + 2 :], known_names)]
+    return [name]
 
 
 def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) -> Bool[Array, " J"]:
@@ -413,7 +418,7 @@ def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) 
     found = jnp.zeros(len(feature), bool)
     mine = jnp.sort(of_column[feature], axis=1)
     for one in labels(f, strike):
-        row = sorted([number[name] for name in one] + [-1] * (3 - len(one)))
+        row = sorted([number.get(name, -2) for name in one] + [-1] * (3 - len(one)))  # −2: no candidate has it
         found |= (mine == jnp.asarray(row)[None]).all(1)
     return found
 

@@ -1,0 +1,658 @@
+"""SCOPIL-ρ: its update, the preparation from demonstrations, multipliers, constraints that enter and leave, a known
+optimum of the dual, and the scale of the reward."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from compiling import OPTIMISED
+from probes import demo_steps
+from reference import marginals_numpy as ref
+from scopil.algos import scopil_clone, scopil_rho
+from scopil.algos.base import Data, Spaces
+from scopil.config import build
+from scopil.data.dataset import DemoStarts
+from scopil.errors import ConfigError
+from scopil.losses.features import features_of
+from scopil.losses.marginals import CELLS, Tables
+from scopil.nn.heads import DiscreteHead
+from scopil.types import Transition
+
+NAMES = ("x", "y", "v")
+SPACES = Spaces(3, DiscreteHead(3), None, NAMES)
+SMALL = {
+    "hidden": (8,), "batch_size": 16, "demo_batch_size": 12, "num_envs": 2, "slack": 0.2, "critics_first": 0,
+    "clone_steps": 1, "replay_size": 64, "most_categories": 0, "slots": 3, "recent": 600, "matched_capacity": 2_000,
+}  # fmt: skip
+update = jax.jit(scopil_rho.update)
+LENGTH = 20
+
+
+def config(**changes: Any) -> scopil_rho.Config:
+    return build(scopil_rho.Config, SMALL | changes)
+
+
+def paths(episodes: int, seed: int, top: float = 1.0) -> Any:
+    """Episodes of 20 steps, as transitions: (x, y) goes along a circle from a random place on, v is uniform in
+    [0, top], actions are uniform, the reward is v."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, (episodes, 1)) + 0.1 * np.arange(LENGTH + 1)[None]
+    away = rng.uniform(0.5, 1.0, (episodes, LENGTH + 1))
+    v = rng.uniform(0, top, angle.shape)
+    states = np.stack([away * np.cos(angle), away * np.sin(angle), v], axis=-1)
+    obs, after = (jnp.asarray(x.reshape(-1, 3), jnp.float32) for x in (states[:, :-1], states[:, 1:]))
+    number = jnp.repeat(jnp.arange(episodes), LENGTH)
+    action = jnp.asarray(rng.integers(3, size=len(obs)), jnp.int32)
+    return demo_steps(obs, action)._replace(
+        next_obs=after, episode=number, group=number, reward=after[:, 2], terminated=jnp.arange(len(obs)) % LENGTH == 19
+    )
+
+
+def given(demos: Any) -> Data:
+    first = np.unique(np.asarray(demos.episode), return_index=True)[1]
+    return Data(demos=demos, demo_starts=DemoStarts(demos.obs[first], demos.group[first]))
+
+
+def fresh(cfg: scopil_rho.Config, spaces: Spaces = SPACES) -> scopil_rho.State:
+    return jax.jit(partial(scopil_rho.init, spaces=spaces, cfg=cfg))(jax.random.key(0))
+
+
+def prepare(state: scopil_rho.State, data: Data, cfg: scopil_rho.Config) -> scopil_rho.State:
+    return scopil_rho.prepare(state, data, cfg, jax.random.key(1))
+
+
+DEMOS = paths(30, 0)
+
+
+@pytest.fixture(scope="module")
+def begun() -> scopil_rho.State:
+    """Prepared from `DEMOS`."""
+    return prepare(fresh(config()), given(DEMOS), config())
+
+
+def steps(rows: int, seed: int) -> Transition:
+    x = jax.tree.map(lambda leaf: leaf[:rows], paths(30, seed))
+    return Transition(x.obs, x.action, -jnp.ones(rows), x.next_obs, jnp.zeros(rows, bool), jnp.zeros(rows, bool))
+
+
+def batches(seed: int = 0) -> Data:
+    return given(DEMOS)._replace(
+        replay=steps(16, seed),
+        newest=steps(2, seed + 1),
+        began=jnp.ones(2, bool),
+        demo_batch=jax.tree.map(lambda leaf: leaf[:12], paths(30, seed + 2)),
+    )
+
+
+def at_update(state: scopil_rho.State, number: int) -> scopil_rho.State:
+    return state._replace(learner=state.learner._replace(updates=jnp.int32(number)))
+
+
+# --- the update -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end_cost", [0.0, 99.0])
+def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, begun):
+    cfg = config(refund=10.0)
+    rng = np.random.default_rng(0)
+    slots = begun.slots._replace(
+        kind=jnp.array([1, 0, -1]),
+        table=jnp.asarray(rng.uniform(size=(3, CELLS)), jnp.float32).at[2].set(0.0),
+        mu=jnp.array([2.0, 3.0, 0.0]),
+        budget=jnp.array([0.1, 0.2, 0.0]),
+    )
+    state = at_update(begun._replace(end_cost=jnp.float32(end_cost), unit=jnp.float32(4.0), slots=slots), 1)
+    data = batches()
+    batch = data.replay
+    assert batch is not None
+    batch = batch._replace(terminated=jnp.arange(16) < 3)
+    new, metrics = update(state, data._replace(replay=batch), cfg, jax.random.key(7))
+    c = np.asarray(scopil_rho.novelty_of(state, batch))
+    assert c[:, :2].min() > 0
+    r = np.asarray(batch.reward) / 4 - 2.0 * (c[:, 0] - 0.1) - 3.0 * (c[:, 1] - 0.2)
+    r -= end_cost * max(3.0, cfg.occupancy_init) * np.asarray(batch.terminated)
+    charged = batch._replace(reward=jnp.asarray(r, jnp.float32))
+    k_learner = jax.random.split(jax.random.key(7))[1]
+    want, _ = jax.jit(scopil_clone.update)(state.learner, data._replace(replay=charged), cfg, k_learner)
+    for a, b in zip(jax.tree.leaves(new.learner), jax.tree.leaves(want)):
+        np.testing.assert_allclose(a, b, rtol=1e-4 if end_cost else 1e-5, atol=1e-6)
+    assert float(metrics["occupancy/mu"]) == 5.0
+
+
+def test_the_refund_is_less_than_a_step_costs(begun):
+    cfg = config(refund=0.9)
+    rich = begun.slots._replace(mu=jnp.full(3, 20.0), budget=jnp.full(3, 0.5))
+    _, metrics = update(at_update(begun._replace(slots=rich), 1), batches(), cfg, jax.random.key(7))
+    assert float(metrics["occupancy/price"]) == pytest.approx(-0.9 * 0.65)  # tables of zeros: nothing is charged
+
+
+def test_the_policy_is_an_average_and_the_newest_actor_collects_data(begun):
+    cfg, state, actors = config(average_over=3), begun, []
+    state = at_update(state, 0)
+    for number in range(5):
+        state, _ = update(state, batches(number), cfg, jax.random.key(number))
+        actors.append(np.asarray(state.learner.actor.params.weights[0], np.float64))
+    mean = np.mean(actors[:3], axis=0)
+    for actor in actors[3:]:
+        mean = mean + (actor - mean) / 3
+    policy, acting = (of(state).network for of in (scopil_rho.policy, scopil_rho.behaviour))
+    np.testing.assert_allclose(policy.weights[0], mean, rtol=1e-4, atol=1e-6)  # pyright: ignore
+    np.testing.assert_allclose(acting.weights[0], actors[-1], rtol=1e-6)  # pyright: ignore
+
+
+# --- the newest steps -------------------------------------------------------------------------------------------------
+
+
+def observed(state: scopil_rho.State, obs: list[float], began: list[bool], ends: list[bool], reward: float) -> Any:
+    """One step of two environments at these values of all components."""
+    rows = jnp.repeat(jnp.asarray(obs)[:, None], 3, axis=1)
+    over, no = jnp.asarray(ends), jnp.zeros(2, bool)
+    step = Transition(rows, jnp.zeros(2, jnp.int32), jnp.full(2, reward), rows + 1, over, no)
+    starts = DemoStarts(jnp.array([[0.0] * 3, [1.0] * 3]), jnp.arange(2))
+    return scopil_rho.observe(state, Data(newest=step, began=jnp.asarray(began), demo_starts=starts))
+
+
+def test_the_start_of_an_episode_decides_for_all_its_steps(begun):
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = observed(at_update(state, 5), [0.1, 5.0], [True, True], [False, False], 1.0)
+    assert state.newest.playing.tolist() == [True, False]
+    state = observed(at_update(state, 6), [9.0, 1.1], [False, False], [True, True], 2.0)  # near a start: too late
+    state = observed(at_update(state, 7), [3.0, 1.1], [True, True], [False, False], 4.0)  # both begin anew
+    assert state.newest.playing.tolist() == [False, True]
+    new = state.newest
+    assert new.matched[:6].tolist() == [True, False, True, False, False, True]
+    assert new.number[:6].tolist() == [1, 2, 1, 2, 3, 4]
+    assert new.returns[1:5].tolist() == [3.0, 3.0, 0.0, 0.0]
+    assert new.ended[1:5].tolist() == [6, 6, -1, -1]
+    assert new.rows.obs[:7, 0].tolist() == pytest.approx([0.1, 5.0, 9.0, 1.1, 3.0, 1.1, 0.0])
+    assert (int(new.steps), int(new.begun)) == (6, 4)
+
+
+def test_an_episode_whose_start_is_unknown_is_not_matched(begun):
+    """The first one after a warm-up, for example, even where it passes a demonstrated start."""
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = observed(state, [0.0, 1.0], [False, False], [False, False], 1.0)
+    assert not state.newest.matched.any()
+
+
+def test_states_beyond_the_cut_are_not_matched(begun):
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = state._replace(way=jnp.array([1.0, 0.0, 0.0]), cut=jnp.array([1.5, 0.0, 0.0]))
+    state = observed(state, [0.0, 1.0], [True, True], [False, False], 1.0)
+    assert state.newest.playing.tolist() == [True, True]
+    assert state.newest.matched[:2].tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("grad_steps", "wanted"), [(1, 8), (2, 4)])
+def test_every_step_is_observed_once(grad_steps, wanted, begun):
+    cfg, state = config(grad_steps=grad_steps, num_envs=4), fresh(config(num_envs=4))
+    state = begun._replace(newest=state.newest)
+    for number in range(8):  # gradient steps
+        seed = number // grad_steps
+        data = batches()._replace(newest=steps(4, seed), began=jnp.ones(4, bool))
+        state, _ = update(at_update(state, number + 8), data, cfg, jax.random.key(number))
+    assert int(state.newest.steps) == int(state.newest.begun) == 4 * wanted
+    for seed in range(wanted):
+        np.testing.assert_array_equal(state.newest.rows.obs[4 * seed : 4 * seed + 4], steps(4, seed).obs)
+
+
+def test_kept_transitions_are_a_uniform_sample(begun):
+    """A ring of 600 transitions is offered ten times to a reservoir of 100."""
+    rows = jax.tree.map(lambda leaf: leaf[:100], begun.kept)
+    taken = jnp.ones(600, bool)
+
+    def run(key: Any) -> Any:
+        def offer(number: Any, carry: Any) -> Any:
+            kept, offered = carry
+            obs = jnp.full((600, 3), number, jnp.float32)
+            state = begun._replace(kept=kept, offered=offered)
+            state = state._replace(newest=begun.newest._replace(rows=begun.newest.rows._replace(obs=obs)))
+            return scopil_rho.keep(state, taken, jax.random.fold_in(key, number))
+
+        return jax.lax.fori_loop(0, 10, offer, (rows, jnp.int32(0)))
+
+    kept, offered = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 40))
+    assert offered.tolist() == [6_000] * 40
+    share = np.bincount(np.asarray(kept.obs[..., 0], int).ravel(), minlength=10) / 4_000
+    np.testing.assert_allclose(share, 0.1, atol=4 * (0.09 / 4_000) ** 0.5)
+
+
+# --- the preparation --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ends", "episodes"), [(False, 1), (False, 10), (True, 10)])
+def test_termination_is_penalised_if_no_demonstration_terminates(ends, episodes):
+    cfg = config()
+    demos = DEMOS._replace(
+        terminated=jnp.zeros(600, bool).at[599].set(ends), episode=jnp.repeat(jnp.arange(episodes), 600 // episodes)
+    )
+    made = prepare(fresh(cfg), given(demos), cfg)
+    wanted = 0.0 if ends else sum(0.99**t for t in range(1, 600 // episodes + 1))
+    assert float(made.end_cost) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_unit_is_the_mean_absolute_reward_of_a_demonstrated_step():
+    cfg, rng = config(good=0.25), np.random.default_rng(0)
+    reward = np.float32(rng.normal(size=600))  # the returns nearly cancel
+    made = prepare(fresh(cfg), given(DEMOS._replace(reward=jnp.asarray(reward))), cfg)
+    assert float(made.unit) == pytest.approx(np.abs(reward).mean() / 0.65, rel=1e-5)
+    returns = reward.reshape(30, 20).sum(1, dtype=np.float64)
+    assert float(made.enough) == pytest.approx(ref.quantile(list(returns), 0.25), rel=1e-4)
+    for silent in (None, jnp.zeros(600)):  # not recorded, or nothing to earn
+        made = prepare(fresh(cfg), given(DEMOS._replace(reward=silent)), cfg)
+        assert float(made.unit) == 1.0
+        assert float(made.enough) <= 0
+
+
+def drifting(case: str, seed: int) -> list[np.ndarray]:
+    """The states of episodes of unequal length; component 0 drifts in one direction unless the case says otherwise."""
+    rng, made = np.random.default_rng(seed), []
+    for e in range(9):
+        steps = 20 + 3 * e
+        x = -(10 + e) * np.arange(steps + 1) / steps + 0.1 * rng.normal(size=steps + 1)
+        if case == "rests at a goal":
+            x = np.maximum(2 * x, -(10 + e))
+        if case == "random walk":
+            x = np.cumsum(rng.normal(size=steps + 1))
+        made.append(np.float32(np.stack([x, rng.normal(size=steps + 1), 0.5 * np.arange(steps + 1)], axis=1)))
+    return made if case != "a single step" else [*made, made[0][:2]]
+
+
+@pytest.mark.parametrize("case", ["drifts", "rests at a goal", "random walk", "a single step", "terminates"])
+def test_the_cut_of_drifting_components_equals_the_reference(case):
+    made = drifting(case, 0)
+    number = np.concatenate([np.full(len(p) - 1, e) for e, p in enumerate(made)])
+    obs, after = (np.concatenate([p[part] for p in made]) for part in (slice(0, -1), slice(1, None)))
+    demos = demo_steps(jnp.asarray(obs), jnp.zeros(len(obs), jnp.int32))._replace(
+        next_obs=jnp.asarray(after),
+        episode=jnp.asarray(number),
+        terminated=jnp.asarray(np.append(np.diff(number) > 0, True) & (case == "terminates")),
+    )
+    way, cut = jax.jit(scopil_rho.cut_off)(demos, 0.9, 0.1)
+    want = ref.cut_off(made, case == "terminates", 0.9, 0.1)
+    np.testing.assert_allclose(np.stack([way, cut], axis=1), want, rtol=1e-5, atol=1e-5)
+    assert (want[0][0], want[2][0]) == {
+        "drifts": (-1, 1), "rests at a goal": (0, 1), "random walk": (0, 1), "a single step": (-1, 1),
+        "terminates": (0, 0),
+    }[case]  # fmt: skip
+
+
+def test_states_beyond_the_end_of_truncated_demonstrations_cost_nothing(begun):
+    state = begun._replace(
+        way=jnp.array([-1.0, 0.0, 0.0]), cut=jnp.array([11.0, 0.0, 0.0]),
+        slots=begun.slots._replace(kind=jnp.zeros(3, jnp.int32), table=jnp.ones((3, CELLS))),
+    )  # fmt: skip
+    x = jnp.zeros((3, 3)).at[:, 0].set(jnp.array([-10.9, -11.1, 30.0]))  # before, beyond, and the other way
+    rows = scopil_rho.Rows(x, jnp.zeros(3, jnp.int32), x)
+    assert scopil_rho.novelty_of(state, rows)[:, 0].tolist() == [1.0, 0.0, 1.0]
+
+
+def first(demos: Any, **changes: Any) -> str | None:
+    """The first constraint."""
+    cfg = config(**changes)
+    made = prepare(fresh(cfg), given(demos), cfg)
+    assert made.slots.kind[1:].tolist() == [-1, -1]
+    if int(made.slots.kind[0]) < 0:
+        return None
+    assert int(made.slots.kind[0]) == 1
+    assert float(made.slots.mu[0]) == 4.0
+    return " ".join(made.features.label(int(i)) for i in made.slots.grid.feature[0, :2])
+
+
+def test_the_first_constraint_is_on_the_two_slowest_components():
+    assert first(DEMOS) == "x y"
+    jumps = DEMOS._replace(
+        obs=DEMOS.obs.at[:, 1].set(DEMOS.obs[::-1, 1]), next_obs=DEMOS.next_obs.at[:, 1].set(-DEMOS.obs[::-1, 1])
+    )
+    assert first(jumps) == "x v"
+    assert first(DEMOS, features=("y", "v")) == "y v"
+
+
+@pytest.mark.parametrize("case", ["constant", "fixed within episodes", "few values"])
+def test_components_that_do_not_say_where_are_not_in_the_first_constraint(case):
+    goal = {
+        "constant": jnp.ones((600, 2)),
+        "fixed within episodes": jnp.tile(DEMOS.episode[:, None].astype(jnp.float32), 2),
+        "few values": jnp.stack([DEMOS.episode % 2, (DEMOS.episode + 1) % 2], axis=1).astype(jnp.float32),
+    }[case]
+    demos = DEMOS._replace(obs=DEMOS.obs.at[:, 0].set(goal[:, 0]), next_obs=DEMOS.next_obs.at[:, 0].set(goal[:, 1]))
+    assert first(demos) == "y v"
+
+
+@pytest.mark.parametrize("changes", [{"features": ("v",)}, {"strike": ("y at x",)}, {"strike": ("x at y",)}])
+def test_without_two_components_nothing_is_in_at_first(changes):
+    assert first(DEMOS, **changes) is None
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_features_are_refused():
+    with pytest.raises(ConfigError, match="features = speed; the observation has x, y, v"):
+        scopil_rho.init(jax.random.key(0), SPACES, config(features=("x", "speed")))
+    with pytest.raises(ConfigError, match="features = 3;"):
+        scopil_rho.init(jax.random.key(0), SPACES, config(features=("3",)))
+
+
+@pytest.mark.parametrize("name", ["speed", "v at speed", "x, y, speed", "", "x at y, v, action"])
+def test_unknown_struck_constraints_are_refused(name):
+    with pytest.raises(ConfigError, match="strike"):
+        scopil_rho.init(jax.random.key(0), SPACES, config(strike=(name,)))
+
+
+COLUMNS = ("pose[0]", "pose[1]", "flag", "vx", "vy", "gear")
+STRIKES = {
+    "vx": {"vx"},
+    "pose[1] at pose[0]": {"pose[0] pose[1]"},
+    "pose[0] at pose[1]": {"pose[0] pose[1]"},
+    "|pose| at vx": {"vx |pose|"},
+    "action": {"action"},
+    "action at vx": {"vx action"},
+    "pose[0] at |pose|, flag": {"pose[0] |pose| flag"},
+    "gear": {"gear"},
+}
+
+
+NUMBERED = tuple(f"obs[{i}]" for i in range(4))
+MORE = {"obs[1] at |obs[0], obs[1]|, obs[2]": {"obs[1] |obs[0], obs[1]| obs[2]"}}
+
+
+@pytest.mark.parametrize("name", [*STRIKES, *MORE])
+def test_a_struck_constraint_may_not_enter(name):
+    f = features_of(COLUMNS if name in STRIKES else NUMBERED, 0)
+    c = scopil_rho.Candidates(
+        jnp.arange(f.states, dtype=jnp.int32), jnp.array([2], jnp.int32), (), (), jnp.int32(0), jnp.int32(0)
+    )
+    struck = set()
+    for kind in scopil_rho.KINDS:
+        feature = scopil_rho.marginals_of(f, c, kind, config()).feature
+        for row in np.asarray(feature)[np.asarray(scopil_rho.is_struck(f, feature, (name,)))]:
+            struck.add(" ".join(f.label(int(i)) for i in row if i != f.none))
+    assert struck == (STRIKES | MORE)[name]
+
+
+def test_what_no_candidate_is_made_of_may_be_struck():
+    """A component that is not among the features, and a continuous action."""
+    f = features_of(("x", "y", "v"), 2, ("x", "y"))
+    feature = scopil_rho.feature_set.singles(f).feature
+    assert not scopil_rho.is_struck(f, feature, ("v", "action")).any()
+    assert scopil_rho.is_struck(f, feature, ("v", "x")).tolist() == [True, False]
+
+
+# --- constraints that enter and leave ---------------------------------------------------------------------------------
+
+refresh = jax.jit(scopil_rho.refresh, compiler_options=OPTIMISED)
+MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0}
+MORE_ROWS = {"recent": 600, "matched_capacity": 1_200}
+
+
+def played(state: scopil_rho.State, now: Any, before: Any, number: int, every: int = 100) -> scopil_rho.State:
+    """The state at refresh `number`: the newest episodes are `now`, the kept ones `before`."""
+
+    def rows(x: Any) -> scopil_rho.Rows:
+        return scopil_rho.Rows(x.obs, x.action, x.next_obs)
+
+    state, size = at_update(state, number * every), len(state.newest.number)
+    new = state.newest._replace(
+        rows=rows(now),
+        number=now.episode,
+        matched=jnp.ones(size, bool),
+        returns=jnp.full(size, 1e6),
+        ended=jnp.full(size, number * every),
+        steps=jnp.int32(size),
+    )
+    return state._replace(newest=new, kept=rows(before), offered=jnp.int32(len(before.obs)))
+
+
+def names(state: scopil_rho.State) -> list[str]:
+    """The constraints that are in."""
+    f = state.features
+    return [
+        " ".join(f.label(int(i)) for i in row if int(i) != f.none)
+        for row, kind in zip(np.asarray(state.slots.grid.feature), np.asarray(state.slots.kind), strict=True)
+        if kind >= 0
+    ]
+
+
+def ready(demos: Any, **changes: Any) -> tuple[scopil_rho.State, scopil_rho.Config]:
+    cfg = config(**(MOVES | MORE_ROWS | changes))
+    return prepare(fresh(cfg), given(demos), cfg), cfg
+
+
+def after_refreshes(
+    state: Any, cfg: Any, demos: Any, own: Any, count: int, since: int = 1, kept: Any = None
+) -> scopil_rho.State:
+    """`own(episodes, seed)` plays the learner's episodes, and those that are kept unless `kept` does."""
+    for number in range(since, since + count):
+        state = played(state, own(30, 100 + number), (kept or own)(60, 1_000 + number), number)
+        state = refresh(state, given(demos), cfg, jax.random.key(number))
+    return state
+
+
+@pytest.fixture(scope="module")
+def limited() -> Any:
+    """A learner that is faster than the demonstrator, after one refresh: the speed limit is in."""
+    state, cfg = ready(DEMOS, margin=0.26)  # with ¼ the smallest value lies on an edge, and rounding decides its bin
+    return after_refreshes(state, cfg, DEMOS, partial(paths, top=1.5), 1), cfg
+
+
+def test_a_speed_limit_enters(limited):
+    state, cfg = limited
+    assert names(state) == ["x y", "v"]
+    s = state.slots
+    assert s.kind.tolist() == [1, 0, -1]
+    assert (float(s.mu[1]), int(s.age[1])) == (cfg.occupancy_init, 0)
+    x = jnp.zeros((4, 3)).at[:, 2].set(jnp.array([0.5, 0.9, 1.1, 1.4]))
+    c = scopil_rho.novelty_of(state, scopil_rho.Rows(x, jnp.zeros(4, jnp.int32), x))[:, 1]
+    assert (np.asarray(c) > 0.5).tolist() == [False, False, True, True]
+    assert all((np.asarray(e) == 0).all() for e in state.candidates.evidence)  # it was about another policy
+
+
+def test_without_a_difference_nothing_enters():
+    state, cfg = ready(DEMOS, strike=("x at y",), memory=0.0)
+    for number in range(1, 7):
+        state = after_refreshes(state, cfg, DEMOS, paths, 1, number)
+        assert names(state) == []
+
+
+def test_an_action_that_is_not_taken_in_some_states_enters():
+    def careful(episodes: int, seed: int, lawful: bool = True) -> Any:
+        x = paths(episodes, seed)
+        return x._replace(action=jnp.where((x.obs[:, 0] > 0.2) & lawful, x.action % 2, x.action))
+
+    demos = careful(30, 0)
+    state, cfg = ready(demos, strike=("x at y",))
+    state = after_refreshes(state, cfg, demos, partial(careful, lawful=False), 2)
+    assert "x action" in names(state)
+    at = names(state).index("x action")
+    obs = jnp.zeros((3, 3)).at[:, 0].set(jnp.array([0.6, 0.6, -0.6]))
+    rows = scopil_rho.Rows(obs, jnp.array([2, 1, 2]), jnp.zeros((3, 3)))
+    c = np.asarray(scopil_rho.novelty_of(state, rows))[:, at]
+    assert (c > 0.5).tolist() == [True, False, False]
+
+
+def test_a_region_that_a_flag_forbids_enters():
+    def flagged(episodes: int, seed: int, lawful: bool = True) -> Any:
+        """(x, y) is anywhere in the square, v is a flag. While it is set, the demonstrator keeps out of a quarter."""
+        x, rng = paths(episodes, seed), np.random.default_rng(seed)
+        place, flag = rng.uniform(-1, 1, (len(x.obs), 2)), np.arange(len(x.obs)) // LENGTH % 2
+        place[lawful & (place > 0).all(1) & (flag > 0), 0] *= -1
+        after = jnp.asarray(np.concatenate([place, flag[:, None]], axis=1), jnp.float32)
+        return x._replace(obs=-after, next_obs=after)
+
+    demos = flagged(60, 0)
+    state, cfg = ready(demos, strike=("x at y",), most_categories=1)
+    state = after_refreshes(state, cfg, demos, partial(flagged, lawful=False), 3)
+    assert names(state) == ["x y v"]
+    x = jnp.array([[0.5, 0.5, 1.0], [0.5, 0.5, 0.0], [-0.5, 0.5, 1.0]])
+    c = scopil_rho.novelty_of(state, scopil_rho.Rows(x, jnp.zeros(3, jnp.int32), x))[:, 0]
+    assert (np.asarray(c) > 0.5).tolist() == [True, False, False]
+
+
+def test_a_struck_limit_does_not_enter():
+    state, cfg = ready(DEMOS, strike=("v", "x at v", "v at y", "action at v"))
+    state = after_refreshes(state, cfg, DEMOS, partial(paths, top=1.5), 2)
+    assert names(state) == ["x y"]
+
+
+@pytest.mark.parametrize("why", ["returns", "unmatched", "few episodes", "critics first"])
+def test_only_good_matched_episodes_are_tested(why):
+    state, cfg = ready(DEMOS, critics_first=10_000 if why == "critics first" else 0)
+    fast = partial(paths, top=1.5)
+    state = played(state, fast(30, 1), fast(60, 2), 1)
+    new = state.newest
+    if why == "returns":
+        state = state._replace(newest=new._replace(returns=jnp.full(600, -1e6)))
+    if why == "unmatched":
+        state = state._replace(newest=new._replace(matched=jnp.zeros(600, bool)))
+    if why == "few episodes":
+        state = state._replace(newest=new._replace(ended=jnp.where(jnp.arange(600) < 4, 100, -1)))
+    assert names(refresh(state, given(DEMOS), cfg, jax.random.key(0))) == ["x y"]
+
+
+def test_the_multiplier_and_the_budget_equal_the_reference(limited):
+    state, cfg = limited
+    fast = partial(paths, top=1.5)
+    now, before = fast(30, 7), fast(60, 8)
+    old, new = state.slots, refresh(played(state, now, before, 2), given(DEMOS), cfg, jax.random.key(0)).slots
+    f, held = state.features, np.asarray(DEMOS.group) % cfg.folds
+    sides = [np.asarray(f(x.obs, x.action, x.next_obs, state.values)) for x in (DEMOS, now, before)]
+    everything = [(side, np.ones(len(side), bool)) for side in sides]
+    grid = jax.tree.map(np.asarray, state.slots.grid)
+    for j, shape in ((0, (96, 96)), (1, (768,))):
+        axes = [
+            ref.Axis(int(grid.feature[j, i]), *(float(x[j, i]) for x in (grid.low, grid.width)), bins, grid.blur[j, i])
+            for i, bins in enumerate(shape)
+        ]
+        want = ref.table(axes, everything[0], held, everything[2], everything[1], cfg.folds, 0.7, 0.1)
+        np.testing.assert_allclose(new.table[j, : want.novelty.size], want.novelty.ravel(), atol=1e-5)
+        budget = cfg.occupancy_share * want.demo.mean()
+        # the newest refresh_every · num_envs steps count
+        found = np.mean([want.novelty[ref.cell(row, axes)] for row in sides[1][-200:]])
+        own = found if old.age[j] == 0 else 0.7 * float(old.own[j]) + 0.3 * found
+        assert float(new.budget[j]) == pytest.approx(budget, abs=1e-5)
+        assert float(new.own[j]) == pytest.approx(own, abs=1e-5)
+        wanted = ref.dual_step(float(old.mu[j]), own, budget, cfg.occupancy_lr, cfg.occupancy_most)
+        assert float(new.mu[j]) == pytest.approx(wanted, abs=1e-4)
+    assert float(new.mu[1]) > cfg.occupancy_init
+
+
+def test_a_constraint_whose_multiplier_stays_zero_leaves_and_may_come_back(limited):
+    state, cfg = limited
+    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])))
+    fast = partial(paths, top=1.5)
+    state = after_refreshes(state, cfg, DEMOS, partial(paths, top=0.9), cfg.patience + 1, 2, kept=fast)
+    assert names(state)[0] == "x y"  # the first stays
+    assert "v" not in names(state)
+    assert int(state.candidates.failed) == 0
+    assert all(np.asarray(ok).all() for ok in state.candidates.allowed)
+    assert "v" in names(after_refreshes(state, cfg, DEMOS, fast, 1, 10))
+
+
+def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles(limited):
+    state, cfg = limited
+    fast = partial(paths, top=1.5)  # no price slows it down
+    state = after_refreshes(state, cfg, DEMOS, fast, cfg.patience, 2)
+    assert names(state) == ["x y"]
+    c = state.candidates
+    number = 1 + cfg.patience
+    assert (int(c.failed), int(c.wait)) == (1, number + 2 * cfg.patience)
+    assert c.allowed[0].tolist() == [True, True, False, True]
+    # nothing enters before the wait is over; afterwards another constraint, not the same
+    state = after_refreshes(state, cfg, DEMOS, fast, 2 * cfg.patience - 1, number + 1)
+    assert names(state) == ["x y"]
+    number += 2 * cfg.patience
+    state = after_refreshes(state, cfg, DEMOS, fast, 1, number)
+    entered = names(state)
+    assert len(entered) == 2
+    assert entered[1] != "v"
+    state = after_refreshes(state, cfg, DEMOS, fast, cfg.patience, number + 1)
+    assert names(state) == ["x y"]
+    c, number = state.candidates, number + cfg.patience
+    assert (int(c.failed), int(c.wait)) == (2, number + 4 * cfg.patience)
+
+
+def test_multipliers_stop_at_the_largest_one(limited):
+    state, cfg = limited
+    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, cfg.occupancy_most - 0.01, 0.0])))
+    state = after_refreshes(state, cfg, DEMOS, partial(paths, top=1.5), 1, 2)
+    assert float(state.slots.mu[1]) == cfg.occupancy_most
+
+
+def test_pairs_are_made_of_the_features_that_differ_most():
+    """With more features than `pair_features`."""
+    cfg = config(pair_features=2)
+    f = fresh(cfg).features
+    c = fresh(cfg).candidates
+    assert c.among.tolist() == [0, 1]
+    evidence = (jnp.array([0.0, 1.0, 5.0, 0.0]), *(jnp.ones_like(e) for e in c.evidence[1:]))
+    new = scopil_rho.with_other_features(f, c._replace(evidence=evidence))
+    assert new.among.tolist() == [1, 2]
+    assert not new.evidence[1].any()
+    assert scopil_rho.with_other_features(f, new._replace(evidence=evidence)).evidence[1].all()
+
+
+# --- a known optimum --------------------------------------------------------------------------------------------------
+
+
+def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem(monkeypatch):
+    """One action pays u and leads to a novel state (c = 1), the other pays 0 and leads to a familiar one (c = 0). A
+    soft policy of temperature t = 2(1 − β)α takes the first with p = σ((1 − μ)/t): the price cancels the advantage at
+    μ = 1. A fifth of the held-out demonstrated states is novel, so that with κ = 1 the constraint p ≤ 0.2 holds with
+    equality at μ* = 1 − t log(p/(1 − p))."""
+    alpha, beta, share, unit = 0.3, 0.25, 0.2, 5.0
+    cfg = config(
+        multiplier_init=0.0, multiplier_lr=0.0, log_alpha_init=float(np.log(alpha)), alpha_lr=0.0, entropy_split=beta,
+        occupancy_init=0.0, occupancy_lr=0.02, occupancy_share=1.0, refresh_every=25, learning_rate=3e-3, num_envs=8,
+        recent=200, slots=1, matched_capacity=100,
+    )  # fmt: skip
+    spaces = Spaces(2, DiscreteHead(2), None, ("x", "y"))
+
+    def world(action: Any) -> Transition:
+        """The step of an action; it terminates."""
+        novel = (action == 0).astype(jnp.float32)
+        here, over = jnp.zeros((len(action), 2)), jnp.ones(len(action), bool)
+        return Transition(here, action, unit * novel, here.at[:, 0].set(novel), over, ~over)
+
+    rows = jnp.arange(20)
+    demos = demo_steps(jnp.zeros((20, 2)), jnp.zeros(20, jnp.int32))._replace(
+        group=rows, next_obs=jnp.zeros((20, 2)).at[:4, 0].set(1.0)
+    )
+    state = fresh(cfg, spaces)
+    grid = state.slots.grid._replace(  # bins of width 1 around 0, 1, …, of x alone
+        feature=jnp.array([[0, state.features.none, state.features.none]]),
+        low=jnp.full((1, 3), -0.5),
+        bins=jnp.array([[768, 1, 1]]),
+    )
+    known = jnp.zeros((1, cfg.folds, CELLS)).at[:, :, 1].set(1.0)
+    demo = demos.next_obs[:, :1]
+    monkeypatch.setattr(scopil_rho, "slot_tables", lambda *_: Tables(known, demo))
+    monkeypatch.setattr(scopil_rho, "enter", lambda state, s, c, *_: (s, c))
+    state = state._replace(
+        slots=state.slots._replace(kind=jnp.zeros(1, jnp.int32), grid=grid),
+        unit=jnp.float32(unit),
+        reach=jnp.float32(1.0),
+    )
+
+    def step(number: Any, state: Any) -> Any:
+        k_act, k_learn = jax.random.split(jax.random.fold_in(jax.random.key(1), number))
+        data = Data(
+            replay=world(rows % 2),
+            newest=world(scopil_rho.behaviour(state).act(jnp.zeros((8, 2)), k_act)),
+            began=jnp.ones(8, bool),
+            demo_batch=demos,
+            demos=demos,
+            demo_starts=DemoStarts(jnp.zeros((3, 2)), jnp.arange(3)),
+        )
+        return scopil_rho.update(state, data, cfg, k_learn)[0]
+
+    run = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, step, s), compiler_options=OPTIMISED)
+    state = run(state)
+    pi: Any = scopil_rho.behaviour(state).distribution(jnp.zeros((1, 2)))
+    assert float(pi.probs[0, 0]) == pytest.approx(share, abs=0.04)
+    temperature = 2 * (1 - beta) * alpha
+    assert float(state.slots.mu[0]) == pytest.approx(1 - temperature * np.log(share / (1 - share)), abs=0.15)
