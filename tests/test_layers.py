@@ -37,11 +37,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "envs": {"data"} | PLAIN,  # data: the class of an episode
     "envs/marble_maze": {"envs", "data", "eval"} | PLAIN,
     "data": {"envs"} | PLAIN,
-    "algos": {"policy", "data"} | MATHS | PLAIN,  # data: the type of demonstrated transitions
+    "algos": {"policy", "data", "marginal"} | MATHS | PLAIN,  # data: the type of demonstrated transitions
     "registry": {"algos", "agent"} | PLAIN,
     "eval": {"envs", "data", "policy"} | MATHS | PLAIN,
     "train": {"algos", "registry", "envs", "data", "eval", "policy"} | MATHS | PLAIN,
-    "agent": {"algos", "envs", "data", "eval", "loading", "policy", "train"} | MATHS | PLAIN,  # loading: in Agent.load
+    "agent": {"algos", "envs", "data", "eval", "explain", "loading", "marginal", "policy", "train"} | MATHS | PLAIN,  # loading: in Agent.load
     "loading": {"agent", "algos", "registry", "envs", "policy", "train"} | MATHS | PLAIN,
     "familiarity": {"agent", "loading"} | PLAIN,
     "callbacks": {"agent", "eval", "train"} | PLAIN,
