@@ -19,7 +19,7 @@ from scopil.data.dataset import DemoStarts
 from scopil.errors import ConfigError
 from scopil.losses.features import features_of
 from scopil.losses.marginals import CELLS, Tables
-from scopil.nn.heads import DiscreteHead
+from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.types import Transition
 
 NAMES = ("x", "y", "v")
@@ -656,3 +656,65 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem(monkeypatch):
     assert float(pi.probs[0, 0]) == pytest.approx(share, abs=0.04)
     temperature = 2 * (1 - beta) * alpha
     assert float(state.slots.mu[0]) == pytest.approx(1 - temperature * np.log(share / (1 - share)), abs=0.15)
+
+
+# --- the scale of the reward, kinds of spaces -------------------------------------------------------------------------
+
+
+def test_the_scale_of_the_reward_changes_nothing():
+    """Not a bit, if the factor is a power of two: about 1 000 and 0.001."""
+    ends = []
+    for factor in (1.0, 2.0**10, 2.0**-10):
+        demos = DEMOS._replace(reward=factor * DEMOS.reward)
+        state, cfg = ready(demos)
+        state = played(state, paths(30, 1, top=1.5), paths(60, 2, top=1.5), 1)
+        for number in range(120):  # two refreshes
+            data, batch = batches(number % 5)._replace(demos=demos), batches(number % 5).replay
+            assert batch is not None
+            data = data._replace(replay=batch._replace(reward=factor * batch.next_obs[:, 2]))
+            state, _ = update(state, data, cfg, jax.random.key(number))
+        assert names(state) == ["x y", "v"]
+        ends.append(state)
+    for factor, other in zip((2.0**10, 2.0**-10), ends[1:], strict=True):
+        assert float(other.unit) == factor * float(ends[0].unit)
+        for part in ("learner", "slots", "candidates", "kept"):
+            for one, same in zip(*(jax.tree.leaves(getattr(x, part)) for x in (ends[0], other)), strict=True):
+                np.testing.assert_array_equal(one, same, err_msg=part)
+
+
+@pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("size", [0, 200], ids=["images", "200 components"])
+def test_large_observations(size, continuous):
+    """An image has no features, at most the action; of many components, pairs are made of a few."""
+    image = None if size else (16, 16, 1)
+    columns = tuple(f"obs[{i}]" for i in range(size)) if size else ()
+    head = BoxHead(-jnp.ones(2), jnp.ones(2)) if continuous else DiscreteHead(3)
+    spaces = Spaces(size or 256, head, image, columns)
+    cfg = config(pair_features=4, normalise_obs=bool(size))
+    rng = np.random.default_rng(0)
+    width = spaces.obs_dim
+
+    def rows(count: int) -> Any:
+        obs, after = (jnp.asarray(rng.uniform(size=(count, width)), jnp.float32) for _ in range(2))
+        a = jnp.asarray(rng.uniform(-1, 1, (count, 2)), jnp.float32) if continuous else jnp.arange(count) % 3
+        return demo_steps(obs, a)._replace(
+            next_obs=after, episode=jnp.arange(count) // 5, group=jnp.arange(count) // 5, reward=jnp.ones(count)
+        )
+
+    def step(x: Any) -> Transition:
+        return Transition(
+            x.obs, x.action, x.reward, x.next_obs, jnp.ones(len(x.obs), bool), jnp.zeros(len(x.obs), bool)
+        )
+
+    demos = rows(40)
+    state = prepare(fresh(cfg, spaces), given(demos), cfg)
+    data = given(demos)._replace(
+        replay=step(rows(16)), newest=step(rows(2)), began=jnp.ones(2, bool), demo_batch=rows(12)
+    )
+    for number in range(2):  # the first one refreshes the tables
+        state, metrics = update(state, data, cfg, jax.random.key(number))
+    assert all(np.isfinite(x) for x in metrics.values())
+    assert (int(state.slots.kind[0]) == 1) == (size > 0)
+    assert len(state.candidates.among) == (4 if size else 0)
+    assert scopil_rho.learned_cost(state, demos.obs, demos.action).shape == (40,)
+    assert scopil_rho.monitor(state, demos, cfg).ratio.shape[0] == (1 if size else 0)

@@ -142,7 +142,7 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
                 elif kind == 0:
                     assert sigma == pytest.approx(np.clip(change[column] / span, 0.0055, 0.012), rel=1e-4)
                 else:
-                    assert sigma == pytest.approx(0.02 if fine[j] else 0.035, rel=1e-4)
+                    assert sigma == pytest.approx(CFG.fine_blur if fine[j] else CFG.coarse_blur, rel=1e-4)
 
 
 def test_a_value_beyond_the_margin_belongs_to_the_outermost_bin():

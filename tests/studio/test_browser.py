@@ -140,7 +140,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     page.evaluate("location.hash = '#/watch'")
     page.get_by_text(HOSTILE).first.wait_for()  # as text
     assert page.evaluate("window.harmed") is None
-    page.get_by_role("img", name=re.compile(r"^Multiplier μ.*: 1 at step 2$")).wait_for()  # a curve of the algorithm
+    page.get_by_role("img", name=re.compile(r"^Multipliers Σ μ.*: 1 at step 2$")).wait_for()  # a curve of the algorithm
     assert page.evaluate(NAMELESS) == 0
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390  # no page wider than a phone
