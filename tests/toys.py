@@ -55,6 +55,22 @@ class Throttle(Arms):
         return {"cost": jnp.float32(action[0] > LIMIT)}
 
 
+class Drive(Throttle):
+    """The same; the action moves the first component."""
+
+    def transition(self, state, action, rng, params=None):
+        return state._replace(sign=state.sign + action[0], clock=state.clock + 1)
+
+
+def drive_demos(episodes: int = 8) -> scopil.Demonstrations:
+    """Demonstrations of `Drive` without violations."""
+    starts = np.resize([1.0, -1.0], episodes)
+    observations = [np.array([[s + SHOWN_ACTION * t, t] for t in range(3)], np.float32) for s in starts]
+    return scopil.Demonstrations.from_arrays(
+        observations, [np.full((2, 1), SHOWN_ACTION, np.float32)] * episodes, action_space=BOX
+    )
+
+
 def toy(continuous: bool) -> CompiledEnv:
     return CompiledEnv(Throttle() if continuous else Arms(), max_episode_steps=2)
 

@@ -28,7 +28,9 @@ from toys import (
     ROLLOUT,
     SHOWN_ACTION,
     SHOWN_ARM,
+    Drive,
     Throttle,
+    drive_demos,
     registered_toy,
     toy,
     toy_demos,
@@ -68,13 +70,13 @@ ABLATIONS = {scopil.SDGD, scopil.SEiC}  # S-DGD-EiC has both their parts
 
 @pytest.fixture(scope="module", autouse=True)
 def envs():
-    """The toys by kind of actions, and one loop for each algorithm on each of them."""
-    made = {continuous: toy(continuous) for continuous in (False, True)}
-    loops: dict[tuple[Algorithm, bool], Any] = {}
+    """The toys by kind of actions, one whose states depend on the actions, and one loop for each algorithm on each."""
+    made = {False: toy(False), True: toy(True), "drive": CompiledEnv(Drive(), max_episode_steps=2)}
+    loops: dict[tuple[Algorithm, Any], Any] = {}
 
     def shared(algorithm, env, demos):
-        key = (algorithm, env is made[True])
-        return loops.setdefault(key, make_loop(algorithm, made[key[1]], demos))
+        which = next(key for key, value in made.items() if value is env)
+        return loops.setdefault((algorithm, which), make_loop(algorithm, env, demos))
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (agent_module, run_module):
@@ -157,9 +159,10 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypatch):
     """With continuous actions; test_run.py has SCOPIL with discrete ones, test_kill.py kills processes."""
     monkeypatch.setattr(trainer, "CHUNK", CHUNK)
-    toy_demos(continuous=True).save(tmp_path / "demos.npz")
+    rho = cls is scopil.SCOPILRho
+    (drive_demos() if rho else toy_demos(continuous=True)).save(tmp_path / "demos.npz")
     algorithm, called = cls.algorithm, []
-    with registered_toy(envs[True], "test/Toy-v0") as env_id:
+    with registered_toy(envs["drive" if rho else True], "test/Toy-v0") as env_id:
         spec = RunSpec(
             algorithm=algorithm,
             env=env_id,
@@ -168,7 +171,7 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
             steps=STEPS,
             eval_every=2 * CHUNK,
             checkpoint_every=CHUNK,
-            config=(REWARD | IMITATORS | CAREFUL)[cls][0] | (BOTH_PHASES if cls is scopil.SCOPILRho else {}),
+            config=(REWARD | IMITATORS | CAREFUL)[cls][0] | (BOTH_PHASES if rho else {}),
         )
         alone = Run.create(tmp_path / "alone", spec)
         assert alone.train()
@@ -181,3 +184,5 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
     assert [row["env_steps"] for row in rows if "eval/reward" in row] == [0, 128, 256, 320]
     if cls is scopil.ICRL:
         assert rows[-1]["constraint/phases"] == 2
+    if rho:  # constraints entered between two stops
+        assert len({row["occupancy/constraints"] for row in rows if "occupancy/constraints" in row}) > 1
