@@ -8,14 +8,32 @@ import numpy as np
 import pytest
 
 import scopil
+from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import ConfigError
-from toys import REPLAY, registered_toy, toy, toy_demos
+from toys import ARMS, REPLAY, SHOWN_ARM, Arms, drive_demos, registered_toy, toy
+
+
+class Walk(Arms):
+    """The action moves the first component."""
+
+    def transition(self, state, action, rng, params=None):
+        return state._replace(sign=state.sign + 0.5 * action, clock=state.clock + 1)
 
 
 @pytest.fixture(scope="module")
 def agent() -> Any:
-    settings: Any = REPLAY | {"demo_batch_size": 8, "clone_steps": 10}
-    return scopil.SCOPILRho(toy(continuous=False), toy_demos(continuous=False), seed=0, **settings).learn(500)
+    """Trained until constraints are in."""
+    shown = [e.observations for e in drive_demos()]
+    demos = scopil.Demonstrations.from_arrays(shown, [np.full(2, SHOWN_ARM)] * len(shown), action_space=ARMS)
+    settings: Any = REPLAY | {
+        "demo_batch_size": 8, "clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1,
+        "enter_t": 0.0,
+    }  # fmt: skip
+    agent = scopil.SCOPILRho(CompiledEnv(Walk(), max_episode_steps=2), demos, seed=0, **settings).learn(500)
+    monitor = agent.monitor()
+    assert monitor is not None
+    assert len(monitor.grid.feature) > 0
+    return agent
 
 
 def test_familiarity_of_one_state_and_of_many(agent):

@@ -24,7 +24,7 @@ class Monitor(NamedTuple):
 def scores(monitor: Monitor, obs: Float[Array, "B D"]) -> Float[Array, "K B"]:
     """max_j (f_jk − τ_jk): a state is as novel as in the table where it is most novel."""
     f = monitor.features
-    action = jnp.zeros((len(obs), max(f.actions, 1)))
+    action = jnp.zeros((obs.shape[0], max(f.actions, 1)))  # `len` would refuse a batch of any size
     cells = cells_of(monitor.grid, f(obs, action, obs, monitor.values))  # (B, J)
     found = jax.vmap(lambda table, at: table[:, at], in_axes=(0, 1))(monitor.ratio, cells)  # (J, K, B)
     return found.max(0)
@@ -34,7 +34,7 @@ def familiarity(monitor: Monitor, obs: Float[Array, "B D"]) -> Float[Array, " B"
     """In [0, 1]: per fold the share of its held-out states with at least this score, then the mean over folds. 1 if
     there is no table of state features."""
     if len(monitor.grid.feature) == 0:
-        return jnp.ones(len(obs))
+        return jnp.ones(obs.shape[0])
     rows = monitor.shown.shape[1]
     above = rows - jax.vmap(jnp.searchsorted)(monitor.shown, scores(monitor, obs))
     some = monitor.known > 0

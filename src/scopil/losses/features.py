@@ -96,8 +96,8 @@ class Features(eqx.Module):
         same = apart.min(-1) <= 1e-3 * jnp.abs(seen) + 1e-6
         kind = jnp.where(same, apart.argmin(-1), CATEGORIES).astype(jnp.float32)
         more = [d(next_obs)[:, None] for d in self.derived]
-        a = action.astype(jnp.float32).reshape(len(obs), -1)
-        return jnp.concatenate([seen, *more, obs[:, used], kind, a, jnp.zeros((len(obs), 1))], axis=1)
+        a = action.astype(jnp.float32).reshape(obs.shape[0], max(self.actions, 1))
+        return jnp.concatenate([seen, *more, obs[:, used], kind, a, jnp.zeros((obs.shape[0], 1))], axis=1)
 
 
 def code_of(name: str, row: str = "next_obs") -> str:
