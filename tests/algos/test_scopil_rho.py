@@ -105,7 +105,9 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, b
         mu=jnp.array([2.0, 3.0, 0.0]),
         budget=jnp.array([0.1, 0.2, 0.0]),
     )
-    state = at_update(begun._replace(end_cost=jnp.float32(end_cost), unit=jnp.float32(4.0), slots=slots), 1)
+    state = at_update(
+        begun._replace(end_cost=jnp.asarray(end_cost, np.float32), unit=jnp.asarray(4.0, np.float32), slots=slots), 1
+    )
     data = batches()
     batch = data.replay
     assert batch is not None
@@ -157,7 +159,7 @@ def observed(state: scopil_rho.State, obs: list[float], began: list[bool], ends:
 
 
 def test_the_start_of_an_episode_decides_for_all_its_steps(begun):
-    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32))
     state = observed(at_update(state, 5), [0.1, 5.0], [True, True], [False, False], 1.0)
     assert state.newest.playing.tolist() == [True, False]
     state = observed(at_update(state, 6), [9.0, 1.1], [False, False], [True, True], 2.0)  # near a start: too late
@@ -174,13 +176,13 @@ def test_the_start_of_an_episode_decides_for_all_its_steps(begun):
 
 def test_an_episode_whose_start_is_unknown_is_not_matched(begun):
     """The first one after a warm-up, for example, even where it passes a demonstrated start."""
-    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32))
     state = observed(state, [0.0, 1.0], [False, False], [False, False], 1.0)
     assert not state.newest.matched.any()
 
 
 def test_states_beyond_the_cut_are_not_matched(begun):
-    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.float32(0.2))
+    state = begun._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32))
     state = state._replace(way=jnp.array([1.0, 0.0, 0.0]), cut=jnp.array([1.5, 0.0, 0.0]))
     state = observed(state, [0.0, 1.0], [True, True], [False, False], 1.0)
     assert state.newest.playing.tolist() == [True, True]
@@ -237,7 +239,7 @@ def test_termination_is_penalised_if_no_demonstration_terminates(ends, episodes)
 
 def test_the_unit_is_the_mean_absolute_reward_of_a_demonstrated_step():
     cfg, rng = config(good=0.25), np.random.default_rng(0)
-    reward = np.float32(rng.normal(size=600))  # the returns nearly cancel
+    reward = np.asarray(rng.normal(size=600), np.float32)  # the returns nearly cancel
     made = prepare(fresh(cfg), given(DEMOS._replace(reward=jnp.asarray(reward))), cfg)
     assert float(made.unit) == pytest.approx(np.abs(reward).mean() / 0.65, rel=1e-5)
     returns = reward.reshape(30, 20).sum(1, dtype=np.float64)
@@ -258,7 +260,9 @@ def drifting(case: str, seed: int) -> list[np.ndarray]:
             x = np.maximum(2 * x, -(10 + e))
         if case == "random walk":
             x = np.cumsum(rng.normal(size=steps + 1))
-        made.append(np.float32(np.stack([x, rng.normal(size=steps + 1), 0.5 * np.arange(steps + 1)], axis=1)))
+        made.append(
+            np.asarray(np.stack([x, rng.normal(size=steps + 1), 0.5 * np.arange(steps + 1)], axis=1), np.float32)
+        )
     return made if case != "a single step" else [*made, made[0][:2]]
 
 
@@ -525,14 +529,14 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
     grid = jax.tree.map(np.asarray, state.slots.grid)
     for j, shape in ((0, (96, 96)), (1, (768,))):
         axes = [
-            ref.Axis(int(grid.feature[j, i]), *(float(x[j, i]) for x in (grid.low, grid.width)), bins, grid.blur[j, i])
+            ref.Axis(int(grid.feature[j, i]), float(grid.low[j, i]), float(grid.width[j, i]), bins, grid.blur[j, i])
             for i, bins in enumerate(shape)
         ]
         want = ref.table(axes, everything[0], held, everything[2], everything[1], cfg.folds, 0.7, 0.1)
         np.testing.assert_allclose(new.table[j, : want.novelty.size], want.novelty.ravel(), atol=1e-5)
         budget = cfg.occupancy_share * want.demo.mean()
         # the newest refresh_every · num_envs steps count
-        found = np.mean([want.novelty[ref.cell(row, axes)] for row in sides[1][-200:]])
+        found = float(np.mean([want.novelty[ref.cell(row, axes)] for row in sides[1][-200:]]))
         own = found if old.age[j] == 0 else 0.7 * float(old.own[j]) + 0.3 * found
         assert float(new.budget[j]) == pytest.approx(budget, abs=1e-5)
         assert float(new.own[j]) == pytest.approx(own, abs=1e-5)
@@ -634,8 +638,8 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem(monkeypatch):
     monkeypatch.setattr(scopil_rho, "enter", lambda state, s, c, *_: (s, c))
     state = state._replace(
         slots=state.slots._replace(kind=jnp.zeros(1, jnp.int32), grid=grid),
-        unit=jnp.float32(unit),
-        reach=jnp.float32(1.0),
+        unit=jnp.asarray(unit, np.float32),
+        reach=jnp.asarray(1.0, np.float32),
     )
 
     def step(number: Any, state: Any) -> Any:
@@ -711,8 +715,8 @@ def test_large_observations(size, continuous):
     data = given(demos)._replace(
         replay=step(rows(16)), newest=step(rows(2)), began=jnp.ones(2, bool), demo_batch=rows(12)
     )
-    for number in range(2):  # the first one refreshes the tables
-        state, metrics = update(state, data, cfg, jax.random.key(number))
+    state, _ = update(state, data, cfg, jax.random.key(1))  # refreshes the tables
+    state, metrics = update(state, data, cfg, jax.random.key(2))
     assert all(np.isfinite(x) for x in metrics.values())
     assert (int(state.slots.kind[0]) == 1) == (size > 0)
     assert len(state.candidates.among) == (4 if size else 0)

@@ -32,10 +32,10 @@ CFG = scopil_rho.Config()
 def steps(rows: int, columns: int, actions: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The last component is a flag of three values, the one before it is constant."""
     rng = np.random.default_rng(seed)
-    obs, after = (np.float32(rng.normal(size=(rows, columns))) for _ in range(2))
+    obs, after = (np.asarray(rng.normal(size=(rows, columns)), np.float32) for _ in range(2))
     for x in (obs, after):
         x[:, -1], x[:, -2] = rng.integers(3, size=rows) * 0.7, 2.0
-    action = np.float32(rng.uniform(-1, 1, (rows, actions))) if actions else rng.integers(5, size=rows)
+    action = np.asarray(rng.uniform(-1, 1, (rows, actions)), np.float32) if actions else rng.integers(5, size=rows)
     return obs, action, after
 
 
@@ -49,7 +49,7 @@ def test_derived_features_follow_the_names_of_the_components():
 
 
 def test_norms_and_distances():
-    obs = np.float32(np.random.default_rng(0).normal(size=(5, 4)))
+    obs = np.asarray(np.random.default_rng(0).normal(size=(5, 4)), np.float32)
     np.testing.assert_allclose(Derived("", (0, 2))(jnp.asarray(obs)), np.hypot(obs[:, 0], obs[:, 2]), rtol=1e-6)
     wanted = np.hypot(obs[:, 0] - obs[:, 2], obs[:, 1] - obs[:, 3])
     np.testing.assert_allclose(Derived("", (0, 1), (2, 3))(jnp.asarray(obs)), wanted, rtol=1e-6)
@@ -63,7 +63,8 @@ def test_rows_equal_the_reference(chosen, actions):
     seen = np.concatenate([shown[0], shown[2]])
     values, few = categories_of(seen)
     f = features_of(POSE, actions, chosen)
-    got = f(*(jnp.asarray(x) for x in new), jnp.asarray(values))
+    obs, action, after = (jnp.asarray(x) for x in new)
+    got = f(obs, action, after, jnp.asarray(values))
     used = [0, 1, 6] if chosen else range(7)
     want = ref.features(*new, used, [] if chosen else [n[1:] for n in NORMS], seen)
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)

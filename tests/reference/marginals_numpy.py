@@ -83,7 +83,7 @@ def table(
         tau.append(max(0.0, quantile(held_out, q)) if held_out else 0.0)
     above = [np.minimum(np.maximum(f[k] - tau[k], 0.0), 1.0) for k in range(folds)]
     demo = np.array([above[k][cell(row, axes)] for row, k in zip(values, fold)])
-    return Table(np.stack(f), np.array(tau), sum(above) / folds, demo)
+    return Table(np.stack(f), np.array(tau), np.mean(above, axis=0), demo)
 
 
 def episode_means(values: np.ndarray, episode: np.ndarray, use: np.ndarray) -> dict[int, float]:

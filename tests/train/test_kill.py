@@ -23,9 +23,9 @@ from scopil.train.run import Run
 TINY = {
     "scopil": "--hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --seed 5",
     "ppo-dgd": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --demo-batch-size 16 --seed 5",
-    # constraints enter in most chunks after the first
+    # the tables change in every chunk; test_learners.py has constraints that enter
     "scopil-rho": "--hidden 8 --batch-size 32 --replay-size 12000 --demo-batch-size 16 --clone-steps 20 "
-    "--critics-first 6000 --refresh-every 500 --enter-every 1 --enter-t 0 --good 0 --seed 5",
+    "--critics-first 6000 --refresh-every 500 --seed 5",
     # a backward phase falls into every second chunk
     "icrl": "--hidden 8 --num-envs 5 --rollout-steps 100 --batch-size 10 --forward-steps 10000 --rollouts 4 "
     "--constraint-hidden 8 --seed 5",
@@ -131,8 +131,6 @@ def test_a_run_killed_three_times_ends_in_the_same_bytes(algorithm, lab, request
     assert_same_end(lab.finish(name), alone)
     if algorithm == "icrl":
         assert alone.metrics.rows()[-1]["constraint/phases"] == STEPS // 10_000
-    if algorithm == "scopil-rho":
-        assert alone.metrics.rows()[-1]["occupancy/constraints"] > 1
 
 
 def test_signals_save_stop_and_print_the_command_to_continue(lab, undisturbed):
