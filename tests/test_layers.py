@@ -41,7 +41,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"algos", "agent"} | PLAIN,
     "eval": {"envs", "data", "policy"} | MATHS | PLAIN,
     "train": {"algos", "registry", "envs", "data", "eval", "policy"} | MATHS | PLAIN,
-    "agent": {"algos", "envs", "data", "eval", "explain", "loading", "marginal", "policy", "train"} | MATHS | PLAIN,  # loading: in Agent.load
+    "agent": {"algos", "envs", "data", "eval", "explain", "loading", "marginal", "policy", "train"}
+    | MATHS
+    | PLAIN,  # loading: in Agent.load
     "loading": {"agent", "algos", "registry", "envs", "policy", "train"} | MATHS | PLAIN,
     "familiarity": {"agent", "loading"} | PLAIN,
     "callbacks": {"agent", "eval", "train"} | PLAIN,
