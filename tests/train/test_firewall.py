@@ -43,6 +43,10 @@ EXCEPTIONS = {
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",
+    "loading.py": "the rules of a run, for its evaluations",
+    "train/code.py": "copies the file of the caller's rules",
+    "explain.py": "writes learned constraints as a file of rules",
+    "data/record.py": "records what the environment reports",
     # the only way to a learner
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
     "train/loop.py": "hands `true_cost` to those who ask for it",

@@ -110,7 +110,7 @@ def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys)
     [
         (["--only", "simpel"], "simpel"),
         (["--seeds", "0"], "--seeds 0"),
-        (["--workers", "-1"], "--workers -1"),
+        (["--workers", "-1"], "--workers"),
         (["--budget", "long"], "long"),
         (["--steps", "0"], "--steps 0"),
         (["--budget", "short", "--check"], "--check"),
