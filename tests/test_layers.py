@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | MATHS
     | PLAIN,  # loading: in Agent.load
     "loading": {"agent", "algos", "registry", "envs", "policy", "train"} | MATHS | PLAIN,
+    "audit": {"algos", "data", "marginal"} | MATHS | PLAIN,
     "familiarity": {"agent", "loading"} | PLAIN,
     "callbacks": {"agent", "eval", "train"} | PLAIN,
 }

@@ -82,7 +82,7 @@ def load_with_run(
     )
     policy = policy_from(arrays, note, path) if final else None
     if policy is not None:
-        _refuse_other_spaces(policy, agent.env, path)
+        refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
     agent._demos_name = note.get("demos")
     agent._rules = None if run is None else run.rules
@@ -119,7 +119,8 @@ def _refuse_malformed(note: dict[str, Any], path: Path) -> None:
         raise CheckpointError(f"{path} is damaged: algorithm, environment, seed or settings are malformed.")
 
 
-def _refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
+def refuse_other_spaces(policy: Policy, env: BatchEnv, path: Path) -> None:
+    """Raise `CheckpointError` if a policy does not fit an environment."""
     spaces = spaces_of(env.observation_space, env.action_space, env.spaces)
     found, wanted = policy.form()["sizes"][0], spaces.obs_dim
     if found != wanted:

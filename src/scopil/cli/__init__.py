@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "resume": ("scopil.cli.train:resume_main", "Continue a run, or extend a finished one"),
     "runs": ("scopil.cli.runs", "List the runs in a folder, with state, reward and violations"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
+    "audit": ("scopil_bench.cli.audit", "Find the unwritten rules that a policy breaks, by demonstrations"),
     "rules": ("scopil.cli.rules", "Print the rules that a run has learned, in words"),
     "report": ("scopil_bench.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),

@@ -1,0 +1,319 @@
+"""`scopil audit --policy POLICY --env ID --demos SET`: the unwritten rules that a policy breaks."""
+
+import io
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium as gym
+import jax
+import numpy as np
+import tyro
+from rich.table import Table
+
+from scopil.audit import LEVEL, NOVEL, Audit, Finding, audit
+from scopil.cli.options import EnvKwargs, MaxSteps, TrustEnv, call, env_name, option
+from scopil.data.dataset import Demonstrations, Episode
+from scopil.data.record import play_expert
+from scopil.data.storage import load_demos
+from scopil.envs.base import BatchEnv
+from scopil.envs.gym_env import open_env
+from scopil.envs.naming import id_in_file
+from scopil.errors import ConfigError, ScopilError
+from scopil.eval.episodes import play_distinct
+from scopil.eval.pictures import few_colours, new_figure
+from scopil.eval.starts import unseen_starts
+from scopil.files import write_atomically
+from scopil.loading import load, refuse_other_spaces
+from scopil.marginal import Axis, Marginal
+from scopil.policy import read_policy
+from scopil.terminal import Console
+from scopil.train.demo_data import demo_data, flattened
+from scopil.user_code import is_file_name, load_object, place_of
+from scopil_bench.report.page import Block, Command, Drawn, Fold, Grid, Heading, Items, Text, data_uri, to_html
+
+WANTED = "want policy.onnx, FILE.py:FUNCTION, a run folder or a .safetensors file"
+POINTS = 3_000  # steps per side in a picture
+DEMO, OWN = "#1a7f37", "#c9372c"
+
+
+def main(argv: list[str]) -> None:
+    call(run_audit, "scopil audit", argv)
+
+
+def run_audit(
+    policy: Annotated[
+        str, tyro.conf.arg(help="policy.onnx, FILE.py:FUNCTION, RUN or policy.safetensors", metavar="POLICY")
+    ],
+    env: Annotated[
+        str | None, option("a Gymnasium id, or FILE.py:CLASS; default: the environment of RUN", "ID")
+    ] = None,
+    demos: Annotated[str | None, option("a set of demonstrations; default: those of RUN", "SET")] = None,
+    episodes: Annotated[int, option("number of episodes from unseen starts", "N")] = 200,
+    seed: Annotated[int, option("seed of the unseen starts and of the test", "S")] = 0,
+    features: Annotated[tuple[str, ...], option("components that are compared; default: all", "NAME")] = (),
+    strike: Annotated[tuple[str, ...], option('differences that are no rules: "vx at x"', "NAME")] = (),
+    env_kwargs: EnvKwargs = (),
+    max_episode_steps: MaxSteps = None,
+    trust_env: TrustEnv = False,
+    out: Annotated[Path | None, option("also write a page with pictures, .html", "FILE")] = None,
+) -> None:
+    """Play a policy from unseen starts and compare its episodes with demonstrations. Nothing is trained."""
+    if out is not None:
+        if out.suffix != ".html" or out.is_dir():
+            raise ConfigError(f"--out {out}; want a file name that ends in .html.")
+        new_figure()  # raises if matplotlib is missing, before the episodes are played
+    name = None if env is None else env_name(env, env_kwargs, max_episode_steps)
+    played, shown, columns = compared(policy, name, demos, episodes, seed, trust_env)
+    found = audit(played, shown, columns, features=features, strike=strike, seed=seed)
+    console = Console(highlight=False)
+    console.print(summary(found, policy), soft_wrap=True)
+    if found.findings:
+        console.print(_table(found.findings))
+    if out is not None:
+        command = shlex.join(["scopil", "audit", *sys.argv[2:]])
+        write_atomically(out, page(found, policy, shown.name, command).encode())
+        console.print(f"written: {out}")
+
+
+# --- playing ----------------------------------------------------------------------------------------------------------
+
+
+def compared(
+    policy: str, env: str | None, demos: str | None, episodes: int, seed: int = 0, trust_env: bool = False
+) -> tuple[list[Episode], Demonstrations, list[str]]:
+    """Episodes of a policy from unseen starts, the demonstrations, and the names of the observation's components.
+    Observations are flat rows."""
+    if episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
+    path, agent = Path(policy), None
+    if path.is_dir() or (path.suffix == ".safetensors" and "algorithm" in read_policy(path)[1]):
+        agent = load(path, env, demos, trust_env=trust_env)
+    elif path.suffix != ".safetensors" and path.suffix != ".onnx" and not is_file_name(policy):
+        raise ConfigError(f"--policy {policy}; {WANTED}.")
+    opened = agent.env if agent is not None else None
+    try:
+        given = None if demos is None else load_demos(demos)
+        if opened is None:
+            env = env or (None if given is None else id_in_file(given.env_id, str(demos), trust_env))
+            if env is None:
+                raise ConfigError(f"--policy {policy} does not name its environment; give it with --env ID.")
+            opened = open_env(env)
+        if opened.spaces.image is not None:
+            raise ConfigError(f"{opened.name}: observations are images; audit compares observations of named numbers.")
+        shown = agent.demos if agent is not None else None if given is None else load_demos(given, opened)
+        if shown is None:
+            raise ConfigError(f"--policy {policy} has no demonstrations; give them with --demos SET.")
+        demo_data(shown, opened)  # raises if they do not fit the environment
+        if agent is not None:
+            played = agent.play("unseen", episodes, seed=seed)
+        else:
+            assert env is not None
+            played = _play(policy, opened, env, episodes, seed)
+        rows = [e if _is_flat(e, opened) else _flat(e, opened) for e in played]
+        return rows, flattened(shown, opened), opened.spaces.columns
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def _is_flat(episode: Episode, env: BatchEnv) -> bool:
+    return episode.observations.shape[1:] == env.observation_space.shape
+
+
+def _flat(episode: Episode, env: BatchEnv) -> Episode:
+    return replace(episode, observations=env.spaces.encode(episode.observations))
+
+
+def _play(policy: str, env: BatchEnv, name: str, episodes: int, seed: int) -> list[Episode]:
+    starts, path = unseen_starts(env, episodes, seed), Path(policy)
+    if path.suffix == ".safetensors":
+        alone, _ = read_policy(path)
+        refuse_other_spaces(alone, env, path)
+        return play_distinct(env, alone, starts, jax.random.key(seed))
+    act = _onnx(path, env) if path.suffix == ".onnx" else load_object(policy, "--policy my_policy.py:act")
+    try:
+        return play_expert(env, name, act, starts)
+    except ScopilError:
+        raise
+    except Exception as error:  # of the policy
+        raise ConfigError(f"--policy {policy}: {place_of(error)}.") from error
+
+
+def _onnx(path: Path, env: BatchEnv) -> Callable[[Any], Any]:
+    """The greedy action of an ONNX graph. Its first input is a batch of flat observations; `noise` (docs/deploy.md) is
+    0. Its action is the output `action`, or the first output; of a vector of scores, the largest is chosen."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ScopilError('ONNX policies need onnxruntime: pip install "scopil[onnx]".') from error
+    if not path.is_file():
+        raise ConfigError(f"no file {path}; {WANTED}.")
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has no common class of errors
+        raise ConfigError(f"{path} is no ONNX graph: {str(error).splitlines()[0]}.") from error
+    first, *others = session.get_inputs()
+    width, names = first.shape[-1], [out.name for out in session.get_outputs()]
+    if isinstance(width, int) and width != env.spaces.size:
+        raise ConfigError(f"{path} takes observations of {width} numbers; the environment's have {env.spaces.size}.")
+    zeros = {one.name: np.zeros([n if isinstance(n, int) else 1 for n in one.shape], np.float32) for one in others}
+    space, output = env.spaces.action, "action" if "action" in names else names[0]
+
+    def act(obs: Any) -> Any:
+        row = np.asarray(env.spaces.flatten(obs), np.float32)[None]
+        (found,) = session.run([output], {first.name: row} | zeros)
+        if isinstance(space, gym.spaces.Discrete):
+            scores = np.ravel(found)
+            return env.spaces.to_env(int(scores[0] if len(scores) == 1 else space.start + scores.argmax()))
+        return env.spaces.to_env(np.ravel(found))
+
+    return act
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def summary(found: Audit, policy: str) -> str:
+    basis = (
+        f"{found.matched} of {found.episodes} episodes start near a demonstrated start; {found.demonstrations} "
+        f"demonstrations; {found.candidates} marginals."
+    )
+    if not found.findings:
+        return f"{policy} does not differ from the demonstrations. {basis}"
+    count = len(found.findings)
+    return f"{policy} differs from the demonstrations in {count} way{'s' * (count > 1)}. {basis}"
+
+
+def sentence(finding: Finding) -> str:
+    return (
+        f"{finding.name}: a novel step in {finding.share:.0%} of the policy's episodes (demonstrations: "
+        f"{finding.demo_share:.0%}), {finding.steps:.1%} of its steps ({finding.demo_steps:.1%})."
+    )
+
+
+HEAD = ("features", "difference", "95 % interval", "t", "episodes", "demos")
+
+
+def _cells(finding: Finding) -> list[str]:
+    low, high = finding.interval
+    shares = f"{finding.share:.0%}", f"{finding.demo_share:.0%}"
+    return [finding.name, f"{finding.gap:.3f}", f"{low:.3f} to {high:.3f}", f"{finding.t:.1f}", *shares]
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for i, column in enumerate((*HEAD, "also in")):
+        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0)
+    for finding in findings:
+        table.add_row(*_cells(finding), f"{len(finding.further)} others" if finding.further else "")
+    return table
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page(found: Audit, policy: str, demos: str, command: str) -> str:
+    blocks: list[Block] = [
+        Text("Which unwritten rules does the policy break?", lead=True),
+        Text(summary(found, policy)),
+    ]
+    if found.findings:
+        blocks.append(Grid(HEAD, [_cells(f) for f in found.findings]))
+    for finding in found.findings:
+        blocks += [Heading(finding.name), Text(sentence(finding)), _picture(finding)]
+        if finding.further:
+            blocks.append(
+                Fold("The same difference in other features", [Grid(HEAD, [_cells(f) for f in finding.further])])
+            )
+    blocks += [
+        Heading("How to read this page"),
+        Items(
+            [
+                f"Demonstrations: {demos}. Novelty is 0 where the demonstrator is found and 1 where only the policy is "
+                f"found. Difference: mean novelty of the policy's episodes minus that of the demonstrations; each is "
+                f"scored by tables that have not seen it.",
+                f"Episodes, demos: the shares with a novel step, whose novelty exceeds {NOVEL:g}.",
+                f"A difference is shown if its t exceeds {found.bar:.1f}. Other episodes of the demonstrator would "
+                f"exceed it in any marginal with probability {LEVEL:.0%}.",
+                "A difference need not be a rule: --strike leaves it out. A rule that the demonstrator keeps by "
+                "accident, or that is broken in few episodes, cannot be told from chance.",
+            ]
+        ),
+        Command(command),
+    ]
+    return to_html("Audit", blocks)
+
+
+def _picture(finding: Finding) -> Drawn:
+    figure, png = draw(finding.marginal), io.BytesIO()
+    figure.savefig(png, format="png", dpi=110, metadata={"Software": None})
+    caption = f"Novelty over {finding.name}, with demonstrated steps (green) and steps of the policy (red)"
+    image = f'<img alt="{escape(caption)}" src="{data_uri(few_colours(png.getvalue()))}">'
+    return Drawn(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
+
+
+def draw(marginal: Marginal) -> Any:
+    """The table as a map with the steps of both sides. A third axis, a category, has one map per value."""
+    panels = _panels(marginal)
+    figure = new_figure(figsize=(4.6 * len(panels) + 0.6, 3.8))
+    for axes, (title, table, demo, own) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.set_title(title, fontsize=10)
+        (_line if table.ndim == 1 else _map)(axes, marginal.axes, table, demo, own)
+    return figure
+
+
+def _panels(marginal: Marginal) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    if len(marginal.axes) < 3:
+        return [("", marginal.novelty, marginal.demo, marginal.own)]
+    third, panels = marginal.axes[2], []
+    for i, value in enumerate(third.values or ()):
+        demo, own = (rows[rows[:, 2] == i] for rows in (marginal.demo, marginal.own))
+        if len(demo) or len(own):
+            title = f"{third.name} = {'other' if value is None else f'{value:g}'}"
+            panels.append((title, marginal.novelty[:, :, i], demo, own))
+    return panels
+
+
+def _places(axis: Axis) -> np.ndarray:
+    return np.arange(len(axis.values) + 1) - 0.5 if axis.edges is None else axis.edges  # pyright: ignore[reportArgumentType]
+
+
+def _label(set_label: Any, set_ticks: Any, axis: Axis) -> None:
+    set_label(axis.name)
+    if axis.values is not None:
+        set_ticks(range(len(axis.values)), ["other" if v is None else f"{v:g}" for v in axis.values])
+
+
+def _line(axes: Any, which: Sequence[Axis], table: np.ndarray, demo: np.ndarray, own: np.ndarray) -> None:
+    edges = _places(which[0])
+    bins = edges if len(edges) < 60 else np.linspace(edges[0], edges[-1], 60)
+    axes.stairs(table, edges, fill=True, color="0.85", label="novelty")
+    for rows, colour, label in ((demo, DEMO, "demonstrations"), (own, OWN, "policy")):
+        count, _ = np.histogram(np.clip(rows[:, 0], edges[0], edges[-1]), bins)
+        axes.stairs(count / max(count.max(), 1), bins, color=colour, label=label, linewidth=1.6)
+    axes.set_ylabel("novelty; steps, relative to the fullest bin")
+    axes.legend(fontsize=8)
+    _label(axes.set_xlabel, axes.set_xticks, which[0])
+
+
+def _map(axes: Any, which: Sequence[Axis], table: np.ndarray, demo: np.ndarray, own: np.ndarray) -> None:
+    x, y = _places(which[0]), _places(which[1])
+    axes.pcolormesh(x, y, table.T, cmap="Greys", vmin=0.0, vmax=1.6, rasterized=True)
+    rng = np.random.default_rng(0)
+    for rows, colour, label in ((own, OWN, "policy"), (demo, DEMO, "demonstrations")):
+        some = rows[rng.permutation(len(rows))[:POINTS], :2].astype(float)
+        for i, axis in enumerate(which[:2]):
+            if axis.values is not None:  # bins: spread the points
+                some[:, i] += rng.uniform(-0.3, 0.3, len(some))
+        points = np.clip(some, [x[0], y[0]], [x[-1], y[-1]])
+        axes.scatter(*points.T, s=3, color=colour, alpha=0.5, linewidths=0, label=label)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(y[0], y[-1])
+    axes.legend(fontsize=8, markerscale=3)
+    _label(axes.set_xlabel, axes.set_xticks, which[0])
+    _label(axes.set_ylabel, axes.set_yticks, which[1])
