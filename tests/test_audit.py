@@ -78,8 +78,8 @@ def test_novel_steps_are_those_that_break_the_rule(demos):
 
 
 def test_the_demonstrators_own_episodes_give_no_finding_but_rarely(demos):
-    alarms = [bool(audit(several(100 + i), demos, NAMES, seed=i).findings) for i in range(8)]
-    assert sum(alarms) <= 2
+    alarms = [bool(audit(several(100 + i), demos, NAMES, seed=i).findings) for i in range(5)]
+    assert sum(alarms) <= 1
 
 
 def test_the_larger_difference_comes_first_and_the_same_one_once(demos):
@@ -185,6 +185,7 @@ def test_the_command_writes_a_page(speed, monkeypatch, capsys):
     assert main(["audit", "--policy", "push.py:act", *options]) == 0
     said = capsys.readouterr().out
     assert "differs from the demonstrations" in said
+    assert "obs[2] ≤ " in said  # the rule in words
     text = (speed / "page.html").read_text()
     assert text.count("data:image/png") >= 1
     assert "default-src 'none'" in text
@@ -193,7 +194,7 @@ def test_the_command_writes_a_page(speed, monkeypatch, capsys):
 
 def test_names_on_the_page_are_escaped(demos):
     found = audit(several(1, fastest=1.4), demos, ("x", "y", "<b>"))
-    assert "<b>" not in page(found, "<i>", "walks", "scopil audit")
+    assert "<b>" not in page(found, [None] * len(found.findings), "<i>", "walks", "scopil audit")
 
 
 @pytest.mark.parametrize(

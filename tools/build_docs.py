@@ -47,6 +47,7 @@ NAVIGATION: dict[str, list[str]] = {
         "demonstrations.md",
         "constraints.md",
         "rules.md",
+        "audit.md",
         "own_algorithm.md",
         "studies.md",
         "studio.md",

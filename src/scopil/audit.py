@@ -22,7 +22,7 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
 from scopil.algos import scopil_rho
@@ -31,10 +31,10 @@ from scopil.data.dataset import Demonstrations, Episode
 from scopil.errors import ConfigError, DatasetError
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
-from scopil.losses.features import NONE, Features, Ranges, code_of
+from scopil.losses.features import NONE, Features, Ranges
 from scopil.losses.marginals import SHAPES, Grid, Sample, Shape
 from scopil.losses.matched import matches, reach_of
-from scopil.marginal import Axis, Marginal
+from scopil.marginal import Marginal
 
 FEWEST = 10  # matched episodes of the policy, and demonstrations
 EXCHANGES = 99  # random exchanges of episodes
@@ -253,7 +253,7 @@ def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
         chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
         cells = np.asarray(marginals.cells_of(grid, jnp.asarray(steps.values)))
-        for j in np.flatnonzero(_usable(f, chosen.feature, kind, cfg)):
+        for j in np.flatnonzero(scopil_rho.usable(f, chosen.feature, kind, cfg)):
             one = Grid(*(leaf[j : j + 1] for leaf in grid))
             scores.append(_score(one, SHAPES[kind], cells[:, j], steps, groups, cfg))
     return scores
@@ -345,25 +345,17 @@ def _grouped(
     return groups
 
 
-def _usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> np.ndarray:
-    """The candidates that are not struck out; a category is not paired with its own component."""
-    third, found = feature[:, 2] - f.category, ~scopil_rho.is_struck(f, feature, cfg.strike)
-    return np.asarray(found & (feature[:, :2] != third[:, None]).all(1) if kind == 2 else found)
-
-
 def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marginal:
     """A candidate as arrays on the host. Its table is made from all compared episodes."""
     f, grid, mine = steps.features, score.grid, steps.episode < steps.count
     columns = [int(c) for c in np.asarray(grid.feature[0]) if c != f.none]
-    axes = tuple(_axis(f, steps.categories, grid, at, space) for at in range(len(columns)))
     shape = tuple(int(n) for n in grid.bins[0])
     values, use = jnp.asarray(steps.values), jnp.asarray(mine)
     own, fold = Sample(values, use), jnp.asarray((steps.episode - steps.count) % cfg.folds, jnp.int32)
     made = marginals.tables(grid, shape, Sample(values, ~use), fold, own, own, cfg)  # pyright: ignore[reportArgumentType]
-    table = np.asarray(made.novelty)[0, : int(np.prod(shape))].reshape(shape[: len(axes)])
-    for at, axis in enumerate(axes):
-        if axis.values is not None:
-            table = table.take(range(len(axis.values)), axis=at)
+    actions = range(space.start, space.start + space.n) if isinstance(space, gym.spaces.Discrete) else range(0)
+    bins = Grid(*(leaf[0] for leaf in grid))
+    axes, table = scopil_rho.on_host(f, bins, made.novelty[0], steps.categories, actions)
     novelty = score.means[: steps.count].mean(), score.means[steps.count :].mean()
     return Marginal(
         axes=axes,
@@ -376,14 +368,3 @@ def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marg
         demo_episode=steps.episode[~mine] - steps.count,
         own=steps.values[mine][:, columns],
     )
-
-
-def _axis(f: Features, categories: np.ndarray, grid: Grid, at: int, space: gym.Space) -> Axis:
-    column = int(grid.feature[0, at])
-    if column == f.action and isinstance(space, gym.spaces.Discrete):
-        return Axis("action", "action", values=tuple(int(space.start) + i for i in range(int(space.n))))
-    if f.category <= column < f.action:
-        known = [float(v) if v < NONE else None for v in categories[f.used[column - f.category]]]
-        return Axis(f.label(column), code_of(f.label(column)), values=(*known, None))
-    edges = float(grid.low[0, at]) + float(grid.width[0, at]) * np.arange(int(grid.bins[0, at]) + 1)
-    return Axis(f.label(column), f.code(column, f.before <= column < f.category), edges=edges)

@@ -423,11 +423,11 @@ def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) 
     return found
 
 
-def usable(state: State, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> Bool[Array, " J"]:
+def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> Bool[Array, " J"]:
     """Which candidates make sense and are not struck out."""
-    ok = ~is_struck(state.features, feature, cfg.strike)
+    ok = ~is_struck(f, feature, cfg.strike)
     if kind == 2:
-        third = feature[:, 2] - state.features.category  # below 0: there is no such category
+        third = feature[:, 2] - f.category  # below 0: there is no such category
         ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
     return ok
 
@@ -599,7 +599,7 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
         evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
         significant = (score > cfg.enter_t) | (evidence[kind] > cfg.enter_t / jnp.sqrt(1.0 - cfg.memory**2))
         is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & s.filled[None]).any(1)
-        may = c.allowed[kind] & usable(state, grid.feature, kind, cfg) & ~is_in
+        may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
         rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), gap * (1.0 - cfg.simpler * kind), -jnp.inf)
         j = jnp.argmax(rank)
         own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
@@ -713,29 +713,13 @@ def learned(state: State, demos: DemoTransitions, cfg: Config) -> list[Marginal]
     """The constraints that are in, as arrays on the host; the largest multiplier first."""
     f, s, seen = state.features, state.slots, compared(state, demos, cfg)
     shown, own = (np.asarray(sample.values)[np.asarray(sample.use)] for sample in (seen.demos, seen.own))
-    episode, start = np.asarray(demos.episode)[np.asarray(seen.demos.use)], getattr(state.learner.head, "start", 0)
-
-    def axis(slot: int, at: int, column: int) -> Axis:
-        low, width, bins = (float(leaf[slot, at]) for leaf in (s.grid.low, s.grid.width, s.grid.bins))
-        if column == f.action and f.actions == 0:
-            count = state.learner.head.num_actions
-            return Axis("action", "action", values=tuple(start + i for i in range(count)))
-        if f.category <= column < f.action:
-            name = f.label(column)
-            values = [float(v) for v in np.asarray(state.values)[f.used[column - f.category]]]
-            return Axis(name, code_of(name), values=(*(v if v < NONE else None for v in values), None))
-        before = f.before <= column < f.category
-        return Axis(f.label(column), f.code(column, before), edges=low + width * np.arange(int(bins) + 1))
-
+    episode, head = np.asarray(demos.episode)[np.asarray(seen.demos.use)], state.learner.head
+    first = getattr(head, "start", 0)
+    actions = range(first, first + head.num_actions)
     found = []
     for i in np.flatnonzero(np.asarray(s.filled)):
         columns = [int(c) for c in np.asarray(s.grid.feature[i]) if c != f.none]
-        axes = tuple(axis(int(i), at, column) for at, column in enumerate(columns))
-        size = SHAPES[int(s.kind[i])]
-        table = np.asarray(s.table[i])[: int(np.prod(size))].reshape(size[: len(columns)])
-        for at, one in enumerate(axes):
-            if one.values is not None:
-                table = table.take(range(len(one.values)), axis=at)
+        axes, table = on_host(f, Grid(*(leaf[i] for leaf in s.grid)), s.table[i], np.asarray(state.values), actions)
         budget = float(s.budget[i])
         found.append(
             Marginal(
@@ -751,6 +735,31 @@ def learned(state: State, demos: DemoTransitions, cfg: Config) -> list[Marginal]
             )
         )
     return sorted(found, key=lambda m: -m.multiplier)
+
+
+def on_host(
+    f: Features, grid: Grid, table: Float[Array, " T"], categories: np.ndarray, actions: range
+) -> tuple[tuple[Axis, ...], np.ndarray]:
+    """The axes and the table of one marginal, without axes that it does not have and bins without a value. `actions`
+    are the discrete actions."""
+    bins = [int(n) for n in grid.bins]
+    axes = []
+    for column, low, width, size in zip(*(np.asarray(leaf).tolist() for leaf in grid[:4]), strict=True):
+        if column == f.none:
+            continue
+        if column == f.action and f.actions == 0:
+            axes.append(Axis("action", "action", values=tuple(actions)))
+        elif f.category <= column < f.action:
+            known = [float(v) if v < NONE else None for v in categories[f.used[column - f.category]]]
+            axes.append(Axis(f.label(column), code_of(f.label(column)), values=(*known, None)))
+        else:
+            before = f.before <= column < f.category
+            axes.append(Axis(f.label(column), f.code(column, before), edges=low + width * np.arange(size + 1)))
+    cells = np.asarray(table)[: int(np.prod(bins))].reshape(bins[: len(axes)])
+    for at, axis in enumerate(axes):
+        if axis.values is not None:
+            cells = cells.take(range(len(axis.values)), axis=at)
+    return tuple(axes), cells
 
 
 def remarks(state: State, cfg: Config) -> list[str]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,6 @@ import gymnasium as gym
 import jax
 import numpy as np
 import tyro
-from rich.table import Table
 
 from scopil.audit import LEVEL, NOVEL, Audit, Finding, audit
 from scopil.cli.options import EnvKwargs, MaxSteps, TrustEnv, call, env_name, option
@@ -27,18 +27,21 @@ from scopil.errors import ConfigError, ScopilError
 from scopil.eval.episodes import play_distinct
 from scopil.eval.pictures import few_colours, new_figure
 from scopil.eval.starts import unseen_starts
+from scopil.explain import FoundRule, explain
 from scopil.files import write_atomically
 from scopil.loading import load, refuse_other_spaces
-from scopil.marginal import Axis, Marginal
 from scopil.policy import read_policy
 from scopil.terminal import Console
 from scopil.train.demo_data import demo_data, flattened
 from scopil.user_code import is_file_name, load_object, place_of
 from scopil_bench.report.page import Block, Command, Drawn, Fold, Grid, Heading, Items, Text, data_uri, to_html
+from scopil_bench.report.rule_maps import FOUND, map_of
 
 WANTED = "want policy.onnx, FILE.py:FUNCTION, a run folder or a .safetensors file"
-POINTS = 3_000  # steps per side in a picture
-DEMO, OWN = "#1a7f37", "#c9372c"
+MAPS = (
+    "Orange: novelty. Black points or grey bars: demonstrated steps. Pink: steps of the policy. Blue: the region that "
+    "the sentence says is avoided."
+)
 
 
 def main(argv: list[str]) -> None:
@@ -72,11 +75,14 @@ def run_audit(
     found = audit(played, shown, columns, features=features, strike=strike, seed=seed)
     console = Console(highlight=False)
     console.print(summary(found, policy), soft_wrap=True)
-    if found.findings:
-        console.print(_table(found.findings))
+    rules = [explain(finding.marginal) for finding in found.findings]
+    for i, (finding, rule) in enumerate(zip(found.findings, rules, strict=True), 1):
+        low, high = finding.interval
+        difference = f"difference {finding.gap:.3f}, 95 % interval {low:.3f} to {high:.3f}"
+        console.print(f"{i}. {sentence(finding, rule)}; {difference}", soft_wrap=True)
     if out is not None:
         command = shlex.join(["scopil", "audit", *sys.argv[2:]])
-        write_atomically(out, page(found, policy, shown.name, command).encode())
+        write_atomically(out, page(found, rules, policy, shown.name, command).encode())
         console.print(f"written: {out}")
 
 
@@ -148,7 +154,7 @@ def _onnx(path: Path, env: BatchEnv) -> Callable[[Any], Any]:
     """The greedy action of an ONNX graph. Its first input is a batch of flat observations; `noise` (docs/deploy.md) is
     0. Its action is the output `action`, or the first output; of a vector of scores, the largest is chosen."""
     try:
-        import onnxruntime
+        onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:
         raise ScopilError('ONNX policies need onnxruntime: pip install "scopil[onnx]".') from error
     if not path.is_file():
@@ -189,10 +195,12 @@ def summary(found: Audit, policy: str) -> str:
     return f"{policy} differs from the demonstrations in {count} way{'s' * (count > 1)}. {basis}"
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: Finding, rule: FoundRule | None) -> str:
+    """The rule that the difference suggests, if there is a simple one, and the evidence."""
+    said = f"{finding.name} differs" if rule is None else rule.sentence
     return (
-        f"{finding.name}: a novel step in {finding.share:.0%} of the policy's episodes (demonstrations: "
-        f"{finding.demo_share:.0%}), {finding.steps:.1%} of its steps ({finding.demo_steps:.1%})."
+        f"{said}: a novel step in {finding.share:.0%} of the policy's episodes (demonstrations: "
+        f"{finding.demo_share:.0%}), {finding.steps:.1%} of its steps ({finding.demo_steps:.1%})"
     )
 
 
@@ -205,27 +213,18 @@ def _cells(finding: Finding) -> list[str]:
     return [finding.name, f"{finding.gap:.3f}", f"{low:.3f} to {high:.3f}", f"{finding.t:.1f}", *shares]
 
 
-def _table(findings: Sequence[Finding]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for i, column in enumerate((*HEAD, "also in")):
-        table.add_column(column, justify="right" if i else "left", no_wrap=i > 0)
-    for finding in findings:
-        table.add_row(*_cells(finding), f"{len(finding.further)} others" if finding.further else "")
-    return table
-
-
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def page(found: Audit, policy: str, demos: str, command: str) -> str:
+def page(found: Audit, rules: Sequence[FoundRule | None], policy: str, demos: str, command: str) -> str:
     blocks: list[Block] = [
         Text("Which unwritten rules does the policy break?", lead=True),
         Text(summary(found, policy)),
     ]
     if found.findings:
         blocks.append(Grid(HEAD, [_cells(f) for f in found.findings]))
-    for finding in found.findings:
-        blocks += [Heading(finding.name), Text(sentence(finding)), _picture(finding)]
+    for finding, rule in zip(found.findings, rules, strict=True):
+        blocks += [Heading(finding.name), Text(f"{sentence(finding, rule)}."), _picture(finding, rule)]
         if finding.further:
             blocks.append(
                 Fold("The same difference in other features", [Grid(HEAD, [_cells(f) for f in finding.further])])
@@ -234,6 +233,7 @@ def page(found: Audit, policy: str, demos: str, command: str) -> str:
         Heading("How to read this page"),
         Items(
             [
+                MAPS,
                 f"Demonstrations: {demos}. Novelty is 0 where the demonstrator is found and 1 where only the policy is "
                 f"found. Difference: mean novelty of the policy's episodes minus that of the demonstrations; each is "
                 f"scored by tables that have not seen it.",
@@ -249,71 +249,8 @@ def page(found: Audit, policy: str, demos: str, command: str) -> str:
     return to_html("Audit", blocks)
 
 
-def _picture(finding: Finding) -> Drawn:
-    figure, png = draw(finding.marginal), io.BytesIO()
+def _picture(finding: Finding, rule: FoundRule | None) -> Drawn:
+    figure, png = map_of(finding.marginal, {} if rule is None else {FOUND: rule.shape.contains}, own=True), io.BytesIO()
     figure.savefig(png, format="png", dpi=110, metadata={"Software": None})
-    caption = f"Novelty over {finding.name}, with demonstrated steps (green) and steps of the policy (red)"
-    image = f'<img alt="{escape(caption)}" src="{data_uri(few_colours(png.getvalue()))}">'
-    return Drawn(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
-
-
-def draw(marginal: Marginal) -> Any:
-    """The table as a map with the steps of both sides. A third axis, a category, has one map per value."""
-    panels = _panels(marginal)
-    figure = new_figure(figsize=(4.6 * len(panels) + 0.6, 3.8))
-    for axes, (title, table, demo, own) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        axes.set_title(title, fontsize=10)
-        (_line if table.ndim == 1 else _map)(axes, marginal.axes, table, demo, own)
-    return figure
-
-
-def _panels(marginal: Marginal) -> list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    if len(marginal.axes) < 3:
-        return [("", marginal.novelty, marginal.demo, marginal.own)]
-    third, panels = marginal.axes[2], []
-    for i, value in enumerate(third.values or ()):
-        demo, own = (rows[rows[:, 2] == i] for rows in (marginal.demo, marginal.own))
-        if len(demo) or len(own):
-            title = f"{third.name} = {'other' if value is None else f'{value:g}'}"
-            panels.append((title, marginal.novelty[:, :, i], demo, own))
-    return panels
-
-
-def _places(axis: Axis) -> np.ndarray:
-    return np.arange(len(axis.values) + 1) - 0.5 if axis.edges is None else axis.edges  # pyright: ignore[reportArgumentType]
-
-
-def _label(set_label: Any, set_ticks: Any, axis: Axis) -> None:
-    set_label(axis.name)
-    if axis.values is not None:
-        set_ticks(range(len(axis.values)), ["other" if v is None else f"{v:g}" for v in axis.values])
-
-
-def _line(axes: Any, which: Sequence[Axis], table: np.ndarray, demo: np.ndarray, own: np.ndarray) -> None:
-    edges = _places(which[0])
-    bins = edges if len(edges) < 60 else np.linspace(edges[0], edges[-1], 60)
-    axes.stairs(table, edges, fill=True, color="0.85", label="novelty")
-    for rows, colour, label in ((demo, DEMO, "demonstrations"), (own, OWN, "policy")):
-        count, _ = np.histogram(np.clip(rows[:, 0], edges[0], edges[-1]), bins)
-        axes.stairs(count / max(count.max(), 1), bins, color=colour, label=label, linewidth=1.6)
-    axes.set_ylabel("novelty; steps, relative to the fullest bin")
-    axes.legend(fontsize=8)
-    _label(axes.set_xlabel, axes.set_xticks, which[0])
-
-
-def _map(axes: Any, which: Sequence[Axis], table: np.ndarray, demo: np.ndarray, own: np.ndarray) -> None:
-    x, y = _places(which[0]), _places(which[1])
-    axes.pcolormesh(x, y, table.T, cmap="Greys", vmin=0.0, vmax=1.6, rasterized=True)
-    rng = np.random.default_rng(0)
-    for rows, colour, label in ((own, OWN, "policy"), (demo, DEMO, "demonstrations")):
-        some = rows[rng.permutation(len(rows))[:POINTS], :2].astype(float)
-        for i, axis in enumerate(which[:2]):
-            if axis.values is not None:  # bins: spread the points
-                some[:, i] += rng.uniform(-0.3, 0.3, len(some))
-        points = np.clip(some, [x[0], y[0]], [x[-1], y[-1]])
-        axes.scatter(*points.T, s=3, color=colour, alpha=0.5, linewidths=0, label=label)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(y[0], y[-1])
-    axes.legend(fontsize=8, markerscale=3)
-    _label(axes.set_xlabel, axes.set_xticks, which[0])
-    _label(axes.set_ylabel, axes.set_yticks, which[1])
+    image = f'<img alt="{escape(finding.name)}" src="{data_uri(few_colours(png.getvalue()))}">'
+    return Drawn(f"<figure>{image}</figure>")

@@ -12,7 +12,8 @@ from scopil.explain import FoundRule
 from scopil.marginal import Axis, Marginal
 
 Contains = Callable[[np.ndarray], Any]  # points, one row each → bool
-FOUND, TRUE, SHOWN = "#0072b2", "#cf222e", "#24292f"
+FOUND, TRUE, SHOWN, OWN = "#0072b2", "#cf222e", "#24292f", "#cc79a7"
+POINTS = 3_000  # of the policy in a map
 FINE = 200  # points per axis of an outline
 
 
@@ -25,26 +26,33 @@ def save_map(path: str | Path, rule: FoundRule, truth: Contains | None = None) -
         rule: the rule.
         truth: the true region, in the axes of the rule's marginal.
     """
-    path, marginal = check_ending(path), rule.marginal
+    path = check_ending(path)
+    figure = map_of(rule.marginal, {FOUND: rule.shape.contains} | ({} if truth is None else {TRUE: truth}))
+    if figure is not None:
+        save_figure(path, figure)
+    return figure is not None
+
+
+def map_of(marginal: Marginal, regions: dict[str, Contains], own: bool = False) -> Any:
+    """A figure of a table, with regions by the colour of their outline; with `own`, also the policy's transitions. None
+    if the table has three axes of numbers."""
     numbers = [i for i, axis in enumerate(marginal.axes) if axis.edges is not None]
     if len(numbers) > 2:
-        return False
+        return None
     kinds = [i for i in range(len(marginal.axes)) if i not in numbers]
     if not numbers:
         figure = new_figure(figsize=(4.6, 3.2))
-        _bars(figure.subplots(), marginal)
+        _bars(figure.subplots(), marginal, own)
     else:
         values = marginal.axes[kinds[0]].values or () if kinds else (None,)
         bins = [k for k in range(len(values)) if not kinds or (marginal.own[:, kinds[0]] == k).any()]
         figure = new_figure(figsize=(4.2 * len(bins) + 0.6, 3.8 if len(numbers) == 2 else 2.8))
         for panel, k in zip(figure.subplots(1, len(bins), squeeze=False)[0], bins):
             at = {kinds[0]: k} if kinds else {}
-            regions = {FOUND: rule.shape.contains} | ({} if truth is None else {TRUE: truth})
-            (_image if len(numbers) == 2 else _curve)(panel, marginal, numbers, at, regions)
+            (_image if len(numbers) == 2 else _curve)(panel, marginal, numbers, at, regions, own)
             if kinds:
                 panel.set_title(f"{marginal.axes[kinds[0]].name} = {_value(values[k])}", fontsize=9)
-    save_figure(path, figure)
-    return True
+    return figure
 
 
 def _value(value: Any) -> str:
@@ -56,20 +64,22 @@ def _edges(axis: Axis) -> np.ndarray:
     return axis.edges
 
 
-def _slice(marginal: Marginal, at: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The table and the demonstrated values for one value of the category."""
-    table, demo = marginal.novelty, marginal.demo
+def _slice(marginal: Marginal, at: dict[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The table, the demonstrated values and the policy's values for one value of the category."""
+    table, demo, own = marginal.novelty, marginal.demo, marginal.own
     for axis, k in at.items():
-        table, demo = table.take(k, axis), demo[demo[:, axis] == k]
-    return table, demo
+        table, demo, own = table.take(k, axis), demo[demo[:, axis] == k], own[own[:, axis] == k]
+    return table, demo, own
 
 
 def _image(
-    panel: Any, marginal: Marginal, numbers: list[int], at: dict[int, int], regions: dict[str, Contains]
+    panel: Any, marginal: Marginal, numbers: list[int], at: dict[int, int], regions: dict[str, Contains], own: bool
 ) -> None:
-    table, demo = _slice(marginal, at)
+    table, demo, mine = _slice(marginal, at)
     x, y = (_edges(marginal.axes[i]) for i in numbers)
     panel.pcolormesh(x, y, table.T, cmap="Oranges", vmin=0, vmax=1, rasterized=True)
+    if own:
+        panel.plot(*mine[:: 1 + len(mine) // POINTS, numbers].T, ".", color=OWN, markersize=1.5)
     panel.plot(demo[:, numbers[0]], demo[:, numbers[1]], ".", color=SHOWN, markersize=1.5)
     ticks = [np.linspace(e[0], e[-1], FINE) for e in (x, y)]
     points = np.zeros((FINE * FINE, len(marginal.axes)))
@@ -85,13 +95,16 @@ def _image(
 
 
 def _curve(
-    panel: Any, marginal: Marginal, numbers: list[int], at: dict[int, int], regions: dict[str, Contains]
+    panel: Any, marginal: Marginal, numbers: list[int], at: dict[int, int], regions: dict[str, Contains], own: bool
 ) -> None:
-    table, demo = _slice(marginal, at)
+    table, demo, mine = _slice(marginal, at)
     (i,) = numbers
     edges = _edges(marginal.axes[i])
     count, _ = np.histogram(demo[:, i], np.linspace(edges[0], edges[-1], 61))
     panel.stairs(count / max(count.max(), 1), np.linspace(edges[0], edges[-1], 61), fill=True, color="#d0d7de")
+    if own:
+        count, _ = np.histogram(mine[:, i], np.linspace(edges[0], edges[-1], 61))
+        panel.stairs(count / max(count.max(), 1), np.linspace(edges[0], edges[-1], 61), color=OWN, linewidth=1.5)
     panel.plot((edges[1:] + edges[:-1]) / 2, table, color="#d55e00", linewidth=1.2)
     points = np.zeros((4 * FINE, len(marginal.axes)))
     points[:, i] = np.linspace(edges[0], edges[-1], 4 * FINE)
@@ -105,11 +118,14 @@ def _curve(
     panel.set_ylabel("novelty; demonstrated")
 
 
-def _bars(panel: Any, marginal: Marginal) -> None:
+def _bars(panel: Any, marginal: Marginal, own: bool) -> None:
     (axis,) = marginal.axes
     values = axis.values or ()
     shown = np.bincount(marginal.demo[:, 0].astype(int), minlength=len(values))
     panel.bar(range(len(values)), shown / max(shown.max(), 1), color="#d0d7de", width=0.8)
+    if own:
+        mine = np.bincount(marginal.own[:, 0].astype(int), minlength=len(values))
+        panel.bar(range(len(values)), mine / max(mine.max(), 1), edgecolor=OWN, width=0.8, fill=False)
     panel.bar(range(len(values)), marginal.novelty, color="#d55e00", width=0.3)
     panel.set_xticks(range(len(values)), [_value(value) for value in values])
     panel.set_xlabel(axis.name)
