@@ -22,7 +22,7 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy import sparse, stats
 
 from scopil.algos import scopil_rho
@@ -42,6 +42,7 @@ LEVEL = 0.05  # probability of any finding about episodes of the demonstrator
 NOVEL = 0.5  # novelty of a step that is counted
 SAME = 0.8  # correlation by episode, or share of common novel steps, of findings about the same thing
 PARTS = 2  # halves of the policy's episodes
+ROWS = 4096  # arrays have a multiple of so many rows in JAX: audits with other lengths need no new programs
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Steps(NamedTuple):
     values: Float[np.ndarray, "M F"]
     episode: Int[np.ndarray, " M"]
     step: Int[np.ndarray, " M"]  # in its episode
-    count: int  # episodes of the policy
+    played: int  # episodes of the policy
     total: int  # episodes
 
 
@@ -142,7 +143,7 @@ def audit(
     bar = float(np.quantile(largest, 1.0 - LEVEL, method="higher"))
     names = [_names(steps.features, s.grid) for s in scores]
     rank = [s.gap * (1.0 - cfg.simpler * (len(axes) - 1)) for s, axes in zip(scores, names, strict=True)]
-    mine, numbers = steps.episode < steps.count, np.flatnonzero(near)
+    mine, numbers = steps.episode < steps.played, np.flatnonzero(near)
     rates = [((s.novelty[mine] > NOVEL).mean(), (s.novelty[~mine] > NOVEL).mean()) for s in scores]
     found = [
         j for j, (own, shown) in enumerate(rates) if t[j] > bar and min(scores[j].gap, own - shown) > cfg.enter_gap
@@ -153,7 +154,7 @@ def audit(
         s, margin = scores[j], float(stats.t.ppf(0.975, scores[j].df) * scores[j].error)
         novel = [np.zeros(len(e), bool) for e in played]
         odd = np.flatnonzero(s.novelty > NOVEL)
-        for i in odd[steps.episode[odd] < steps.count]:
+        for i in odd[steps.episode[odd] < steps.played]:
             novel[numbers[steps.episode[i]]][steps.step[i]] = True
         episodes = np.unique(steps.episode[odd])
         return Finding(
@@ -162,8 +163,8 @@ def audit(
             interval=(s.gap - margin, s.gap + margin),
             t=float(t[j]),
             p=float((1 + (largest >= t[j]).sum()) / (1 + EXCHANGES)),
-            share=float((episodes < steps.count).sum() / steps.count),
-            demo_share=float((episodes >= steps.count).sum() / len(demos)),
+            share=float((episodes < steps.played).sum() / steps.played),
+            demo_share=float((episodes >= steps.played).sum() / len(demos)),
             steps=float(rates[j][0]),
             demo_steps=float(rates[j][1]),
             novel=tuple(novel),
@@ -171,10 +172,10 @@ def audit(
         )
 
     groups_of = _grouped(
-        order, names, [s.means[: steps.count] for s in scores], [s.novelty[mine] > NOVEL for s in scores]
+        order, names, [s.means[: steps.played] for s in scores], [s.novelty[mine] > NOVEL for s in scores]
     )
     findings = tuple(finding(first, rest) for first, rest in groups_of)
-    return Audit(findings, len(played), steps.count, len(demos), len(scores), bar)
+    return Audit(findings, len(played), steps.played, len(demos), len(scores), bar)
 
 
 def _matched(played: Sequence[Episode], demos: Demonstrations, cfg: Config) -> np.ndarray:
@@ -207,7 +208,7 @@ def _steps(played: Sequence[Episode], demos: Demonstrations, columns: Sequence[s
     except ValueError as error:
         raise ConfigError(str(error), setting="features") from error
     categories, few = feature_set.categories_of(np.concatenate([shown.obs, shown.next_obs]))
-    way, cut = scopil_rho.cut_off(jax.tree.map(jnp.asarray, shown), cfg.one_way, 1.0 - cfg.matched_within)
+    way, cut = jax.jit(scopil_rho.cut_off)(shown, cfg.one_way, 1.0 - cfg.matched_within)
 
     episodes = [*played, *demos.episodes]
     lengths = [len(e) for e in episodes]
@@ -216,14 +217,15 @@ def _steps(played: Sequence[Episode], demos: Demonstrations, columns: Sequence[s
         for part in (slice(None, -1), slice(1, None))
     )
     action = np.concatenate([e.actions for e in episodes]) - (space.start if discrete else 0)
-    values = f(*map(jnp.asarray, (before, action, after, categories)))
+    values = f(_padded(before), _padded(action), _padded(after), jnp.asarray(categories))
+    values = np.asarray(values)[: len(before)]
     known = ~(np.asarray(way)[None] * after > np.asarray(cut)[None]).any(1)  # as `scopil_rho.known`
     change = np.sqrt(np.mean((shown.next_obs - shown.obs) ** 2, axis=0))
     return Steps(
         f,
-        feature_set.ranges_of(f, values[-len(shown.obs) :], jnp.asarray(change, jnp.float32), few),
+        feature_set.ranges_of(f, _padded(values[-len(shown.obs) :]), jnp.asarray(change, jnp.float32), few),
         categories,
-        np.asarray(values)[known],
+        values[known],
         np.repeat(np.arange(len(episodes)), lengths)[known],
         np.concatenate([np.arange(n) for n in lengths])[known],
         len(played),
@@ -231,10 +233,15 @@ def _steps(played: Sequence[Episode], demos: Demonstrations, columns: Sequence[s
     )
 
 
+def _padded(rows: np.ndarray) -> Array:
+    """The rows, with copies of the last one."""
+    return jnp.asarray(np.pad(rows, [(0, -len(rows) % ROWS), *[(0, 0)] * (rows.ndim - 1)], mode="edge"))
+
+
 def _groups(steps: Steps, cfg: Config, rng: np.random.Generator) -> Groups:
-    number, mine = np.arange(steps.total), np.arange(steps.total) < steps.count
+    number, mine = np.arange(steps.total), np.arange(steps.total) < steps.played
     half = np.where(mine, number % PARTS, -1)
-    fold = np.where(mine, -1, (number - steps.count) % cfg.folds)
+    fold = np.where(mine, -1, (number - steps.played) % cfg.folds)
     ways = np.stack([number, *(rng.permutation(steps.total) for _ in range(EXCHANGES))])
     return Groups(half[ways], fold[ways])
 
@@ -252,7 +259,7 @@ def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
             candidates = candidates._replace(among=jnp.asarray(among, jnp.int32))
         chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
-        cells = np.asarray(marginals.cells_of(grid, jnp.asarray(steps.values)))
+        cells = np.asarray(marginals.cells_of(grid, _padded(steps.values)))[: len(steps.values)]
         for j in np.flatnonzero(scopil_rho.usable(f, chosen.feature, kind, cfg)):
             one = Grid(*(leaf[j : j + 1] for leaf in grid))
             scores.append(_score(one, SHAPES[kind], cells[:, j], steps, groups, cfg))
@@ -347,16 +354,16 @@ def _grouped(
 
 def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marginal:
     """A candidate as arrays on the host. Its table is made from all compared episodes."""
-    f, grid, mine = steps.features, score.grid, steps.episode < steps.count
+    f, grid, mine = steps.features, score.grid, steps.episode < steps.played
     columns = [int(c) for c in np.asarray(grid.feature[0]) if c != f.none]
     shape = tuple(int(n) for n in grid.bins[0])
     values, use = jnp.asarray(steps.values), jnp.asarray(mine)
-    own, fold = Sample(values, use), jnp.asarray((steps.episode - steps.count) % cfg.folds, jnp.int32)
+    own, fold = Sample(values, use), jnp.asarray((steps.episode - steps.played) % cfg.folds, jnp.int32)
     made = marginals.tables(grid, shape, Sample(values, ~use), fold, own, own, cfg)  # pyright: ignore[reportArgumentType]
     actions = range(space.start, space.start + space.n) if isinstance(space, gym.spaces.Discrete) else range(0)
     bins = Grid(*(leaf[0] for leaf in grid))
     axes, table = scopil_rho.on_host(f, bins, made.novelty[0], steps.categories, actions)
-    novelty = score.means[: steps.count].mean(), score.means[steps.count :].mean()
+    novelty = score.means[: steps.played].mean(), score.means[steps.played :].mean()
     return Marginal(
         axes=axes,
         novelty=table,
@@ -365,6 +372,6 @@ def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marg
         demo_novelty=float(novelty[1]),
         own_novelty=float(novelty[0]),
         demo=steps.values[~mine][:, columns],
-        demo_episode=steps.episode[~mine] - steps.count,
+        demo_episode=steps.episode[~mine] - steps.played,
         own=steps.values[mine][:, columns],
     )
