@@ -49,8 +49,15 @@ def demos() -> Demonstrations:
     )
 
 
-def test_a_faster_policy_is_found_and_how(demos):
-    found = audit(several(1, fastest=1.4), demos, NAMES)
+FAST = several(1, fastest=1.4)
+
+
+@pytest.fixture(scope="module")
+def found(demos):
+    return audit(FAST, demos, NAMES)
+
+
+def test_a_faster_policy_is_found_and_how(found):
     first = found.findings[0]
     assert found.matched == 30
     assert first.name == "speed"
@@ -68,11 +75,9 @@ def test_a_faster_policy_is_found_and_how(demos):
     assert first.marginal.own_novelty - first.marginal.demo_novelty == pytest.approx(first.gap)
 
 
-def test_novel_steps_are_those_that_break_the_rule(demos):
-    played = several(1, fastest=1.4)
-    first = audit(played, demos, NAMES).findings[0]
-    novel = np.concatenate(first.novel)
-    fast = np.concatenate([e.observations[1:, 2] > 1.02 for e in played])
+def test_novel_steps_are_those_that_break_the_rule(found):
+    novel = np.concatenate(found.findings[0].novel)
+    fast = np.concatenate([e.observations[1:, 2] > 1.02 for e in FAST])
     assert novel[fast].mean() > 0.95
     assert novel[~fast].mean() < 0.2
 
@@ -93,15 +98,13 @@ def test_the_larger_difference_comes_first_and_the_same_one_once(demos):
 
 
 def test_struck_out_differences_are_left_out(demos):
-    played = several(1, fastest=1.4)
-    names = [f.name for f in audit(played, demos, NAMES, strike=["speed"]).findings]
-    assert "speed" not in names
-    assert not [f for f in audit(played, demos, NAMES, features=["x", "y"]).findings if "speed" in f.name]
+    assert "speed" not in [f.name for f in audit(FAST, demos, NAMES, strike=["speed"]).findings]
+    assert not [f for f in audit(FAST, demos, NAMES, features=["x", "y"]).findings if "speed" in f.name]
 
 
 def test_only_episodes_from_demonstrated_starts_are_compared(demos):
     far = [replace(e, observations=e.observations + np.float32(50)) for e in several(3)]
-    found = audit([*far, *several(1, fastest=1.4)], demos, NAMES)
+    found = audit([*far, *FAST], demos, NAMES, features=["speed"])
     assert (found.episodes, found.matched) == (60, 30)
     assert not np.concatenate(found.findings[0].novel[:30]).any()
     assert np.concatenate(found.findings[0].novel[30:]).any()
@@ -121,8 +124,8 @@ def test_scores_are_those_of_the_tables(demos):
     steps = module._steps(several(5, fastest=1.2), demos, NAMES, cfg)
     scores = module._scores(steps, module._groups(steps, cfg, np.random.default_rng(0)), cfg)
     values, number = jnp.asarray(steps.values), steps.episode
-    mine = number < steps.count
-    fold = jnp.asarray((number - steps.count) % cfg.folds, jnp.int32)
+    mine = number < steps.played
+    fold = jnp.asarray((number - steps.played) % cfg.folds, jnp.int32)
     for score, kind in ((scores[2], 0), (scores[-1], 1)):
         half = Sample(values, jnp.asarray(mine & (number % 2 == 1)))
         made = marginals.tables(score.grid, SHAPES[kind], Sample(values, jnp.asarray(~mine)), fold, half, half, cfg)
@@ -181,7 +184,8 @@ def test_files_of_policies_play_the_same_episodes(speed, policy):
 
 def test_the_command_writes_a_page(speed, monkeypatch, capsys):
     monkeypatch.chdir(speed)
-    options = ["--demos", "demos.npz", "--env", ENVS["speed"], "--episodes", "20", "--out", "page.html"]
+    options = ["--demos", "demos.npz", "--env", ENVS["speed"], "--episodes", "14", "--out", "page.html"]
+    options += ["--features", "obs[2]", "obs[3]"]
     assert main(["audit", "--policy", "push.py:act", *options]) == 0
     said = capsys.readouterr().out
     assert "differs from the demonstrations" in said
@@ -193,29 +197,29 @@ def test_the_command_writes_a_page(speed, monkeypatch, capsys):
 
 
 def test_names_on_the_page_are_escaped(demos):
-    found = audit(several(1, fastest=1.4), demos, ("x", "y", "<b>"))
+    found = audit(FAST, demos, ("x", "y", "<b>"), features=["<b>"])
     assert "<b>" not in page(found, [None] * len(found.findings), "<i>", "walks", "scopil audit")
 
 
 @pytest.mark.parametrize(
     ("policy", "more", "said"),
     [
-        ("nothing.txt", (), "--policy nothing.txt; want policy.onnx"),
-        ("missing.onnx", (), "no file missing.onnx"),
+        ("nothing.txt", (), "nothing.txt: no such file; want policy.onnx"),
+        ("missing.onnx", (), "missing.onnx: no such file"),
         ("demos.npz.onnx", (), "is no ONNX graph"),
         ("push.py:walk", (), "push.py has no 'walk'"),
         ("push.py:fails", (), "ZeroDivisionError"),
         ("push.py:act", ("--episodes", "0"), "--episodes 0; want at least 1"),
         ("push.py:act", ("--out", "page.pdf"), "want a file name that ends in .html"),
         ("push.py:act", ("--env", "CartPole-v1"), "the environment wants"),
-        ("push.py:act", ("--episodes", "4"), "want at least 10"),
+        ("push.py:act", (), "want at least 10"),
     ],
 )
 def test_wrong_inputs_are_refused_in_one_line(speed, monkeypatch, capsys, policy, more, said):
     monkeypatch.chdir(speed)
     (speed / "demos.npz.onnx").write_bytes(b"no graph")
     given = dict(zip(more[::2], more[1::2], strict=True))
-    options = {"--demos": "demos.npz", "--env": ENVS["speed"]} | given
+    options = {"--demos": "demos.npz", "--env": ENVS["speed"], "--episodes": "4"} | given
     assert main(["audit", "--policy", policy, *(word for pair in options.items() for word in pair)]) == 2
     err = capsys.readouterr().err
     assert said in err

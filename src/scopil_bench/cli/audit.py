@@ -99,8 +99,8 @@ def compared(
     path, agent = Path(policy), None
     if path.is_dir() or (path.suffix == ".safetensors" and "algorithm" in read_policy(path)[1]):
         agent = load(path, env, demos, trust_env=trust_env)
-    elif path.suffix != ".safetensors" and path.suffix != ".onnx" and not is_file_name(policy):
-        raise ConfigError(f"--policy {policy}; {WANTED}.")
+    elif not is_file_name(policy) and not (path.suffix in (".onnx", ".safetensors") and path.is_file()):
+        raise ConfigError(f"--policy {policy}: no such file; {WANTED}.")
     opened = agent.env if agent is not None else None
     try:
         given = None if demos is None else load_demos(demos)
@@ -157,8 +157,6 @@ def _onnx(path: Path, env: BatchEnv) -> Callable[[Any], Any]:
         onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:
         raise ScopilError('ONNX policies need onnxruntime: pip install "scopil[onnx]".') from error
-    if not path.is_file():
-        raise ConfigError(f"no file {path}; {WANTED}.")
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class of errors
