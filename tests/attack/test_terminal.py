@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """No escape sequence from a file reaches the terminal."""
 
 import ast

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Whose code a run folder may run: copies that this user's key signed, and nothing else without --trust-env.
 
 The run's environment and rules are files with a module beside them. Code from others writes a file when it runs.

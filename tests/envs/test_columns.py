@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Names of the columns of flat observations."""
 
 import json

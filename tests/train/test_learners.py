@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Every learner solves a task with a known answer, with discrete and continuous actions, and resumes bit for bit.
 
 The action with the highest reward breaks a rule (toys.py). Learners from reward alone take it; those that imitate, or

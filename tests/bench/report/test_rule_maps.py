@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Pictures of learned constraints, and their part of a report."""
 
 from dataclasses import replace
