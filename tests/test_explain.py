@@ -10,7 +10,7 @@ from made_marginals import ACTION, FLAG, SPEED, X, Y, marginal_of, nothing
 from scopil.cli import main
 from scopil.errors import ConfigError
 from scopil.eval.rules import load_rules
-from scopil.explain import FoundRule, explain, rules_file
+from scopil.explain import FoundRule, explain, explain_all, rules_file
 from scopil.marginal import Axis, Marginal
 from scopil.shapes import Box, Disc, Strip, Union, When
 
@@ -166,7 +166,7 @@ def test_an_axis_with_statements_in_place_of_an_expression_is_refused():
 def test_the_command(tmp_path, monkeypatch, capsys):
     speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
     bound = [speed, speed, marginal_of(0, (X,), nothing)]
-    agent = SimpleNamespace(marginals=lambda: bound, env=SimpleNamespace(close=lambda: None))
+    agent = SimpleNamespace(rules=lambda: explain_all(bound), env=SimpleNamespace(close=lambda: None))
     monkeypatch.setattr("scopil.cli.rules.load", lambda run, **_: agent)
     file = tmp_path / "rules.py"
     assert main(["rules", "run", "--out", str(file)]) == 0
