@@ -1,5 +1,7 @@
 """A Python environment inside the compiled loop behaves as when it is stepped by hand."""
 
+import _thread
+import threading
 from functools import partial
 
 import gymnasium as gym
@@ -83,7 +85,8 @@ def walk_id():
 def test_the_same_key_plays_the_same(walk_id):
     assert (open_env(walk_id).horizon, HostEnv(Walk()).horizon) == (LIMIT, ENDLESS)
     runs = [roll(open_env(walk_id), 3, 50, seed) for seed in (4, 4, 5)]
-    for a, b in zip(jax.tree.leaves(runs[0]), jax.tree.leaves(runs[1])):
+    one, same = (jax.tree.leaves((first.obs, later.obs, later.steps, t)) for first, (later, t, _) in runs[:2])
+    for a, b in zip(one, same):
         np.testing.assert_array_equal(a, b)
     assert not np.array_equal(runs[0][0].obs, runs[2][0].obs)
     assert len(np.unique(runs[0][0].obs[:, 0])) == 3
@@ -281,6 +284,41 @@ def test_a_state_is_stale_after_another_reset_and_not_after_copies_played():
     assert env.reports_cost()
     assert len(walk.log) == 1
     assert not env.stale(state)
+
+
+def test_a_stored_program_serves_every_environment_of_the_same_spaces():
+    """A compiled step contains nothing of one process or of one environment, so JAX can keep it in its cache."""
+    texts = []
+    for env in (HostEnv(Walk()), HostEnv(Walk())):
+        state = env.reset_batch(jax.random.key(0), 1)
+        texts.append(jax.jit(env.step_batch).lower(state, jnp.zeros(1, jnp.int32), jax.random.key(1)).as_text())
+    assert texts[0] == texts[1]
+
+
+def test_an_interrupt_between_two_calls_is_raised_after_the_program():
+    """Python raises it when the next call begins, before any code of the call could catch it."""
+
+    class Interrupting(Walk):
+        def step(self, action):
+            if self.made == 0:
+                threading.Timer(0.05, _thread.interrupt_main).start()
+            return super().step(action)
+
+    env = HostEnv(Interrupting())
+
+    @jax.jit
+    def step_twice(state):
+        later, *_ = env.step_batch(state, jnp.zeros(1, jnp.int32), jax.random.key(1))
+        busy = jax.lax.fori_loop(0, 3 * 10**7, lambda i, x: jnp.sin(x + i), later.obs[0, 0])  # takes 0.3 s
+        action = (busy > 2).astype(jnp.int32)[None]
+        return env.step_batch(later, action, jax.random.key(2))[0]
+
+    state = env.reset_batch(jax.random.key(0), 1)
+    with pytest.raises(KeyboardInterrupt), env.watched():
+        jax.block_until_ready(step_twice(state))
+    assert env.stale(state)
+    with env.watched():  # usable again
+        env.reset_batch(jax.random.key(0), 1)
 
 
 def test_only_copies_are_closed():

@@ -48,7 +48,7 @@ class Current:
 
 @pytest.fixture(scope="module")
 def walk_id():
-    """The id of a walk, opened once: calls back to Python are in no compilation cache, so runs share their programs."""
+    """The id of a walk, opened once, so that runs share their programs."""
     # Asked at every step: the first walk is made here, before a test says what goes wrong.
     with registered(lambda: Walk(lambda walk: Current.fault(walk)), max_episode_steps=LIMIT) as name:
         env = open_env(name)

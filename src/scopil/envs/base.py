@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
@@ -112,7 +113,8 @@ class BatchEnv(ABC):
     # --- batched steps --------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState: ...
+    def reset_batch(self, key: PRNGKey, num_envs: int, after: Array | None = None) -> EnvState:
+        """A batch of new episodes. If `after` is given, environments in Python are reset after it is computed."""
 
     @abstractmethod
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
@@ -138,8 +140,10 @@ class BatchEnv(ABC):
         """The environment for whole episodes inside a training program. A `HostEnv` makes a copy if it can."""
         return self
 
-    def refuse_faults(self) -> None:  # noqa: B027 (nothing to raise for a compiled environment)
-        """Raise the error that an environment stored during the last compiled program, if any."""
+    def watched(self) -> AbstractContextManager[None]:
+        """Surrounds complete runs of compiled programs that step the environment. At the end it raises the error that
+        an environment stored, if any."""
+        return nullcontext()
 
     def stale(self, state: EnvState) -> bool:
         """Whether training cannot continue from `state` and has to begin new episodes."""

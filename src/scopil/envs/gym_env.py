@@ -1,10 +1,12 @@
 """Gymnasium environments in Python, with the same interface as compiled environments.
 
-A training loop is one compiled program. It calls back to Python, in order, for every step of its environments. An error
+A training loop is one compiled program. It calls Python for every step of its environments (host_call.py). An error
 in an environment is stored until the program ends: an exception inside the program would lose the training state.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,10 +18,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
-from jax.experimental import io_callback
 from jaxtyping import Array, Float, Int
 
 from scopil.data.dataset import Episode
+from scopil.envs import host_call
 from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
 from scopil.envs.gym_vector import GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env
@@ -30,6 +32,7 @@ from scopil.types import PRNGKey, Transition
 
 GymEnv = gym.Env | VectorEnv
 PARALLEL_EPISODES = 10  # episodes played at the same time
+_NUMBERS = 3  # of a step, beside its observations: reward, terminated, truncated
 AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
 
 
@@ -95,7 +98,7 @@ class HostEnv(BatchEnv):
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
-        self._issued = 0
+        self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -106,11 +109,12 @@ class HostEnv(BatchEnv):
 
     # --- inside compiled programs ---------------------------------------------------------------------------------
 
-    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
+    def reset_batch(self, key: PRNGKey, num_envs: int, after: Array | None = None) -> EnvState:
         self._training_envs(num_envs)  # raises before compilation if that number is impossible
-        shapes = (_like((), jnp.int32), _like((num_envs, self.spaces.size)))
-        ticket, obs = io_callback(partial(self._reset, shapes), shapes, _seeds(key, num_envs), ordered=True)
-        return EnvState(ticket, obs, jnp.zeros(num_envs, jnp.int32))
+        first = jnp.int32(0) if after is None else jax.lax.bitcast_convert_type(after.reshape(-1)[0], jnp.int32)
+        sent = jnp.concatenate([jnp.array([self._number], jnp.int32), _seeds(key, num_envs), first[None]])
+        got = host_call.call(sent, 1 + num_envs * self.spaces.size)
+        return EnvState(got[0].astype(jnp.int32), got[1:].reshape(num_envs, -1), jnp.zeros(num_envs, jnp.int32))
 
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
         later, transition, after, _ = self._step_batch(state, action, key, with_cost=False)
@@ -126,65 +130,68 @@ class HostEnv(BatchEnv):
                 f"{self.name} reports no cost; want a number info['cost'] from every step (0 if no rule is "
                 f"violated), or an algorithm that needs no true cost."
             )
-        later, transition, after, cost = self._step_batch(state, action, key, with_cost=True)
-        return later, transition, after, cost[0]
+        return self._step_batch(state, action, key, with_cost=True)
 
     def _step_batch(
         self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
-    ) -> tuple[EnvState, Transition, EnvState, list[Array]]:
-        n = state.steps.shape[0]
-        row, number, flag = _like((n, self.spaces.size)), _like((n,)), _like((n,), jnp.bool)
-        shapes = (row, number, flag, flag, row, *([number] * with_cost))
-        # Everything is sent as one array: sending an array takes as long as a step of a small environment.
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        n, d = state.steps.shape[0], self.spaces.size
         assert action.dtype in (jnp.int32, jnp.float32), action.dtype
         bits = jax.lax.bitcast_convert_type(action, jnp.int32)
         sent = jnp.concatenate([state.inner[None], _seeds(key, n), bits.reshape(-1)])
-        call = partial(self._step, shapes, n, action.shape, np.dtype(action.dtype))
-        next_obs, reward, terminated, truncated, obs, *cost = io_callback(call, shapes, sent, ordered=True)
+        got = host_call.call(sent, n * (2 * d + _NUMBERS + with_cost)).reshape(n, -1)
+        next_obs, obs, reward = got[:, :d], got[:, d : 2 * d], got[:, 2 * d]
+        terminated, truncated = got[:, 2 * d + 1] > 0, got[:, 2 * d + 2] > 0
         transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
         steps = state.steps + 1
         later = EnvState(state.inner, obs, jnp.where(terminated | truncated, 0, steps))
-        return later, transition, EnvState(state.inner, next_obs, steps), cost
+        return later, transition, EnvState(state.inner, next_obs, steps), got[:, -1]
 
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         later, transition, _ = self.step_batch(state, action, key)
         return later, transition
 
-    # --- callbacks ------------------------------------------------------------------------------------------------
+    # --- calls from compiled programs -----------------------------------------------------------------------------
 
-    def _reset(self, shapes: Any, seeds: Any) -> Any:
-        def begin() -> Any:
-            obs, _ = self._training_envs(len(seeds)).reset(np.asarray(seeds))
-            self._issued += 1
-            self._tickets[len(seeds)] = self._issued
-            return np.int32(self._issued), obs
-
-        return self._held(begin, shapes)
-
-    def _step(self, shapes: Any, n: int, shape: tuple[int, ...], dtype: np.dtype, sent: Any) -> Any:
-        def step() -> Any:
-            ticket, seeds, action = np.split(np.asarray(sent), (1, n + 1))
-            if ticket[0] != self._tickets.get(n):
-                raise EnvError(f"{self.name} was reset between two steps; want a fresh reset_batch after that.")
-            envs = self._training_envs(n)
-            result = envs.step(action.view(dtype).reshape(shape), seeds)
-            if len(shapes) == 5:
-                return result[:5]
-            costs = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
-            return *result[:5], np.array(costs, np.float32)
-
-        return self._held(step, shapes)
-
-    def _held(self, call: Callable[[], Any], shapes: Any) -> Any:
-        """Return the result of `call`. After an error, return zeros until `refuse_faults` raises that error."""
+    def answer(self, sent: np.ndarray, out: np.ndarray) -> None:
+        """Reset or step the training environments. After an error, the answer is zeros until `refuse_faults` raises
+        that error."""
         if self._fault is None:
             try:
-                return call()
+                return self._reset(sent, out) if sent[0] == self._number else self._step(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+        out[:] = 0
+
+    def _reset(self, sent: np.ndarray, out: np.ndarray) -> None:
+        seeds = sent[1:-1]
+        obs, _ = self._training_envs(len(seeds)).reset(seeds)
+        out[0] = self._tickets[len(seeds)] = host_call.new_number(self)
+        out[1:] = obs.reshape(-1)
+
+    def _step(self, sent: np.ndarray, out: np.ndarray) -> None:
+        shape, d = self.action_space.shape or (), self.spaces.size
+        n = (len(sent) - 1) // (1 + math.prod(shape))
+        if sent[0] != self._tickets.get(n):
+            raise EnvError(f"{self.name} was reset between two steps; want a fresh reset_batch after that.")
+        seeds, action = sent[1 : n + 1], sent[n + 1 :]
+        envs = self._training_envs(n)
+        result = envs.step(action.view(np.float32).reshape(n, *shape) if shape else action, seeds)
+        rows = out.reshape(n, -1)
+        rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d] = result.next_obs, result.obs, result.reward
+        rows[:, 2 * d + 1], rows[:, 2 * d + 2] = result.terminated, result.truncated
+        if rows.shape[1] > 2 * d + _NUMBERS:
+            rows[:, -1] = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with host_call.guarded() as lost:
+            yield
+        self._fault = self._fault or next(iter(lost), None)
+        self.refuse_faults()
 
     def refuse_faults(self) -> None:
+        """Raise the error of the last compiled program, if any."""
         fault, self._fault = self._fault, None
         if fault is not None:
             self._tickets.clear()
@@ -321,8 +328,10 @@ class _Unlimited:
 
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
         result = self._envs.step(actions, seeds, alive)
-        goes_on = ~(result.terminated | result.truncated) & (True if alive is None else alive)
-        self._steps = np.where(goes_on, self._steps + 1, 0)
+        self._steps += 1
+        self._steps[result.terminated | result.truncated] = 0
+        if alive is not None:
+            self._steps[~alive] = 0
         if self._steps.max() >= self._most:
             warn_endless(self._given, self._most)
         return result
@@ -340,10 +349,6 @@ def _copy(env: gym.Env) -> gym.Env:
     if str(made) != str(env):
         raise NoCopyError(f"{env} cannot be copied: its spec makes {made}; {way_out}.")
     return made
-
-
-def _like(shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:

@@ -49,19 +49,18 @@ class SerialEnvs:
         return np.stack([row for row, _ in begun]), [info for _, info in begun]
 
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
-        n, size = self.num_envs, self._spaces.size
         actions = self._spaces.from_policy(actions)
-        next_obs, reward = np.zeros((n, size), np.float32), np.zeros(n, np.float32)
-        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
-        infos: list[dict[Any, Any]] = [{}] * n
-        for i in range(n):
-            if alive is None or alive[i]:
-                next_obs[i], reward[i], terminated[i], truncated[i], infos[i] = self._advance(i, actions[i])
-        obs = next_obs.copy()
-        if seeds is not None:
-            for i in np.flatnonzero(terminated | truncated):
+        nothing = (np.zeros(self._spaces.size, np.float32), 0.0, False, False, {})
+        played = [self._advance(i, actions[i]) if alive is None or alive[i] else nothing for i in range(self.num_envs)]
+        rows, rewards, terminated, truncated, infos = zip(*played)
+        next_obs = obs = np.array(rows)
+        if seeds is not None and any(over := [a or b for a, b in zip(terminated, truncated)]):
+            obs = next_obs.copy()
+            for i in np.flatnonzero(over):
                 obs[i], _ = self._begin(i, seeds[i])
-        return StepResult(next_obs, reward, terminated, truncated, obs, infos)
+        return StepResult(
+            next_obs, np.array(rewards, np.float32), np.array(terminated), np.array(truncated), obs, infos
+        )
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return numbers_of(infos[index])

@@ -150,7 +150,7 @@ class CompiledEnv(BatchEnv):
         cost = jax.vmap(lambda *step: self.step_info(*step)["cost"])(state.inner, action, after.inner)
         return later, transition, after, jnp.asarray(cost, jnp.float32)
 
-    def reset_batch(self, key: PRNGKey, num_envs: int) -> EnvState:
+    def reset_batch(self, key: PRNGKey, num_envs: int, after: Array | None = None) -> EnvState:
         return jax.vmap(self.reset)(jax.random.split(key, num_envs))
 
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:

@@ -28,6 +28,7 @@ class Spaces:
     def __init__(self, name: str, env_observation: gym.Space, env_action: gym.Space, *, compiled: bool = False):
         self.name, self.env_observation, self.env_action, self.flat = name, env_observation, env_action, not compiled
         self.action = numbered(env_action, name)  # the learner's space
+        self._joint, self._start = joint_sizes(env_action) is not None, int(getattr(self.action, "start", 0))
         self.states = state_numbers(env_observation) if compiled else None  # None unless observations are state numbers
         bytes_ = not compiled and isinstance(env_observation, gym.spaces.Box) and env_observation.dtype == np.uint8
         shape: Any = env_observation.shape
@@ -183,11 +184,12 @@ class Spaces:
 
     def from_policy(self, actions: np.ndarray) -> np.ndarray:
         """Convert a batch of a policy's actions, numbered from 0, to the environment's space."""
-        if joint_sizes(self.env_action) is not None:
-            return split(actions, self.env_action)
-        assert self.env_action.shape is not None
-        shifted = (np.asarray(actions) + int(getattr(self.action, "start", 0))).astype(self.env_action.dtype)
-        return _within(shifted.reshape((-1, *self.env_action.shape)), self.env_action)
+        space = self.env_action
+        if self._joint:
+            return split(actions, space)
+        assert space.shape is not None
+        shifted = (np.asarray(actions) + self._start).astype(space.dtype)
+        return _within(shifted.reshape((-1, *space.shape)), space)
 
     def to_env_in_jax(self, action: Array) -> Array:
         space = self.env_action

@@ -265,7 +265,9 @@ class Loop:
         due = state.env_steps // every > (state.env_steps - iteration) // every
 
         def anew(state: TrainState) -> TrainState:
-            env = self.env.reset_batch(key, cfg.num_envs)
+            assert state.env is not None
+            # Episodes of `play` may have used the same environments; the learner depends on them.
+            env = self.env.reset_batch(key, cfg.num_envs, after=_some_number((state.learner, state.env)))
             return state._replace(env=env, episode_return=jnp.zeros_like(state.episode_return))
 
         return jax.lax.cond(due, anew, lambda s: s, state)
@@ -317,7 +319,7 @@ class Loop:
             over = transition.terminated | transition.truncated
             return (after, alive & ~over), PaddedEpisodes(obs, action, alive)
 
-        first = (world.reset_batch(k_first, count), jnp.ones(count, bool))
+        first = (world.reset_batch(k_first, count, after=_some_number(policy)), jnp.ones(count, bool))
         _, rows = jax.lax.scan(step, first, jax.random.split(k_play, world.horizon))
         return PaddedEpisodes(*(jnp.swapaxes(leaf, 0, 1) for leaf in rows))
 
@@ -394,6 +396,11 @@ def _with_observations(kept: Any, dtype: Any) -> Any:
     if isinstance(kept, Costed):
         return kept._replace(step=_with_observations(kept.step, dtype))
     return kept._replace(obs=kept.obs.astype(dtype), next_obs=kept.next_obs.astype(dtype))
+
+
+def _some_number(tree: Any) -> Float[Array, ""]:
+    """A number that depends on every array of real numbers in the tree."""
+    return jnp.stack([x.reshape(-1)[0] for x in jax.tree.leaves(tree) if x.dtype == jnp.float32]).sum()
 
 
 def _episode_sums(

@@ -57,8 +57,8 @@ class Trainer:
     @property
     def state(self) -> Any:
         if self._state is None:
-            begun = jax.block_until_ready(self.loop.start(jax.random.key(self.seed), self.cfg))
-            self.loop.env.refuse_faults()
+            with self.loop.env.watched():
+                begun = jax.block_until_ready(self.loop.start(jax.random.key(self.seed), self.cfg))
             self._state = begun
         return self._state
 
@@ -124,7 +124,6 @@ class Trainer:
         else:
             state, metrics = self.loop.run_iterations(state, self.cfg, iterations)
         known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
-        self.loop.env.refuse_faults()
         self._refuse_nonsense(state, known)
         self._state, self._sums = state, sums
         return None if metrics is None else known
@@ -138,8 +137,8 @@ class Trainer:
         while done < iterations:
             piece = min(self._piece, iterations - done)
             begun = time.monotonic()
-            state, accumulator = jax.block_until_ready(self.loop.run_piece(state, self.cfg, piece, accumulator))
-            self.loop.env.refuse_faults()
+            with self.loop.env.watched():
+                state, accumulator = jax.block_until_ready(self.loop.run_piece(state, self.cfg, piece, accumulator))
             done += piece
             seconds = max(time.monotonic() - begun, 1e-6)
             self._piece = min(4 * piece, max(1, int(piece * PIECE / seconds)))
@@ -152,8 +151,8 @@ class Trainer:
         env, state = self.loop.env, self.state
         if state.env is not None and env.stale(state.env):
             key = jax.random.fold_in(jax.random.key(self.seed), state.env_steps)
-            fresh = jax.block_until_ready(env.reset_batch(key, state.env.steps.shape[0]))
-            env.refuse_faults()
+            with env.watched():
+                fresh = jax.block_until_ready(env.reset_batch(key, state.env.steps.shape[0]))
             self._state = state._replace(env=fresh, episode_return=jnp.zeros_like(state.episode_return))
 
     def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
