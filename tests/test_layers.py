@@ -12,7 +12,19 @@ import scopil_bench
 
 SRC = Path(scopil.__file__).parents[1]
 PACKAGES = {"scopil": set(), "scopil_bench": {"scopil"}, "scopil_studio": {"scopil", "scopil_bench"}}
-PLAIN = {"_version", "errors", "types", "files", "config", "sb3", "serialization", "user_code", "signing", "terminal"}
+PLAIN = {
+    "_version",
+    "compile_cache",
+    "errors",
+    "types",
+    "files",
+    "config",
+    "sb3",
+    "serialization",
+    "user_code",
+    "signing",
+    "terminal",
+}
 MATHS = {"nn", "losses", "buffers"}
 # What each module or folder directly under scopil/ may import, beside itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -20,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
     "files": {"errors"},
+    "compile_cache": {"files"},
     "user_code": {"errors"},
     "signing": set(),
     "terminal": set(),

@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from scopil.cli.interrupts import PARENT
 from scopil.train.run import LOG
 from scopil.user_code import python
-from scopil_bench.compile_cache import CompileCache
 
 # One thread per run: the operations are too small to be split between threads.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
@@ -17,19 +15,14 @@ ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "
 class Local:
     """Starts runs as processes on this machine."""
 
-    def __init__(self) -> None:
-        self._cache = CompileCache()
-
     def start(self, folder: Path, trust_env: bool) -> "Process":
-        return Process(folder, trust_env, environment=self._cache.environment())
+        return Process(folder, trust_env)
 
 
 class Process:
     """One run in progress."""
 
-    def __init__(
-        self, folder: Path, trust_env: bool, here: str | None = None, environment: Mapping[str, str] | None = None
-    ):
+    def __init__(self, folder: Path, trust_env: bool, here: str | None = None):
         with (folder / LOG).open("ab") as log:
             self._popen = subprocess.Popen(
                 [*python(), "-m", "scopil", "resume", *["--trust-env"] * trust_env, str(folder)],
@@ -37,7 +30,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 cwd=here,
-                env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())} | dict(environment or {}),
+                env=os.environ | ONE_THREAD | {PARENT: str(os.getpid())},
             )
 
     def poll(self) -> int | None:

@@ -16,7 +16,7 @@ from scopil.files import lock
 from scopil.registry import find
 from scopil.terminal import Console
 from scopil.train.run import Run, RunSpec, last_output
-from scopil_bench import compile_cache, local, runner
+from scopil_bench import local, runner
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 FINISH = "import pathlib, sys; pathlib.Path(sys.argv[1], 'policy.safetensors').write_bytes(b'')"
@@ -95,64 +95,6 @@ def test_a_run_that_another_process_trains_is_waited_for(runs, pretend):
     done.join(20)
     assert not done.is_alive()
     assert run.policy_file.read_bytes() == b"theirs"
-
-
-WRITE_CACHE = """
-import os, pathlib, stat, sys
-folder = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
-others = stat.S_IMODE(folder.stat().st_mode) & 0o077 if folder.exists() else -1
-pathlib.Path(sys.argv[1], "cache").write_text(f"{folder} {others}")
-pathlib.Path(sys.argv[1], "policy.safetensors").write_bytes(b"")
-"""
-
-
-def test_runs_share_a_private_compile_cache_that_is_removed_or_that_of_the_user(runs, pretend, monkeypatch, tmp_path):
-    pretend |= {run.folder.name: WRITE_CACHE for run in runs}
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    assert runner.execute(runs[:2], 2) == {}
-    used = {(run.folder / "cache").read_text() for run in runs[:2]}
-    (folder, others), *rest = (line.rsplit(" ", 1) for line in used)
-    assert rest == []  # one for both
-    assert others == "0"  # private
-    assert not Path(folder).exists()
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
-    assert runner.execute(runs[2:3]) == {}
-    assert (runs[2].folder / "cache").read_text().startswith(str(tmp_path / "mine"))
-
-
-@pytest.fixture
-def cache_home(monkeypatch, tmp_path) -> Path:
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "scopil" / "programs"
-
-
-def test_only_caches_that_no_process_holds_are_removed(cache_home):
-    used = compile_cache.CompileCache()
-    abandoned = cache_home / "abandoned"
-    abandoned.mkdir(mode=0o700)
-    (abandoned / ".lock").touch()
-    again = compile_cache.CompileCache()
-    assert {*cache_home.iterdir()} == {used.folder, again.folder}
-    del used, again
-    assert not [*cache_home.iterdir()]
-
-
-def test_a_cache_that_is_no_longer_private_is_not_used(cache_home):
-    """It may have been removed and made again."""
-    made = compile_cache.CompileCache()
-    assert made.folder is not None
-    assert made.environment()["JAX_COMPILATION_CACHE_DIR"] == str(made.folder)
-    made.folder.chmod(0o777)
-    assert made.environment() == {}
-    (made.folder / ".lock").unlink()
-    made.folder.rmdir()
-    assert made.environment() == {}
-
-
-def test_without_a_place_for_it_there_is_no_cache(cache_home):
-    cache_home.parents[1].write_text("a file in the way")
-    assert compile_cache.CompileCache().environment() == {}
 
 
 LOSE = """

@@ -20,6 +20,7 @@ from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
 from jaxtyping import Array, Float, Int
 
+from scopil import compile_cache
 from scopil.data.dataset import Episode
 from scopil.envs import host_call
 from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
@@ -44,6 +45,7 @@ def open_env(env: Any) -> BatchEnv:
     """
     if isinstance(env, BatchEnv):
         return env
+    compile_cache.use()  # before the first program: those who compile open an environment
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
     make_another: Any = None

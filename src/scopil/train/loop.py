@@ -27,8 +27,11 @@ from scopil.types import PRNGKey, Transition
 
 MEMORY_SHARE = 0.8  # largest share of the machine's memory for a replay or a rollout
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
-# Compiler options for short programs, which take longer to compile than to run.
-FAST_COMPILE = {"xla_backend_optimization_level": 0}
+# Compiler options for short programs, which take longer to compile than to run. XLA's older emitters compile several
+# times faster; XLA stops at an option that it does not know.
+FAST_COMPILE: dict[str, Any] = {"xla_backend_optimization_level": 0}
+if jax.__version__.startswith("0.10."):
+    FAST_COMPILE |= {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 
 class TrainState(NamedTuple):
@@ -342,7 +345,8 @@ class Loop:
 
     def start(self, key: PRNGKey, cfg: Any) -> TrainState:
         """A new state, with one batch of transitions of the untrained policy in the replay."""
-        state = self._init(key, cfg)
+        # `prepare` may compute for seconds.
+        state = (self._init_quickly if self.algorithm.prepare is None else self._init)(key, cfg)
         if self._wants("replay"):
             state = self._warm_up(state, jnp.int32(-(-cfg.batch_size // cfg.num_envs)))
         return state
@@ -372,11 +376,12 @@ class Loop:
         return self._run_on(state, cfg, jnp.int32(iterations), accumulator)
 
     _init = jax.jit(init, static_argnums=0)
+    _init_quickly = jax.jit(init, static_argnums=0, compiler_options=FAST_COMPILE)
     _warm_up = jax.jit(warm_up, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
     _run = jax.jit(run, static_argnums=0, donate_argnums=1)
     _run_on = jax.jit(run_on, static_argnums=0, donate_argnums=1)
-    _new_accumulator = jax.jit(new_accumulator, static_argnums=0)
-    piece_metrics = jax.jit(metrics_of, static_argnums=0)
+    _new_accumulator = jax.jit(new_accumulator, static_argnums=0, compiler_options=FAST_COMPILE)
+    piece_metrics = jax.jit(metrics_of, static_argnums=0, compiler_options=FAST_COMPILE)
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:

@@ -6,6 +6,7 @@ one.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from scopil.config import check
 from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
-from scopil.train.loop import Accumulator, Loop
+from scopil.train.loop import FAST_COMPILE, Accumulator, Loop
 
 # Minimum of environment steps per dispatch: enough to hide the dispatch cost, few enough to react to Ctrl-C.
 CHUNK = 5_000
@@ -175,7 +176,7 @@ class Trainer:
         )
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=FAST_COMPILE)
 def _finite(leaves: list[Any]) -> list[Any]:
     """Whether each array is finite; one program for all arrays, since compile time dominates."""
     return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]
