@@ -28,8 +28,8 @@ def untrained_run(
     settings = {"hidden": [8], **config}
     spec = RunSpec(algorithm=known, env=env, seed=seed, demos=demos, rules=rules, steps=steps, config=settings)
     run = Run.create(folder, spec)
-    spaces = spaces_of(run.env().observation_space, run.env().action_space)
-    learner = known.init(jax.random.key(seed), spaces, spec.build_config(run.env()))
+    spaces = spaces_of(run.env().observation_space, run.env().action_space, run.env().spaces)
+    learner = known.init(jax.random.key(seed), spaces, run.config)
     save_learner(run.policy_file, known, learner, run.note() | {"env_steps": 0})
     for row in rows:
         run.metrics.append(dict(row))

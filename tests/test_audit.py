@@ -173,13 +173,13 @@ def speed(tmp_path_factory):
 @pytest.mark.parametrize("policy", ["agent.safetensors", "policy.safetensors", "policy.onnx"])
 def test_files_of_policies_play_the_same_episodes(speed, policy):
     demos = str(speed / "demos.npz")
-    mine, shown, columns = compared(str(speed / policy), ENVS["speed"], demos, 3)
+    mine, shown, spaces = compared(str(speed / policy), ENVS["speed"], demos, 3)
     agent = scopil.load(speed / "agent.safetensors", ENVS["speed"])
     for one, other in zip(mine, agent.play("unseen", 3), strict=True):
         np.testing.assert_array_equal(one.observations[0], other.observations[0])
         assert agent.predict(one.observations[0])[0] == one.actions[0] == other.actions[0]
     assert len(shown) == 20
-    assert columns == ["obs[0]", "obs[1]", "obs[2]", "obs[3]"]
+    assert spaces.columns == ["obs[0]", "obs[1]", "obs[2]", "obs[3]"]
 
 
 def test_the_command_writes_a_page(speed, monkeypatch, capsys):

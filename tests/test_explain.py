@@ -166,8 +166,9 @@ def test_an_axis_with_statements_in_place_of_an_expression_is_refused():
 def test_the_command(tmp_path, monkeypatch, capsys):
     speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
     bound = [speed, speed, marginal_of(0, (X,), nothing)]
-    agent = SimpleNamespace(rules=lambda: explain_all(bound), env=SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr("scopil.cli.rules.load", lambda run, **_: agent)
+    env, config = SimpleNamespace(close=lambda: None), SimpleNamespace()
+    agent = SimpleNamespace(rules=lambda: explain_all(bound), env=env, config=config)
+    monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))
     file = tmp_path / "rules.py"
     assert main(["rules", "run", "--out", str(file)]) == 0
     first, written = capsys.readouterr().out.splitlines()  # what is said once is not said again

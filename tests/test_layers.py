@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signing": set(),
     "terminal": set(),
     "sb3": {"errors"},
-    "config": {"errors", "types", "sb3"},
+    "config": {"errors", "types", "sb3", "user_code"},
     "marginal": set(),
     "shapes": {"marginal"},
     "explain": {"marginal", "shapes"} | PLAIN,

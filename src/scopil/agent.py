@@ -16,7 +16,7 @@ import numpy as np
 
 from scopil import sb3
 from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
-from scopil.config import build, checked_seed, settings
+from scopil.config import OWN_FEATURES, build, checked_seed, settings, with_code
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.storage import load_demos
 from scopil.envs.gym_env import AnyEnv, open_env
@@ -35,6 +35,7 @@ from scopil.train.demo_data import demo_data
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
+from scopil.user_code import load_object
 
 Callback = Callable[[TrainStatus], bool | None]
 _familiarity = jax.jit(familiarity.familiarity)
@@ -77,6 +78,7 @@ class Agent:
         fixed = self.env.num_envs  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
             config.setdefault("num_envs", fixed)
+        config = with_code(config, lambda name: load_object(name, OWN_FEATURES))
         self.config = build(algorithm.config, config, head_for(self.env.action_space).continuous)
         trainable = not algorithm.needs_demos or (self._demos is None and self.demos is not None)
         if trainable and not is_stand_in(algorithm):  # this check compiles nothing

@@ -16,7 +16,7 @@ Only episodes that start near a demonstrated start are compared (losses/matched.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -27,14 +27,16 @@ from scipy import sparse, stats
 
 from scopil.algos import scopil_rho
 from scopil.algos.scopil_rho import KINDS, Candidates, Config
+from scopil.config import OWN_FEATURES, build, with_code
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.errors import ConfigError, DatasetError
+from scopil.errors import DatasetError
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
 from scopil.losses.features import NONE, Features, Ranges
 from scopil.losses.marginals import SHAPES, Grid, Sample, Shape
 from scopil.losses.matched import matches, reach_of
 from scopil.marginal import Marginal
+from scopil.user_code import load_object
 
 FEWEST = 10  # matched episodes of the policy, and demonstrations
 EXCHANGES = 99  # random exchanges of episodes
@@ -116,9 +118,10 @@ def audit(
     demos: Demonstrations,
     columns: Sequence[str] = (),
     *,
-    features: Sequence[str] = (),
+    features: Any = (),
     strike: Sequence[str] = (),
     seed: int = 0,
+    codec: Any = None,
 ) -> Audit:
     """Compare a policy's episodes with demonstrations.
 
@@ -128,14 +131,16 @@ def audit(
         columns: names of the observation's components; default: obs[0], obs[1], …
         features, strike: as in the settings of SCOPIL-ρ.
         seed: seed of the exchanges of episodes.
+        codec: `env.spaces`, for own features of observations that are not rows of numbers.
 
     Raises:
         ConfigError: an unknown feature.
         DatasetError: too few episodes, or observations of different shapes.
     """
-    cfg = Config(features=tuple(features), strike=tuple(strike))
+    given = with_code({"features": features, "strike": strike}, lambda name: load_object(name, OWN_FEATURES))
+    cfg = build(Config, given)
     near = _matched(played, demos, cfg)
-    steps = _steps([e for e, ok in zip(played, near, strict=True) if ok], demos, columns, cfg)
+    steps = _steps([e for e, ok in zip(played, near, strict=True) if ok], demos, columns, cfg, codec)
     groups = _groups(steps, cfg, np.random.default_rng(seed))
     scores = _scores(steps, groups, cfg)
     t = np.array([s.gap / s.error for s in scores])
@@ -197,17 +202,17 @@ def _matched(played: Sequence[Episode], demos: Demonstrations, cfg: Config) -> n
     return near
 
 
-def _steps(played: Sequence[Episode], demos: Demonstrations, columns: Sequence[str], cfg: Config) -> Steps:
+def _steps(
+    played: Sequence[Episode], demos: Demonstrations, columns: Sequence[str], cfg: Config, codec: Any = None
+) -> Steps:
     """Features of steps, and their ranges, as in `scopil_rho.prepare`."""
     shown, space = demos.transitions(), demos.action_space
     discrete = isinstance(space, gym.spaces.Discrete)
     names = tuple(columns) or tuple(f"obs[{i}]" for i in range(shown.obs.shape[1]))
-    try:
-        f = feature_set.features_of(names, 0 if discrete else int(np.prod(space.shape)), cfg.features)
-        scopil_rho.labels(f, cfg.strike)
-    except ValueError as error:
-        raise ConfigError(str(error), setting="features") from error
-    categories, few = feature_set.categories_of(np.concatenate([shown.obs, shown.next_obs]))
+    actions = 0 if discrete else int(np.prod(space.shape))
+    f = scopil_rho.chosen_features(names, actions, cfg, shown.obs.shape[1], codec)
+    first, then = (np.asarray(f.components(jnp.asarray(x, jnp.float32))) for x in (shown.obs, shown.next_obs))
+    categories, few = feature_set.categories_of(np.concatenate([first, then]))
     way, cut = jax.jit(scopil_rho.cut_off)(shown, cfg.one_way, 1.0 - cfg.matched_within)
 
     episodes = [*played, *demos.episodes]
@@ -220,7 +225,7 @@ def _steps(played: Sequence[Episode], demos: Demonstrations, columns: Sequence[s
     values = f(_padded(before), _padded(action), _padded(after), jnp.asarray(categories))
     values = np.asarray(values)[: len(before)]
     known = ~(np.asarray(way)[None] * after > np.asarray(cut)[None]).any(1)  # as `scopil_rho.known`
-    change = np.sqrt(np.mean((shown.next_obs - shown.obs) ** 2, axis=0))
+    change = np.sqrt(np.mean((then - first) ** 2, axis=0))
     return Steps(
         f,
         feature_set.ranges_of(f, _padded(values[-len(shown.obs) :]), jnp.asarray(change, jnp.float32), few),

@@ -6,7 +6,7 @@ pytree leaves, so that `vmap` can map over them. All other settings are static.
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_type_hints, no_type_check
@@ -15,10 +15,12 @@ import jax
 
 from scopil import sb3
 from scopil.errors import ConfigError
+from scopil.user_code import Named, names_object
 
 T = TypeVar("T")
 TYPES = (float, float | None, int, bool, tuple[int, ...], tuple[int, ...] | None, tuple[str, ...])
 _TUPLES = (tuple[int, ...], tuple[int, ...] | None)
+OWN_FEATURES = "features=my_features.py:features"  # an example
 _SAME = object()  # the default is the same for discrete and continuous actions
 
 
@@ -92,6 +94,8 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
     Stable-Baselines3 are accepted for settings that mean the same."""
     values = {name: _plain(value) for name, value in values.items()}
     known = {s.name: s.default for s in settings(cls, continuous)}
+    several = [s.name for s in settings(cls) if s.type == tuple[str, ...]]
+    values |= {name: (values[name],) for name in several if isinstance(values.get(name), str)}
     values = sb3.translated(values, known)
     for name in values:
         if name not in known:
@@ -101,11 +105,29 @@ def build(cls: type[T], values: Mapping[str, Any], continuous: bool = False) -> 
     return made
 
 
+def code_in(values: Mapping[str, Any]) -> str | None:
+    """The name of the user's function in the setting `features`; None if there is none."""
+    given = values.get("features")
+    return next(filter(names_object, given if isinstance(given, list | tuple) else [given]), None)
+
+
+def with_code(values: Mapping[str, Any], load: Callable[[str], Any]) -> dict[str, Any]:
+    """The settings, with the function that `features` names. `load` returns it, and may refuse to."""
+    if (name := code_in(values)) is None or isinstance(name, Named):
+        return dict(values)
+    given = values["features"]
+    own = Named(name, load(name))
+    return {**values, "features": tuple(own if one == name else one for one in ([given] if given == name else given))}
+
+
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars, JAX scalars and lists to Python numbers and tuples, which can be written to files."""
+    """Convert NumPy scalars, JAX scalars and lists to Python numbers and tuples, which can be written to files, and
+    functions to their names."""
     if isinstance(value, list | tuple):
         return tuple(_plain(one) for one in value)
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    if hasattr(value, "item"):
+        return value.item() if getattr(value, "ndim", None) == 0 else value
+    return Named.of(value) if callable(value) and not isinstance(value, str) else value
 
 
 def check(cfg: Any) -> None:

@@ -110,7 +110,8 @@ def rules_file(rules: Sequence[FoundRule]) -> str:
         names.append(f"{rule.name}_{same + 1}" if same else rule.name)
     functions = [rule.code(name) for name, rule in zip(names, rules)]
     text = "\n\n".join(functions)
-    imports = "".join(f"import {what}\n" for what in ("math", "numpy as np") if f"{what.split()[-1]}." in text)
+    own = sorted({axis.module for rule in rules for axis in rule.marginal.axes} - {""})
+    imports = "".join(f"import {w}\n" for w in ("math", "numpy as np", *own) if f"{w.split()[-1]}." in text)
     table = "".join(f'    "{name}": {name},\n' for name in names)
     head = '"""Rules that scopil found in demonstrations. A function is true where its rule is broken."""\n'
     return "\n".join([head, imports + "\n" if imports else "", f"{text}\n", f"RULES = {{\n{table}}}\n"])

@@ -8,6 +8,7 @@ outputs   action, sampled_action: (batch,) in the environment's numbering, or (b
 """
 
 import json
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ Note = dict[str, str] | None
 def export_jax(policy: Policy, path: str | Path, note: Note = None, monitor: Monitor | None = None) -> Path:
     """Write a policy as a serialised StableHLO program for CPUs, GPUs and TPUs and any batch size, with a description
     in `<path>.json`. Returns the path. See docs/deploy.md."""
-    path = _checked(path, ".jaxexport")
+    path, monitor = _checked(path, ".jaxexport"), _carried(monitor, compiled=True)
     (batch,) = jax.export.symbolic_shape("batch")
     widths = (width_of(policy.network), policy.head.num_actions)
     inputs = [jax.ShapeDtypeStruct((batch, n), jnp.float32) for n in widths]
@@ -56,7 +57,7 @@ def export_jax(policy: Policy, path: str | Path, note: Note = None, monitor: Mon
 def export_onnx(policy: Policy, path: str | Path, note: Note = None, monitor: Monitor | None = None) -> Path:
     """Write a policy as an ONNX graph and return the path. Needs `pip install "scopil[onnx]"`; any ONNX runtime reads
     the file. See docs/deploy.md."""
-    path = _checked(path, ".onnx")
+    path, monitor = _checked(path, ".onnx"), _carried(monitor, compiled=False)
     try:
         import_module("onnx.numpy_helper")
         onnx: Any = import_module("onnx")
@@ -81,6 +82,18 @@ def _checked(path: str | Path, ending: str) -> Path:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; want a file name such as {path / ('policy' + ending)}.")
     return path
+
+
+def _carried(monitor: Monitor | None, compiled: bool) -> Monitor | None:
+    """The monitor, if a file can hold it: a StableHLO program can hold own features that are compiled, ONNX none."""
+    if monitor is None or (own := monitor.features.own) is None or (compiled and own.compiled):
+        return monitor
+    columns = np.ravel(monitor.grid.feature).tolist()
+    if not compiled and not any(map(monitor.features.is_own, columns)):
+        return monitor
+    form = "a StableHLO program" if compiled else "ONNX"
+    warnings.warn(f"familiarity is left out: {form} cannot hold the Python function {own.call}.", stacklevel=3)
+    return None
 
 
 def _outputs(head: Head, monitor: Monitor | None) -> tuple[str, ...]:

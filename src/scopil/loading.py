@@ -9,10 +9,11 @@ import numpy as np
 
 from scopil.agent import Agent, LoadedLearner
 from scopil.algos.base import Algorithm, spaces_of, stand_in
+from scopil.config import OWN_FEATURES, with_code
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import AnyEnv
 from scopil.envs.naming import id_in_file
-from scopil.errors import CheckpointError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.files import is_line
 from scopil.losses.familiarity import Monitor
 from scopil.nn.heads import DiscreteHead, Head
@@ -20,6 +21,7 @@ from scopil.policy import Policy, policy_from, read_policy
 from scopil.registry import registered
 from scopil.serialization import as_tree, branch, read_arrays
 from scopil.train.run import Run
+from scopil.user_code import load_object
 
 
 def load(
@@ -28,6 +30,7 @@ def load(
     demos: Any = None,
     algorithm: Algorithm | None = None,
     *,
+    features: Any = None,
     trust_env: bool = False,
 ) -> Agent:
     """Load an agent from a file of `agent.save`, or from a run folder (its final policy or newest checkpoint). An agent
@@ -39,10 +42,11 @@ def load(
         demos: needed to continue learning if the algorithm uses demonstrations. A run folder has its own copy, which is
             read on first use.
         algorithm: needed if the agent's algorithm is not registered.
-        trust_env: whether to run the code that the file or folder names as its environment and rules. Runs that you
-            made on this machine need no trust. For files from others, pass the environment as `env` instead.
+        features: the function of own features that the agent was trained with, if it has no name or is not trusted.
+        trust_env: whether to run the code that the file or folder names as its environment, rules and features. Runs
+            that you made on this machine need no trust. For files from others, pass the environment as `env` instead.
     """
-    return load_with_run(path, env, demos, algorithm, trust_env=trust_env)[0]
+    return load_with_run(path, env, demos, algorithm, features=features, trust_env=trust_env)[0]
 
 
 def load_with_run(
@@ -51,6 +55,7 @@ def load_with_run(
     demos: Any = None,
     algorithm: Algorithm | None = None,
     *,
+    features: Any = None,
     trust_env: bool = False,
 ) -> tuple[Agent, Run | None]:
     """Like `load`, but also returns the run of the folder or file. The policy file is read once."""
@@ -73,12 +78,25 @@ def load_with_run(
     if env is None and not note.get("env"):
         raise CheckpointError(f"{path} does not name its environment; give one: scopil.load(path, env=...).")
     algorithm = algorithm or registered().get(name)
+
+    def own_features(name: str) -> Any:
+        if features is not None:
+            return features if callable(features) else load_object(features, OWN_FEATURES)
+        if run is not None:
+            return run.load_features(name)
+        if not trust_env:
+            raise ConfigError(
+                f"{path} names the features {name!r}, and loading them would run code that a file chose. If that code "
+                f"is yours or you trust it, add --trust-env (trust_env=True), or give them: features={name!r}."
+            )
+        return load_object(name, OWN_FEATURES)
+
     agent = Agent(
         algorithm or stand_in(name, note.get("title", name)),
         env if env is not None else run.env() if run is not None else id_in_file(note["env"], path, trust_env),
         demos,
         seed=note["seed"],
-        **(note["config"] if algorithm is not None else {}),
+        **(with_code(note["config"], own_features) if algorithm is not None else {}),
     )
     policy = policy_from(arrays, note, path) if final else None
     if policy is not None:

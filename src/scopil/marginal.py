@@ -14,6 +14,7 @@ class Axis:
     code: str  # a Python expression of obs, action and next_obs, e.g. `next_obs[2]`, `next_obs["pose"][0]`
     edges: np.ndarray | None = None  # (n + 1,), ascending
     values: tuple[Any, ...] | None = None  # n values; None stands for any other value
+    module: str = ""  # of the user's function that `code` calls
 
 
 @dataclass(frozen=True)

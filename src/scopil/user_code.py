@@ -1,4 +1,4 @@
-"""User code: an environment, rules or an expert, named as `my_file.py:name` or `module:name`.
+"""User code: an environment, rules, features or an expert, named as `my_file.py:name` or `module:name`.
 
 Only names given by the caller may be loaded, never names read from a file. `local_files` lists the files of such code.
 `adopt` makes code that was read and checked before loadable from memory.
@@ -9,10 +9,11 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -43,6 +44,49 @@ def split_name(name: str) -> tuple[str, str]:
 def is_file_name(name: str) -> bool:
     """Whether a name refers to a Python file, or to an object in one."""
     return split_name(name)[0].endswith(".py")
+
+
+def names_object(name: Any) -> bool:
+    """Whether a text names an object in code: `my_file.py:name` or `module:name`."""
+    if not isinstance(name, str):
+        return False
+    where, attribute = split_name(name)
+    in_code = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
+    return in_code and re.fullmatch(r"[\w.<>]+", attribute) is not None  # <>: a function without a name
+
+
+class Named(str):
+    """The name of a user's function, and the function. A call raises ConfigError if the function fails."""
+
+    function: Callable[..., Any]
+    fault: ConfigError | None = None  # of the newest call that failed
+
+    def __new__(cls, name: str, function: Callable[..., Any]) -> "Named":
+        made = super().__new__(cls, name)
+        made.function = function
+        return made
+
+    def __deepcopy__(self, memo: Any) -> "Named":
+        return self
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Named":
+        """By its module: `module:name`."""
+        name = getattr(function, "__qualname__", type(function).__name__)
+        return cls(f"{getattr(function, '__module__', None)}:{name}", function)
+
+    def __call__(self, *given: Any) -> Any:
+        try:
+            return self.function(*given)
+        except Exception as error:
+            Named.fault = ConfigError(f"{self} failed: {place_of(error)}.")
+            raise Named.fault from error
+
+    @property
+    def module(self) -> str:
+        """The name to import in code beside the file."""
+        where = split_name(self)[0]
+        return re.sub(r"\W", "_", Path(where).stem) if where.endswith(".py") else where
 
 
 def load_module(name: str, wanted: str) -> ModuleType:

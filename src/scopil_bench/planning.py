@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scopil.config import code_in
 from scopil.data import storage
 from scopil.envs.naming import OWN_CODE, split_options
 from scopil.errors import ConfigError, DatasetError, EnvError
@@ -147,6 +148,8 @@ def _files(study: Study) -> dict[str, str]:
     if study.source is None:
         return {}
     found = {Path(study.source).absolute()}
+    own = [name for method in study.methods.values() if (name := code_in(method.config))]
+    found |= {file for name in own for file in local_files(name).values()}
     for task in study.tasks.values():
         names = [split_options(task.env)[0], name_of_rules(task.rules)]
         used = [getattr(used, "func", used) for used in (task.rules, task.demos, task.demonstrator)]
@@ -199,6 +202,6 @@ def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
             method, _, seed = file.parent.name.rpartition("-")
             if seed.isdigit() and _known(study, method):
                 run = Run.open(file.parent)
-                run.trust_if_named(task.env, name_of_rules(task.rules))
+                run.trust_if_named(task.env, name_of_rules(task.rules), code_in(study.method(method).config))
                 runs.setdefault(Cell(name, method), []).append(run)
     return {cell: sorted(each, key=lambda run: run.spec.seed) for cell, each in runs.items() if each}

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rich.progress import BarColumn, Progress, TextColumn
 
+from scopil.config import code_in
 from scopil.data import storage
 from scopil.errors import ConfigError, DatasetError, ScopilError
 from scopil.files import is_locked
@@ -52,10 +53,12 @@ def prepare(folder: Path, spec: RunSpec) -> Run:
     before, now = (note | note.pop("config") for note in notes)
     if odd := [f"{k} = {before.get(k)}, not {now.get(k)}" for k in before | now if before.get(k) != now.get(k)]:
         raise ConfigError(f"{folder} was created with {', '.join(odd[:3])}: name another folder, or remove this one.")
-    if found.code is not None and found.code.files and not found.code.has_env(spec.env):
-        changed = f"{spec.env} has changed: it is not the code in {folder / CODE}, which the run was created with"
-        raise ConfigError(f"{changed}. Restore it, or name another folder.")
-    found.trust_if_named(spec.env, spec.rules)
+    features = code_in(spec.config)
+    for role, name in (("env", spec.env), ("features", features)):
+        if found.code is not None and found.code.files and not found.code.is_unchanged(role):
+            changed = f"{name} has changed: it is not the code in {folder / CODE}, which the run was created with"
+            raise ConfigError(f"{changed}. Restore it, or name another folder.")
+    found.trust_if_named(spec.env, spec.rules, features)
     _refuse_changed_demos(found, wanted)
     wanted.env().close()
     return found

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from scopil.config import settings
+from scopil.config import code_in, settings
 from scopil.data import storage
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
@@ -46,6 +46,8 @@ def start(
     known = {s.name for s in settings(found.config)}
     if odd := [k for k in options if k not in known]:
         raise ConfigError(f"{found.title} has no setting {odd[0]!r}; it has {', '.join(sorted(known))}.")
+    if (own := code_in({"features": options.get("features", "").split()})) is not None:
+        raise ConfigError(f"features = {own}: a page may not name code; use scopil train --features {own}.")
     words = [f"--env={env}", f"--steps={steps}", f"--seed={seed}", f"--out={folder}"]
     if demos:
         words.append(f"--demos={demos if demos in storage.library() else inside(config.folder, demos)}")

@@ -79,6 +79,7 @@ class Spaces(NamedTuple):
     head: Head  # the number of discrete actions, or the bounds of continuous ones
     image: Image | None = None  # the axes of the image, if observations begin with its pixels
     columns: tuple[str, ...] = ()  # names of the observation's components
+    codec: Any = None  # `env.spaces`: converts rows to the environment's observations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +182,7 @@ def spaces_of(observation_space: gym.Space, action_space: gym.Space, codec: Any 
         raise EnvError(f"observation space {observation_space}; want a Box with one axis.")
     size, image = observation_space.shape[0], getattr(codec, "image", None)
     columns = getattr(codec, "note", None) or [f"obs[{i}]" for i in range(size)]
-    return Spaces(size, head_for(action_space), image if convolves(image) else None, tuple(columns))
+    return Spaces(size, head_for(action_space), image if convolves(image) else None, tuple(columns), codec)
 
 
 def new_obs_stats(spaces: Spaces, cfg: Any) -> RunningStats | None:

@@ -12,7 +12,8 @@ leave if they never bind or cannot be met. Actor, temperature and λ are those o
 receives no cost from the environment. Derivation: docs/algorithms/scopil_rho.md.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +28,13 @@ from scopil.errors import ConfigError
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
-from scopil.losses.features import NONE, Features, Ranges, code_of
+from scopil.losses.features import NONE, Features, Ranges
 from scopil.losses.marginals import CATEGORIES, CELLS, SHAPES, Grid, Sample, Tables
 from scopil.losses.matched import matches, reach_of
 from scopil.marginal import Axis, Marginal, name_of
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
+from scopil.user_code import Named, split_name
 
 KINDS = range(len(SHAPES))  # one feature, two features, two features and a category
 MOST_NAMES = 12  # features in a line
@@ -53,8 +55,8 @@ class Config(scopil_clone.Config):
     )
     features: tuple[str, ...] = setting(
         default=(),
-        about="Components that constraints may use, by name, by the name of their part or by number. "
-        "Empty: all components, norms and distances.",
+        about="Components that constraints may use, by name, by the name of their part or by number, and a function "
+        "of your own: my_features.py:features (docs/rules.md). Empty: all components, norms and distances.",
     )
     strike: tuple[str, ...] = setting(
         default=(), about='Constraints that are no rules, as `scopil rules` names them: "vx at x".'
@@ -192,13 +194,8 @@ class State(NamedTuple):
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     head, d = spaces.head, spaces.obs_dim
-    try:
-        f = feature_set.features_of(
-            spaces.columns if spaces.image is None else (), head.num_actions if head.continuous else 0, cfg.features
-        )
-        labels(f, cfg.strike)
-    except ValueError as error:
-        raise ConfigError(str(error), setting="strike" if "strike" in str(error) else "features") from error
+    actions = head.num_actions if head.continuous else 0
+    f = chosen_features(spaces.columns if spaces.image is None else (), actions, cfg, d, spaces.codec)
 
     def rows(count: int) -> Rows:
         obs = jnp.zeros((count, d), jnp.float32)
@@ -225,7 +222,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         learner=scopil_clone.init(key, spaces, cfg),
         features=f,
         ranges=Ranges(per_feature, per_feature + 1, per_feature, per_feature > 0, per_feature > 0),
-        values=jnp.full((d, CATEGORIES), NONE),
+        values=jnp.full((len(f.columns), CATEGORIES), NONE),
         way=blank,
         cut=blank,
         start_scale=blank + 1,
@@ -255,19 +252,38 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     )
 
 
+def chosen_features(columns: Sequence[str], actions: int, cfg: Config, width: int, codec: Any) -> Features:
+    """The features that the settings choose, of observations with `width` numbers."""
+    own = [name for name in cfg.features if isinstance(name, Named)]
+    try:
+        if len(own) > 1:
+            raise ValueError(f"features = {', '.join(own)}; want one function that returns all numbers.")
+        made = [feature_set.own_of(name, width, codec, f"{name.module}.{split_name(name)[1]}") for name in own]
+        f = feature_set.features_of(columns, actions, [n for n in cfg.features if n not in own], *made)
+        labels(f, cfg.strike)
+    except ValueError as error:
+        setting = "strike" if "strike" in str(error) else None if own else "features"
+        raise ConfigError(str(error), setting=setting) from error
+    return f
+
+
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     """Train the clone. Compute the units, the bins, the first constraint and the cost of termination."""
     demos, starts = data.demos, data.demo_starts
     assert demos is not None
     assert starts is not None
     f, used = state.features, list(state.features.used)
-    before, after = np.asarray(demos.obs), np.asarray(demos.next_obs)  # constants of the program
+    try:  # constants of the program
+        before, after = (f.components_on_host(np.asarray(x)) for x in (demos.obs, demos.next_obs))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     values, few = feature_set.categories_of(np.concatenate([before, after]))
     kinds = np.flatnonzero(values[used, 0] < NONE)[: cfg.most_categories]
     episode = np.asarray(demos.episode)
     returns = None if demos.reward is None else np.bincount(episode, np.asarray(demos.reward))[np.unique(episode)]
     demos = jax.lax.optimization_barrier(demos)  # XLA would compute with constants when it compiles, slowly
-    change = jnp.sqrt(jnp.mean((demos.next_obs - demos.obs) ** 2, axis=0))
+    first, then = f.components(demos.obs), f.components(demos.next_obs)
+    change = jnp.sqrt(jnp.mean((then - first) ** 2, axis=0))
     rows = Rows(demos.obs, demos.action, demos.next_obs)
     state = state._replace(values=jnp.asarray(values))
     ranges = feature_set.ranges_of(f, features_of(state, rows), change, few)
@@ -291,7 +307,9 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     order = jnp.argsort(~told, stable=True)[:count]
     kept = jax.tree.map(lambda buffer, new: buffer.at[:count].set(new[order]), state.kept, rows)
 
-    pace = jnp.where((change > 0) & ~few, change / jnp.maximum(deviation, 1e-9), jnp.inf)[jnp.asarray(used, jnp.int32)]
+    pace = jnp.where((change > 0) & ~few, change / jnp.maximum(first.std(0), 1e-9), jnp.inf)[
+        jnp.asarray(used, jnp.int32)
+    ]
     candidates = state.candidates._replace(
         among=first_features(f, pace, cfg), categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds)
     )
@@ -747,14 +765,15 @@ def on_host(
     for column, low, width, size in zip(*(np.asarray(leaf).tolist() for leaf in grid[:4]), strict=True):
         if column == f.none:
             continue
+        name, code = f.label(column), f.code(column, before=f.before <= column < f.category)
+        module = f.own.call.rpartition(".")[0] if f.own is not None and f.is_own(column) else ""
         if column == f.action and f.actions == 0:
-            axes.append(Axis("action", "action", values=tuple(actions)))
+            axes.append(Axis(name, code, values=tuple(actions)))
         elif f.category <= column < f.action:
             known = [float(v) if v < NONE else None for v in categories[f.used[column - f.category]]]
-            axes.append(Axis(f.label(column), code_of(f.label(column)), values=(*known, None)))
+            axes.append(Axis(name, code, values=(*known, None), module=module))
         else:
-            before = f.before <= column < f.category
-            axes.append(Axis(f.label(column), f.code(column, before), edges=low + width * np.arange(size + 1)))
+            axes.append(Axis(name, code, edges=low + width * np.arange(size + 1), module=module))
     cells = np.asarray(table)[: int(np.prod(bins))].reshape(bins[: len(axes)])
     for at, axis in enumerate(axes):
         if axis.values is not None:
@@ -768,7 +787,9 @@ def remarks(state: State, cfg: Config) -> list[str]:
     if int(learner.updates) == 0:
         names = ", ".join(f.names[:MOST_NAMES]) + (f", … ({len(f.names)} in all)" if len(f.names) > MOST_NAMES else "")
         lambda_, mu = cfg.multiplier_init, cfg.occupancy_init
-        return [f"watches {names or 'no features of images'}; λ₀ = {lambda_:g}, μ₀ = {mu:g}, δ from the clone"]
+        slow = [f.own.call] if f.own is not None and not f.own.compiled else []
+        said = [f"{call} runs in Python, once per observation; with jax.numpy it is compiled" for call in slow]
+        return [*said, f"watches {names or 'no features of images'}; λ₀ = {lambda_:g}, μ₀ = {mu:g}, δ from the clone"]
     lines = [f"λ = {float(learner.multiplier):.2g}, δ = {float(learner.slack):.2g} nats"]
     for i in np.argsort(-np.asarray(s.mu), kind="stable"):
         if not bool(s.filled[i]):

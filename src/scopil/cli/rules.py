@@ -1,15 +1,18 @@
 """`scopil rules RUN`: the rules that a run has learned, in words and as a file of rules."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from scopil.cli.options import TrustEnv, call, option
+from scopil.errors import ConfigError
 from scopil.explain import FoundRule, rules_file
 from scopil.files import write_atomically
-from scopil.loading import load
+from scopil.loading import load, load_with_run
 from scopil.terminal import say
+from scopil.train.run import Run
+from scopil.user_code import Named, local_files, split_name
 
 
 def main(argv: list[str]) -> None:
@@ -22,19 +25,39 @@ def rules(
     trust_env: TrustEnv = False,
 ) -> None:
     """Print the rules that a run has learned from its demonstrations (see docs/rules.md)."""
-    found = found_rules(run, trust_env=trust_env)
+    agent, source = load_with_run(run, trust_env=trust_env)
+    found = _found(agent)
     for rule in found:
         say(f"{rule.sentence} ({rule.evidence})")
     if not found:
         say("nothing bound: no region that the demonstrations avoid and the learner entered")
     elif out is not None:
+        own = [name for name in getattr(agent.config, "features", ()) if isinstance(name, Named)]
+        if own and any(axis.module for rule in found for axis in rule.marginal.axes):
+            _copy_features(own[0], source, out.parent)
         write_atomically(out, rules_file(found).encode())
         say(f"written: {out}; read it and remove what is no rule before you use it")
 
 
 def found_rules(run: str | Path, *, trust_env: bool = False) -> list[FoundRule]:
     """The rules behind the constraints of a run or saved agent, largest multiplier first."""
-    agent = load(run, trust_env=trust_env)
+    return _found(load(run, trust_env=trust_env))
+
+
+def _found(agent: Any) -> list[FoundRule]:
     found = agent.rules()
     agent.env.close()
     return found
+
+
+def _copy_features(name: Named, run: Run | None, folder: Path) -> None:
+    """Copy the files of own features, which the rules import, beside the file of rules."""
+    if run is not None and run.code is not None:
+        texts = run.code.texts("features", name, run.trust_env)
+    else:
+        texts = {key: file.read_bytes() for key, file in local_files(name).items()}
+    for key, text in texts.items():
+        file = folder / (f"{name.module}.py" if key == Path(split_name(name)[0]).name else key)
+        if file.exists() and file.read_bytes() != text:
+            raise ConfigError(f"{file} differs from the features of the run; want another folder for --out.")
+        write_atomically(file, text)

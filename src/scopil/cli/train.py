@@ -159,7 +159,7 @@ def _remarks(run: Run) -> Iterator[str]:
     """Warnings about a run that is too short or ends late, demonstrations of another environment, and assumptions made
     when reading the demonstrations."""
     check = run.spec.algorithm.short_run
-    if check is not None and (warning := check(run.spec.build_config(run.env()), run.spec.steps)):
+    if check is not None and (warning := check(run.config, run.spec.steps)):
         yield warning
     if remark := run.overshoot():
         yield remark
@@ -218,7 +218,7 @@ def _say(run: Run, console: Console, trained: bool) -> None:
     algorithm, env = run.spec.algorithm, run.env()
     if algorithm.remarks is None:
         return
-    cfg, demos = run.spec.build_config(env), run.demos()
+    cfg, demos = run.config, run.demos()
     if trained:
         lines = algorithm.remarks(run.learner(), cfg)
     else:

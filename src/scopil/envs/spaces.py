@@ -120,6 +120,14 @@ class Spaces:
             return row
         return np.asarray(np.argmax(row) + states.start, own.dtype).reshape(own.shape)
 
+    def unflatten_in_jax(self, row: Array) -> Any:
+        """Like `unflatten`, for a row in a compiled program."""
+        if self.flat:
+            return _unflattened(self.env_observation, row)
+        if self.states is None:
+            return row
+        return (jnp.argmax(row) + int(self.states.start)).reshape(self.env_observation.shape or ())
+
     def row(self, obs: Any) -> np.ndarray:
         """One Gymnasium observation as a new row. Raises `EnvError` if it has a wrong shape or is not finite."""
         raw = self.env_observation
@@ -211,6 +219,23 @@ class Spaces:
             at = np.argwhere(~np.isfinite(rows))[0]
             raise EnvError(f"column {self.columns[at[-1]]} of an observation is {rows[tuple(at)]}; want finite numbers")
         return rows
+
+
+def _unflattened(space: gym.Space, row: Array) -> Any:
+    """As `gymnasium.spaces.unflatten`, in JAX."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        several = space.spaces if isinstance(space, gym.spaces.Dict) else dict(enumerate(space.spaces))
+        ends = np.cumsum([gym.spaces.flatdim(part) for part in several.values()])[:-1].tolist()
+        parts = [_unflattened(part, one) for part, one in zip(several.values(), jnp.split(row, ends), strict=True)]
+        return dict(zip(several, parts, strict=True)) if isinstance(space, gym.spaces.Dict) else tuple(parts)
+    if isinstance(space, gym.spaces.Discrete):
+        return jnp.argmax(row) + int(space.start)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        ends = np.cumsum(np.ravel(space.nvec))[:-1].tolist()
+        numbers = jnp.stack([jnp.argmax(one) for one in jnp.split(row, ends)])
+        return numbers.reshape(space.shape) + jnp.asarray(space.start)
+    whole = np.dtype(space.dtype).kind in "iub"  # pyright: ignore[reportArgumentType]
+    return row.reshape(space.shape).astype(jnp.int32 if whole else jnp.float32)  # pyright: ignore[reportArgumentType]
 
 
 def column_names(space: gym.Space, name: str = "") -> list[str]:

@@ -2,14 +2,17 @@
 
 The columns are: state features of s' (components, norms, distances), components of s, categories of
 the components of s', the action, and a constant. A pair of a component of s and a discrete action describes an action
-that is not taken in some states.
+that is not taken in some states. The user's own features (`Own`) are further components of an observation.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -19,6 +22,10 @@ from scopil.losses.marginals import CATEGORIES, SHAPES, Grid
 NEIGHBOURS = 16  # in a vector of at most so many components, neighbours may be the components of a smaller vector
 VECTOR = 3  # a named part of at most so many components is one vector
 NONE = np.float32(1e30)  # no category
+# Numbers in one call of Python. JAX copies larger arrays in a thread of their own, and waiting for it inside a call can
+# block the program.
+SENT = 2**14
+REMEMBERED = 2**18  # observations whose own features are kept
 
 
 class Derived(NamedTuple):
@@ -33,13 +40,148 @@ class Derived(NamedTuple):
         return jnp.sqrt((x**2).sum(1))
 
 
+@dataclass(frozen=True)
+class Own:
+    """The user's features: numbers by name, from a function of one observation. If JAX can trace the function, it is
+    compiled. Otherwise Python calls it, once for each observation."""
+
+    function: Callable[[Any], Any]
+    given: Callable[[Any], Any]  # from a row to the observation that the function takes
+    names: tuple[str, ...]
+    compiled: bool
+    call: str  # as in generated code: `my_features.features`
+    same: Any = None  # functions with equal names are equal if this is
+    seen: dict[bytes, list[float]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __call__(self, rows: Float[Array, "M D"]) -> Float[Array, "M K"]:
+        if self.compiled:
+            return jax.vmap(lambda row: jnp.stack(_in_order(self.function(self.given(row)), self.names)))(rows)
+        shape = jax.ShapeDtypeStruct((len(self.names),), jnp.float32)
+
+        def one(row: Array) -> Array:
+            return jax.pure_callback(self.on_host, shape, row, vmap_method="broadcast_all")
+
+        return jax.lax.map(one, rows, batch_size=max(1, SENT // rows.shape[1]))
+
+    def on_host(self, rows: Any) -> np.ndarray:
+        """The same, outside compiled programs; also of several batches."""
+        rows = np.asarray(rows, np.float32)
+        flat = rows.reshape(-1, rows.shape[-1])
+        if self.compiled:
+            with jax.ensure_compile_time_eval():
+                found: Any = self(jnp.asarray(flat))
+        else:
+            found = [self._remembered(row) for row in flat]
+        return np.asarray(found, np.float32).reshape(*rows.shape[:-1], len(self.names))
+
+    def _remembered(self, row: np.ndarray) -> list[float]:
+        key = row.tobytes()
+        if (found := self.seen.get(key)) is None:
+            if len(self.seen) >= REMEMBERED:
+                self.seen.clear()
+            try:
+                found = [float(x) for x in _in_order(self.function(self.given(row)), self.names, np)]
+            except Exception:
+                if row.any():
+                    raise
+                found = [0.0] * len(self.names)  # an empty place in a buffer, not an observation
+            self.seen[key] = found
+        return found
+
+
+def own_of(function: Any, width: int, codec: Any = None, call: str = "features") -> Own:
+    """The features of a function.
+
+    Args:
+        function: of one observation → numbers by name.
+        width: numbers of a row.
+        codec: has `unflatten` and `unflatten_in_jax`, from a row to an observation; None: the row itself.
+        call: the function's name in generated code.
+
+    Raises ValueError if the function returns no numbers by name.
+    """
+    in_jax, on_host = getattr(codec, "unflatten_in_jax", _unchanged), getattr(codec, "unflatten", _unchanged)
+    same = getattr(function, "function", None)
+    try:
+        shape = jax.ShapeDtypeStruct((width,), jnp.float32)
+        names = tuple(jax.eval_shape(lambda row: _by_name(function(in_jax(row)), call), shape))
+        return Own(function, in_jax, names, True, call, same)
+    except Exception as error:  # it may use NumPy or decide by values, which JAX cannot trace
+        reason = error.__cause__ or error
+    space = getattr(codec, "env_observation", None)
+    rows = [np.zeros(width, np.float32)]
+    if space is not None:  # the function may not take zeros
+        space.seed(0)
+        rows += [codec.flatten(space.sample()) for _ in range(2)]
+    found: dict[str, Any] = {}
+    for i, row in enumerate(rows):
+        try:
+            with np.errstate(all="ignore"), jax.ensure_compile_time_eval():
+                found = _by_name(function(on_host(row)), call, np)
+            break
+        except Exception:
+            if i == len(rows) - 1:
+                raise
+    if any(isinstance(value, jax.Array) for value in found.values()):
+        raise ValueError(
+            f"{call} uses jax.numpy, and JAX cannot compile it: {' '.join(str(reason).split())[:200]} Want jnp.where "
+            f"in place of if, or NumPy alone."
+        )
+    return Own(function, on_host, tuple(found), False, call, same)
+
+
+def _unchanged(row: Any) -> Any:
+    return row
+
+
+def _by_name(found: Any, call: str, numpy: Any = jnp) -> dict[str, Any]:
+    """What a function of own features returned, checked."""
+    wanted = "want a dict of numbers by name"
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"{call} returned {type(found).__name__ if found else 'nothing'}; {wanted}.")
+    for name, value in found.items():
+        if not isinstance(name, str) or not name.isprintable() or " at " in name or not name.strip():
+            raise ValueError(f"{call} returned a feature called {name!r}; {wanted}, without ' at ' in a name.")
+        if numpy.size(value) != 1:
+            raise ValueError(f"{call} returned {numpy.size(value)} numbers as {name!r}; {wanted}.")
+    return dict(found)
+
+
+def _in_order(found: Any, names: tuple[str, ...], numpy: Any = jnp) -> list[Any]:
+    if found.keys() != set(names):
+        raise ValueError(f"own features {', '.join(found)} of an observation, {', '.join(names)} of another.")
+    return [numpy.asarray(found[name], numpy.float32).reshape(()) for name in names]
+
+
 class Features(eqx.Module):
     """How a transition becomes a row of features. All fields are static."""
 
-    columns: tuple[str, ...] = eqx.field(static=True)  # of the observation
+    columns: tuple[str, ...] = eqx.field(static=True)  # of the observation, then the user's own features
     used: tuple[int, ...] = eqx.field(static=True)  # components that are state features
     derived: tuple[Derived, ...] = eqx.field(static=True)
     actions: int = eqx.field(static=True)  # components of a continuous action; 0 for discrete actions
+    own: Own | None = eqx.field(static=True, default=None)
+
+    @property
+    def given(self) -> int:
+        """Components of the observation itself."""
+        return len(self.columns) - (0 if self.own is None else len(self.own.names))
+
+    def components(self, obs: Float[Array, "M D"]) -> Float[Array, "M E"]:
+        """The components of observations, with the user's own."""
+        own = [] if self.own is None else [jnp.nan_to_num(self.own(obs))]
+        return jnp.concatenate([obs[:, : self.given], *own], axis=1) if own or self.given < obs.shape[1] else obs
+
+    def components_on_host(self, obs: np.ndarray) -> np.ndarray:
+        """The same, outside compiled programs. Raises ValueError if an own feature is not finite."""
+        if self.own is None:
+            return obs[:, : self.given]
+        found = self.own.on_host(obs)
+        if not np.isfinite(found).all():
+            at = np.argwhere(~np.isfinite(found))[0]
+            name, value = self.own.names[at[1]], found[tuple(at)]
+            raise ValueError(f"{self.own.call}: {name} = {value} in a demonstrated state; want finite numbers.")
+        return np.concatenate([obs[:, : self.given], found], axis=1)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,11 +202,21 @@ class Features(eqx.Module):
         if column >= self.action:
             return "action" if self.actions < 2 else f"action[{column - self.action}]"
         if column >= self.states or column < len(self.used):
+            if self.is_own(column):
+                assert self.own is not None
+                return f"{self.own.call}({row})[{json.dumps(self.label(column), ensure_ascii=False)}]"
             return code_of(self.label(column), row)
         d = self.derived[column - len(self.used)]
         plus = [code_of(self.columns[i], row) for i in d.plus]
         minus = [f" - {code_of(self.columns[i], row)}" for i in d.minus] or [""] * len(plus)
         return f"math.hypot({', '.join(a + b for a, b in zip(plus, minus, strict=True))})"
+
+    def is_own(self, column: int) -> bool:
+        """Whether a column is an own feature of the user."""
+        if len(self.used) <= column < self.states or column >= self.action:
+            return False
+        at = column if column < self.states else (column - self.before) % len(self.used)
+        return self.used[at] >= self.given
 
     @property
     def states(self) -> int:
@@ -88,16 +240,20 @@ class Features(eqx.Module):
         return self.action + max(self.actions, 1)
 
     def __call__(
-        self, obs: Float[Array, "M D"], action: Array, next_obs: Float[Array, "M D"], categories: Float[Array, "D C"]
+        self, obs: Float[Array, "M D"], action: Array, next_obs: Float[Array, "M D"], categories: Float[Array, "E C"]
     ) -> Float[Array, "M F"]:
         used = jnp.asarray(self.used, jnp.int32)
-        seen, kinds = next_obs[:, used], categories[used]
+        if self.own is None:
+            before, after = self.components(obs), self.components(next_obs)
+        else:  # in one call
+            before, after = jnp.split(self.components(jnp.concatenate([obs, next_obs])), 2)
+        seen, kinds = after[:, used], categories[used]
         apart = jnp.abs(seen[:, :, None] - kinds[None])
         same = apart.min(-1) <= 1e-3 * jnp.abs(seen) + 1e-6
         kind = jnp.where(same, apart.argmin(-1), CATEGORIES).astype(jnp.float32)
-        more = [d(next_obs)[:, None] for d in self.derived]
+        more = [d(after)[:, None] for d in self.derived]
         a = action.astype(jnp.float32).reshape(obs.shape[0], max(self.actions, 1))
-        return jnp.concatenate([seen, *more, obs[:, used], kind, a, jnp.zeros((obs.shape[0], 1))], axis=1)
+        return jnp.concatenate([seen, *more, before[:, used], kind, a, jnp.zeros((obs.shape[0], 1))], axis=1)
 
 
 def code_of(name: str, row: str = "next_obs") -> str:
@@ -109,13 +265,17 @@ def code_of(name: str, row: str = "next_obs") -> str:
     return f"{row}{keys}{bracket}{index}" if bracket else f"{row}{keys}[0]"
 
 
-def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = ()) -> Features:
+def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = (), own: Own | None = None) -> Features:
     """The features of an observation with these column names. `chosen` are names of columns or of parts (`pose` for
-    `pose[0]`, `pose[1]`), or numbers of columns; empty: all columns and derived features."""
+    `pose[0]`, `pose[1]`), or numbers of columns; empty: all columns and derived features, or `own` alone."""
     parts = _parts(columns)
-    if chosen:
+    if chosen or own is not None:
         used = sorted({i for name in chosen for i in _columns_of(name, columns, parts)})
-        return Features(tuple(columns), tuple(used), (), actions)
+        more = () if own is None else own.names
+        if twice := [name for name in more if name in (*columns, *parts, "action")]:
+            raise ValueError(f"the own feature {twice[0]} has a name of the observation; give it another name.")
+        used += range(len(columns), len(columns) + len(more))
+        return Features((*columns, *more), tuple(used), (), actions, own)
     return Features(tuple(columns), tuple(range(len(columns))), _derived(columns, parts), actions)
 
 

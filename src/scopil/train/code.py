@@ -1,8 +1,8 @@
 """The user's code that a run names: its copy in the run folder, and whether it may run.
 
-A new run copies the files of its environment and of its rules, with the modules beside them that they import, to
-`code/env` and `code/rules`. run.json holds their digests, signed by this user's key. A reader runs the copies if they
-are signed and unchanged. Other code runs only if the caller trusts the folder.
+A new run copies the files of its environment, rules and own features, with the modules beside them that they import,
+to `code/env`, `code/rules` and `code/features`. run.json holds their digests, signed by this user's key. A reader runs
+the copies if they are signed and unchanged. Other code runs only if the caller trusts the folder.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scopil.config import code_in
 from scopil.envs.naming import OWN_CODE, names_code, split_options, with_options
 from scopil.errors import CheckpointError, ConfigError, EnvError, ScopilError
 from scopil.files import is_line, write_atomically
@@ -18,7 +19,7 @@ from scopil.signing import is_signed, sign
 from scopil.user_code import adopt, is_file_name, local_files, split_name
 
 FOLDER = "code"
-Files = dict[str, dict[str, str]]  # env or rules → path of a file → SHA-256
+Files = dict[str, dict[str, str]]  # env, rules or features → path of a file → SHA-256
 
 
 class Code(NamedTuple):
@@ -27,33 +28,35 @@ class Code(NamedTuple):
     folder: Path
     env: str
     rules: str | None
+    features: str | None  # the function in the setting `features`
     files: Files
     signature: str | None
 
     @classmethod
-    def copy(cls, folder: Path, env: str, rules: str | None) -> "Code":
+    def copy(cls, folder: Path, env: str, rules: str | None, features: str | None) -> "Code":
         """Copy the code that the caller names to a run folder, and sign it."""
-        texts = {role: _read(name) for role, name in _named(env, rules).items()}
+        texts = {role: _read(name) for role, name in _named(env, rules, features).items()}
         for role, each in texts.items():
             for name, text in each.items():
                 write_atomically(folder / FOLDER / role / name, text)
-        code = cls(folder, env, rules, {role: _digests(each) for role, each in texts.items()}, None)
+        code = cls(folder, env, rules, features, {role: _digests(each) for role, each in texts.items()}, None)
         return code._replace(signature=sign(code._signed()) if code.names_code else None)
 
     @classmethod
-    def read(cls, folder: Path, env: str, rules: str | None, note: dict[str, Any]) -> "Code":
+    def read(cls, folder: Path, note: dict[str, Any]) -> "Code":
         """The code of an existing run folder. Removes its entries from `note`, the content of run.json."""
         files, signature = note.pop(FOLDER, {}), note.pop("signature", None)
         each = files.values() if isinstance(files, dict) else [None]
         lines = [line for some in each if isinstance(some, dict) for pair in some.items() for line in pair]
         if not all(isinstance(some, dict) for some in each) or not all(map(_is_inside, [*files, *lines])):
             raise CheckpointError(f"{folder}/run.json is damaged: {FOLDER} does not hold digests by file.")
-        return cls(folder, env, rules, files, signature if is_line(signature) else None)
+        named = note["env"], note.get("rules"), code_in(note["config"])
+        return cls(folder, *named, files, signature if is_line(signature) else None)
 
     @property
     def names_code(self) -> bool:
-        """Whether opening the environment or the rules runs code of a user."""
-        return names_code(self.env) or (self.rules is not None and self.rules not in OWN_CODE)
+        """Whether opening the environment, the rules or the features runs code of a user."""
+        return names_code(self.env) or self.rules not in (None, *OWN_CODE) or self.features is not None
 
     @property
     def own(self) -> bool:
@@ -64,15 +67,14 @@ class Code(NamedTuple):
         """The entries of run.json."""
         return {FOLDER: self.files, "signature": self.signature} if self.names_code else {}
 
-    def is_copy_of(self, env: str, rules: str | None) -> bool:
+    def is_copy_of(self, env: str, rules: str | None, features: str | None) -> bool:
         """Whether the code is intact and equal to the code that the caller names now."""
-        return rules == self.rules and self.has_env(env) and self._equals("rules", _named(env, rules).get("rules"))
+        same = (env, rules, features) == (self.env, self.rules, self.features)
+        return same and all(self.is_unchanged(role) for role in ("env", "rules", "features"))
 
-    def has_env(self, env: str) -> bool:
-        """Like `is_copy_of`, for the environment alone."""
-        return env == self.env and self._equals("env", _named(env, None).get("env"))
-
-    def _equals(self, role: str, name: str | None) -> bool:
+    def is_unchanged(self, role: str) -> bool:
+        """Whether a copy is intact and equal to its original."""
+        name = _named(self.env, self.rules, self.features).get(role)
         now = {} if name is None else _read(name)
         return _digests(now) == self.files.get(role, {}) and all(self._text(role, key) == now[key] for key in now)
 
@@ -89,12 +91,22 @@ class Code(NamedTuple):
             return self.rules
         return self._opened("rules", self.rules, trusted, ConfigError)
 
+    def features_name(self, trusted: bool) -> str | None:
+        """The name that loads the own features in this process. Raises ConfigError if their code may not run."""
+        return None if self.features is None else self._opened("features", self.features, trusted, ConfigError)
+
     def _opened(self, role: str, name: str, trusted: bool, error: type[ScopilError]) -> str:
+        texts = self.texts(role, name, trusted, error)
+        return adopt(name, texts, self._place(role, name, texts)) if texts else name
+
+    def texts(self, role: str, name: str, trusted: bool, error: type[ScopilError] = ConfigError) -> dict[str, bytes]:
+        """The copied files of some code. Raises if it may not run."""
         accept = "add --trust-env (trust_env=True)"
+        yours = ", or give yours: scopil.load(run, features=…)" if role == "features" else f", or name yours (--{role})"
         if not trusted and not self.own:
             raise error(
                 f"{self.folder} names the code {name!r} as its {role}, and your key did not sign it: the run was made "
-                f"elsewhere, or its run.json was changed. If you trust that code, {accept}, or name yours (--{role})."
+                f"elsewhere, or its run.json was changed. If you trust that code, {accept}{yours}."
             )
         mine = self.files.get(role, {})
         texts = {file: self._text(role, file) for file in mine}
@@ -103,8 +115,7 @@ class Code(NamedTuple):
                 how = "is missing" if text is None else "has changed"
                 wanted = "restore it" if text is None else f"restore it, or, to run it as it is, {accept}"
                 raise error(f"{self.folder / FOLDER / role / file} {how} since the run was created; {wanted}.")
-        known = {file: text for file, text in texts.items() if text is not None}
-        return adopt(name, known, self._place(role, name, known)) if known else name
+        return {file: text for file, text in texts.items() if text is not None}
 
     def _place(self, role: str, name: str, texts: Mapping[str, bytes]) -> Path:
         """The folder of the code: the original one if its files are equal, because they may read data beside them."""
@@ -121,14 +132,16 @@ class Code(NamedTuple):
         return _text(self.folder / FOLDER / role / name)
 
     def _signed(self) -> dict[str, Any]:
-        return {"env": self.env, "rules": self.rules, FOLDER: self.files}
+        more = {} if self.features is None else {"features": self.features}
+        return {"env": self.env, "rules": self.rules, FOLDER: self.files} | more
 
 
-def _named(env: str, rules: str | None) -> dict[str, str]:
-    """The names of users' code: of the environment, without its options, and of the rules."""
+def _named(env: str, rules: str | None, features: str | None) -> dict[str, str]:
+    """The names of users' code: of the environment, without its options, of the rules and of the features."""
     base = split_options(env)[0]
     named = {"env": base} if ":" in base and base not in OWN_CODE else {}
-    return named if rules is None or rules in OWN_CODE else named | {"rules": rules}
+    named |= {} if rules is None or rules in OWN_CODE else {"rules": rules}
+    return named if features is None else named | {"features": features}
 
 
 def _read(name: str) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 run.json              algorithm, environment, demonstrations, rules, seed, budget, every setting
 versions.json         versions of the packages at the start
 demos.npz             a copy of the demonstrations, if there are any
-code/                 copies of the user's files that define the environment and the rules, if there are any
+code/                 copies of the user's files that define the environment, rules and own features, if there are any
 metrics.jsonl         one row per chunk of training; an interrupted and resumed run writes the same rows
 timing.jsonl          wall-clock times
 checkpoints/          the two newest complete training states
@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Array
 
 from scopil.algos.base import Algorithm, head_for, refuse_stand_in, spaces_of, stand_in
-from scopil.config import build, checked_seed
+from scopil.config import OWN_FEATURES, build, checked_seed, code_in, with_code
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
@@ -54,6 +54,7 @@ from scopil.train.code import Code
 from scopil.train.logging import JsonLines, tensorboard
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Between, Trainer, TrainStatus, Unobserved
+from scopil.user_code import load_object
 
 FORMAT = 3  # of run.json
 LOG = "log.txt"
@@ -137,7 +138,7 @@ class Run:
             storage.write(run._demos, run.demos_file)
         write_atomically(folder / "versions.json", json.dumps(_versions(), indent=2).encode() + b"\n")
         rmtree(folder / CODE, ignore_errors=True)
-        run.code = Code.copy(folder, spec.env, spec.rules)
+        run.code = Code.copy(folder, spec.env, spec.rules, code_in(run.settings))
         run._write_note()
         return run
 
@@ -173,7 +174,7 @@ class Run:
             algorithm = algorithm or registered().get(name) or stand_in(name, title)
             if not isinstance(note["config"], dict):
                 raise ValueError("config is not a dict")
-            code = Code.read(folder, note["env"], note.get("rules"), note)
+            code = Code.read(folder, note)
             return cls(folder, RunSpec(algorithm=algorithm, **note), note["config"], trust_env, code)
         except OSError as error:
             inside = sorted(file.parent.name for file in folder.glob("*/run.json"))
@@ -241,7 +242,7 @@ class Run:
     def _learner(self, file: Path, arrays: dict[str, np.ndarray]) -> Any:
         refuse_stand_in(self.spec.algorithm)
         env = self.env()
-        spaces, cfg = (spaces_of(env.observation_space, env.action_space, env.spaces), self.spec.build_config(env))
+        spaces, cfg = spaces_of(env.observation_space, env.action_space, env.spaces), self.config
         like = jax.eval_shape(lambda: self.spec.algorithm.init(jax.random.key(0), spaces, cfg))
         return as_tree(branch(arrays, "learner"), like, file)
 
@@ -261,9 +262,21 @@ class Run:
         """The name that opens the run's environment in this process. Raises EnvError if its code may not run."""
         return self.spec.env if self.code is None else self.code.env_name(self.trust_env)
 
-    def trust_if_named(self, env: str, rules: str | None) -> None:
+    def trust_if_named(self, env: str, rules: str | None, features: str | None) -> None:
         """Trust the run if its code equals the code that the caller names."""
-        self.trust_env = self.trust_env or (self.code is not None and self.code.is_copy_of(env, rules))
+        self.trust_env = self.trust_env or (self.code is not None and self.code.is_copy_of(env, rules, features))
+
+    @cached_property
+    def config(self) -> Any:
+        """The config, with the function of own features. Raises ConfigError if its code may not run."""
+        return replace(self.spec, config=with_code(self.spec.config, self.load_features)).build_config(self.env())
+
+    def load_features(self, name: str) -> Any:
+        """The function of own features that the run names."""
+        here = name if self.code is None else self.code.features_name(self.trust_env)
+        if here is None or (self.code is not None and name != self.code.features):
+            raise ConfigError(f"features = {name}; want those that {self.folder}/run.json names.")
+        return load_object(here, OWN_FEATURES)
 
     def rules(self) -> Rules | None:
         """The rules by which evaluations count violations; None: by the costs that the environment reports."""
@@ -301,10 +314,10 @@ class Run:
 
     def overshoot(self) -> str | None:
         """A remark if the run takes many more steps than its budget."""
-        return self._loop.overshoot(self.spec.build_config(self.env()), self.spec.steps)
+        return self._loop.overshoot(self.config, self.spec.steps)
 
     def _trainer(self) -> Trainer:
-        return Trainer(self._loop, self.spec.build_config(self.env()), self.spec.seed)
+        return Trainer(self._loop, self.config, self.spec.seed)
 
     def extended(self, steps: int, demos: str | None = None) -> "Run":
         """The same run with another budget; training continues from its newest checkpoint, with other demonstrations if

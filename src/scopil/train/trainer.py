@@ -17,6 +17,7 @@ from scopil.config import check
 from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
 from scopil.train.loop import FAST_COMPILE, Accumulator, Loop
+from scopil.user_code import Named
 
 # Minimum of environment steps per dispatch: enough to hide the dispatch cost, few enough to react to Ctrl-C.
 CHUNK = 5_000
@@ -120,11 +121,17 @@ class Trainer:
         self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
         state, self._state = self._state, None
         sums, self._sums = self._sums, None
-        if self.loop.env.slow or sums is not None:
-            state, metrics, sums = self._in_pieces(state, iterations, between, sums)
-        else:
-            state, metrics = self.loop.run_iterations(state, self.cfg, iterations)
-        known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
+        Named.fault = None
+        try:
+            if self.loop.env.slow or sums is not None:
+                state, metrics, sums = self._in_pieces(state, iterations, between, sums)
+            else:
+                state, metrics = self.loop.run_iterations(state, self.cfg, iterations)
+            known = {} if metrics is None else {k: float(v) for k, v in jax.device_get(metrics).items()}
+        except (RuntimeError, ValueError) as error:
+            if Named.fault is None:
+                raise
+            raise Named.fault from error  # a function of the user failed inside the program
         self._refuse_nonsense(state, known)
         self._state, self._sums = state, sums
         return None if metrics is None else known

@@ -23,6 +23,7 @@ from scopil.data.storage import load_demos
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
 from scopil.envs.naming import id_in_file
+from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, ScopilError
 from scopil.eval.episodes import play_distinct
 from scopil.eval.pictures import few_colours, new_figure
@@ -58,7 +59,10 @@ def run_audit(
     demos: Annotated[str | None, option("a set of demonstrations; default: those of RUN", "SET")] = None,
     episodes: Annotated[int, option("number of episodes from unseen starts", "N")] = 200,
     seed: Annotated[int, option("seed of the unseen starts and of the test", "S")] = 0,
-    features: Annotated[tuple[str, ...], option("components that are compared; default: all", "NAME")] = (),
+    features: Annotated[
+        tuple[str, ...],
+        option("components that are compared, or FILE.py:FUNCTION of your own features; default: all", "NAME"),
+    ] = (),
     strike: Annotated[tuple[str, ...], option('differences that are no rules: "vx at x"', "NAME")] = (),
     env_kwargs: EnvKwargs = (),
     max_episode_steps: MaxSteps = None,
@@ -71,8 +75,8 @@ def run_audit(
             raise ConfigError(f"--out {out}; want a file name that ends in .html.")
         new_figure()  # raises if matplotlib is missing, before the episodes are played
     name = None if env is None else env_name(env, env_kwargs, max_episode_steps)
-    played, shown, columns = compared(policy, name, demos, episodes, seed, trust_env)
-    found = audit(played, shown, columns, features=features, strike=strike, seed=seed)
+    played, shown, spaces = compared(policy, name, demos, episodes, seed, trust_env)
+    found = audit(played, shown, spaces.columns, features=features, strike=strike, seed=seed, codec=spaces)
     console = Console(highlight=False)
     console.print(summary(found, policy), soft_wrap=True)
     rules = [explain(finding.marginal) for finding in found.findings]
@@ -91,9 +95,9 @@ def run_audit(
 
 def compared(
     policy: str, env: str | None, demos: str | None, episodes: int, seed: int = 0, trust_env: bool = False
-) -> tuple[list[Episode], Demonstrations, list[str]]:
-    """Episodes of a policy from unseen starts, the demonstrations, and the names of the observation's components.
-    Observations are flat rows."""
+) -> tuple[list[Episode], Demonstrations, Spaces]:
+    """Episodes of a policy from unseen starts, the demonstrations, and the environment's spaces. Observations are flat
+    rows."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     path, agent = Path(policy), None
@@ -121,7 +125,7 @@ def compared(
             assert env is not None
             played = _play(policy, opened, env, episodes, seed)
         rows = [e if _is_flat(e, opened) else _flat(e, opened) for e in played]
-        return rows, flattened(shown, opened), opened.spaces.columns
+        return rows, flattened(shown, opened), opened.spaces
     finally:
         if opened is not None:
             opened.close()
