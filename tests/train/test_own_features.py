@@ -171,9 +171,9 @@ def test_the_function_in_the_docs():
     codec = Spaces("env", space, ARMS)
     own = own_of(namespace["features"], codec.size, codec)
     assert own.compiled
-    obs = {"person": [3.0, 4.0], "cart": [0.0, 0.0], "velocity": [1.0, 0.0]}
+    obs = {"person": [1.5, 2.0], "cart": [0.0, 0.0], "velocity": [1.0, 0.0]}
     row = codec.flatten({name: np.array(value, np.float32) for name, value in obs.items()})
-    np.testing.assert_allclose(own.on_host(row[None]), [[5.0, 0.6]], rtol=1e-6)
+    np.testing.assert_allclose(own.on_host(row[None]), [[2.5, 0.6]], rtol=1e-6)
 
 
 def test_own_features_are_alone_or_beside_components():
