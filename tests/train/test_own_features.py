@@ -131,11 +131,11 @@ def test_state_numbers_of_a_compiled_environment():
 
 
 def compiled(obs: Any) -> dict[str, Any]:
-    return {"far": jnp.hypot(obs["pose"][0], obs["pose"][1]), "high": obs["gear"] > 2}
+    return {"high": obs["gear"] > 2, "far": jnp.hypot(obs["pose"][0], obs["pose"][1])}
 
 
 def in_python(obs: Any) -> dict[str, Any]:
-    return {"far": math.hypot(*obs["pose"]), "high": 1 if obs["gear"] > 2 else 0}
+    return {"high": 1 if obs["gear"] > 2 else 0, "far": math.hypot(*obs["pose"])}
 
 
 def test_functions_in_jax_and_in_python_give_the_same_features():
@@ -145,11 +145,11 @@ def test_functions_in_jax_and_in_python_give_the_same_features():
     rows = np.stack([codec.flatten(space.sample()) for _ in range(50)])
     first, second = (own_of(function, codec.size, codec) for function in (compiled, in_python))
     assert (first.compiled, second.compiled) == (True, False)
-    assert first.names == second.names == ("far", "high")
+    assert first.names == second.names == ("high", "far")
     found = jax.jit(second)(jnp.asarray(rows))
     np.testing.assert_allclose(jax.jit(first)(jnp.asarray(rows)), found, rtol=1e-6)
     np.testing.assert_allclose(first.on_host(rows), second.on_host(rows), rtol=1e-6)
-    assert set(np.unique(found[:, 1])) == {0.0, 1.0}
+    assert set(np.unique(found[:, 0])) == {0.0, 1.0}
 
 
 def test_python_is_called_once_for_each_observation():

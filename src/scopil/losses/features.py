@@ -103,9 +103,10 @@ def own_of(function: Any, width: int, codec: Any = None, call: str = "features")
     in_jax, on_host = getattr(codec, "unflatten_in_jax", _unchanged), getattr(codec, "unflatten", _unchanged)
     same = getattr(function, "function", None)
     try:
+        names: list[str] = []  # JAX sorts the keys of a dict
         shape = jax.ShapeDtypeStruct((width,), jnp.float32)
-        names = tuple(jax.eval_shape(lambda row: _by_name(function(in_jax(row)), call), shape))
-        return Own(function, in_jax, names, True, call, same)
+        jax.eval_shape(lambda row: names.extend(_by_name(function(in_jax(row)), call)), shape)
+        return Own(function, in_jax, tuple(names), True, call, same)
     except Exception as error:  # it may use NumPy or decide by values, which JAX cannot trace
         reason = error.__cause__ or error
     space = getattr(codec, "env_observation", None)
