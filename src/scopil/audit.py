@@ -9,7 +9,8 @@ demonstrations in K folds k, and blurred histograms give
 An episode of the policy is scored by the half that it is not in (mean over k), a demonstration by the fold that it is
 in (mean over q). Welch's t compares the means of the two groups of episodes. The bar is a quantile of the largest t of
 all candidates after random exchanges of episodes between the groups; histograms, thresholds and scores are made anew
-for each exchange. Episodes of the demonstrator therefore give a finding with probability `LEVEL`.
+for each exchange. By design, episodes of the demonstrator give a finding with probability `LEVEL`; benchmarks/audit.py
+measures this rate.
 
 Only episodes that start near a demonstrated start are compared (losses/matched.py).
 """
@@ -40,7 +41,7 @@ from scopil.user_code import load_object
 
 FEWEST = 10  # matched episodes of the policy, and demonstrations
 EXCHANGES = 99  # random exchanges of episodes
-LEVEL = 0.05  # probability of any finding about episodes of the demonstrator
+LEVEL = 0.05  # by design: probability of any finding about episodes of the demonstrator
 NOVEL = 0.5  # novelty of a step that is counted
 SAME = 0.8  # correlation by episode, or share of common novel steps, of findings about the same thing
 PARTS = 2  # halves of the policy's episodes

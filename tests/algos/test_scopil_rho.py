@@ -335,6 +335,11 @@ def test_without_two_components_nothing_is_in_at_first(changes):
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+def test_no_allowed_novelty_at_all_is_refused():
+    with pytest.raises(ConfigError, match="occupancy_share = 0"):
+        config(occupancy_share=0.0)
+
+
 def test_unknown_features_are_refused():
     with pytest.raises(ConfigError, match="features = speed; the observation has x, y, v"):
         scopil_rho.init(jax.random.key(0), SPACES, config(features=("x", "speed")))
@@ -594,10 +599,37 @@ def test_pairs_are_made_of_the_features_that_differ_most():
     c = fresh(cfg).candidates
     assert c.among.tolist() == [0, 1]
     evidence = (jnp.array([0.0, 1.0, 5.0, 0.0]), *(jnp.ones_like(e) for e in c.evidence[1:]))
-    new = scopil_rho.with_other_features(f, c._replace(evidence=evidence))
+    new = scopil_rho.with_other_features(f, c._replace(evidence=evidence), cfg)
     assert new.among.tolist() == [1, 2]
     assert not new.evidence[1].any()
-    assert scopil_rho.with_other_features(f, new._replace(evidence=evidence)).evidence[1].all()
+    assert scopil_rho.with_other_features(f, new._replace(evidence=evidence), cfg).evidence[1].all()
+
+
+def test_a_pair_that_was_given_up_stays_out_beside_other_features():
+    cfg = config(pair_features=3)
+    begun = fresh(cfg, Spaces(4, DiscreteHead(3), None, ("x", "y", "v", "w")))
+    f, c = begun.features, begun.candidates
+    pairs = scopil_rho.marginals_of(f, c, 1, cfg).feature
+    given_up = (pairs[:, :2] == jnp.array([[1, 2]])).all(1)
+    evidence = (jnp.array([0.0, 1.0, 5.0, 2.0, 0.0])[: len(c.evidence[0])], *c.evidence[1:])
+    c = c._replace(evidence=evidence, allowed=(c.allowed[0], ~given_up, *c.allowed[2:]))
+    new = scopil_rho.with_other_features(f, c, cfg)
+    assert new.among.tolist() == [1, 2, 3]
+    now = scopil_rho.marginals_of(f, new, 1, cfg).feature
+    out = [row[:2] for row, ok in zip(now.tolist(), new.allowed[1].tolist(), strict=True) if not ok]
+    assert out
+    assert all(row == [1, 2] for row in out)
+
+
+def test_what_is_compared_is_newer_than_the_last_test(begun):
+    """An episode that ended at the last test was part of it, and with two gradient steps per step fewer are new."""
+    state = played(begun, paths(30, 1), paths(60, 2), 3)
+    ended = jnp.where(jnp.arange(600) < 10, 200, jnp.where(jnp.arange(600) < 20, 201, 300))
+    state = state._replace(newest=state.newest._replace(ended=ended))
+    for grad_steps in (1, 2):
+        seen = scopil_rho.compared(state, DEMOS, config(**MOVES, grad_steps=grad_steps))
+        assert np.unique(seen.number[~seen.fresh]).tolist() == list(range(10))
+        assert int(seen.latest.sum()) == 200 // grad_steps
 
 
 # --- a known optimum --------------------------------------------------------------------------------------------------

@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Whose code a run folder may run: copies that this user's key signed, and nothing else without --trust-env.
 
 The run's environment and rules are files with a module beside them. Code from others writes a file when it runs.
@@ -297,7 +295,7 @@ def test_runs_with_different_rules_are_compared_by_given_ones(place, capsys):
 def test_an_extended_run_stays_signed(place):
     Run.open(place.run).extended(2000)
     assert Run.open(place.run).spec.steps == 2000
-    assert Run.open(place.run).code.own
+    assert Run.open(place.run).code.own  # pyright: ignore[reportOptionalMemberAccess]
     assert Run.open(place.run).command("evaluate") == f"scopil evaluate {place.run}"
 
 
@@ -316,4 +314,4 @@ def test_code_of_two_runs_is_kept_apart(place):
 def test_a_key_that_others_can_read_signs_nothing(place):
     (place.here / "config" / "scopil" / "key").chmod(0o644)
     with pytest.warns(UserWarning, match="others cannot read"):
-        assert not Run.open(place.run).code.own
+        assert not Run.open(place.run).code.own  # pyright: ignore[reportOptionalMemberAccess]

@@ -187,6 +187,18 @@ def test_a_trial_that_diverges_has_failed_and_the_others_go_on(untrained, tmp_pa
     assert Counted.total > Counted.open == 0
 
 
+@pytest.mark.parametrize(("values", "ties"), [((1.0, 1.0, 0.5, 1.0), 2), ((1.0, 0.5), 0)])
+def test_the_command_says_when_trials_tie(values, ties, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    plan = 'env = "CartPole-v1"\nmethods = ["sac"]\n[tune.settings]\ndiscount = [0.0, 1.0]\n'
+    Path("mine.toml").write_text(plan)
+    made = [tuning.Trial(settings={"discount": 0.1 * i}, value=v) for i, v in enumerate(sorted(values, reverse=True))]
+    monkeypatch.setattr("scopil_bench.cli.tune.search_settings", lambda *_, **__: made)
+    assert main(["tune", "mine.toml"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if " other trial" in line]
+    assert [int(line.split()[0]) for line in said] == [ties] * bool(ties)
+
+
 def test_the_command_prints_how_many_diverged(untrained, monkeypatch, tmp_path, capsys):
     untrained[0]["0001"] = diverged()
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,6 @@
 """Wrong inputs of a user's first hour: one line that says what to do, exit code 2, no traceback, no file left."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -154,6 +153,9 @@ WRONG = [
 ]
 
 
+pytestmark = pytest.mark.usefixtures("here")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Everything that the command lines name."""
@@ -166,17 +168,6 @@ def folder(tmp_path_factory):
     (place / "empty").mkdir()
     yield place
     shutil.rmtree(place)
-
-
-@pytest.fixture(autouse=True)
-def here(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    before = set(sys.modules)
-    yield
-    shutil.rmtree("new", ignore_errors=True)
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == folder:
-            del sys.modules[name]
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # of Gymnasium's checker, about the same environments

@@ -1,8 +1,6 @@
 """Wrong inputs: one line that says what to do, exit code 2, no traceback."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +45,9 @@ RULES = "def high(obs, action, next_obs): return next_obs[99] > 1\n"
 EXPERT = "def act(obs): return 7\nnumber = 4\n"
 
 
+pytestmark = pytest.mark.usefixtures("here")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Everything that the command lines below name."""
@@ -80,18 +81,6 @@ def folder(tmp_path_factory):
     (place / "empty").mkdir()
     yield place
     shutil.rmtree(place)
-
-
-@pytest.fixture(autouse=True)
-def here(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
-    before = set(sys.modules)
-    yield
-    shutil.rmtree("new", ignore_errors=True)
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == folder:
-            del sys.modules[name]
 
 
 TRAIN = "train sac --out new --hidden 4"

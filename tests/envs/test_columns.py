@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Names of the columns of flat observations."""
 
 import json
@@ -133,7 +131,7 @@ def test_an_exported_policy_names_its_columns(cart, tmp_path):
 
 def test_a_reset_without_info_is_refused():
     class Old(Cart):
-        def reset(self, *, seed=None, options=None):
+        def reset(self, *, seed=None, options=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             return super().reset(seed=seed)[0]  # a dict of two names, which is not a pair
 
     with pytest.raises(EnvError, match="reset returned a dict; want a pair"):

@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Recording: the recorder, the keys, and the window loop on SDL's dummy screen."""
 
 import inspect
@@ -274,11 +272,11 @@ def test_marble_keys_push_the_ball_where_they_point():
     towards = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0), "space": (0, 0), ".": (0, 0)}
     towards |= {"q": (-1, 1), "e": (1, 1), "z": (-1, -1), "c": (1, -1), "[7]": (-1, 1), "[3]": (1, -1)}
     for key, direction in towards.items():
-        tilt_x, tilt_y = ACTIONS[keys.action((key,))]
+        tilt_x, tilt_y = ACTIONS[keys.action((key,))]  # pyright: ignore[reportArgumentType, reportCallIssue]
         assert (-tilt_y, tilt_x) == direction, key  # a = 0.1 (−r_y, r_x)
     for pair in (("up", "left"), ("right", "down"), ("w", "a")):
-        tilt = sum(ACTIONS[keys.action((key,))] for key in pair)
-        np.testing.assert_array_equal(ACTIONS[keys.action(pair)], tilt)
+        tilt = sum(ACTIONS[keys.action((key,))] for key in pair)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        np.testing.assert_array_equal(ACTIONS[keys.action(pair)], tilt)  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert set(keys.actions.values()) == set(range(9))
     assert keys.action(("left", "right")) == keys.action(("right",)), "the newer key wins"
     assert keys.action(("k",)) is None

@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Every learner solves a task with a known answer, with discrete and continuous actions, and resumes bit for bit.
 
 The action with the highest reward breaks a rule (toys.py). Learners from reward alone take it; those that imitate, or
@@ -134,7 +132,7 @@ def test_a_custom_cost(continuous, envs):
 
     algorithm = ppo_lagrangian.under(cost)
     config, steps = CAREFUL[scopil.OraclePPOLagrangian]
-    agent = scopil.Agent(algorithm, envs[continuous], seed=0, **config).learn(steps)
+    agent = scopil.Agent(algorithm, envs[continuous], seed=0, **config).learn(steps)  # pyright: ignore[reportArgumentType]
     assert (actions(agent) <= LIMIT).all()
     assert repr(agent).startswith("PPO-Lagrangian on ")
     assert agent.num_timesteps >= steps

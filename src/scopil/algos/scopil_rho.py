@@ -65,7 +65,7 @@ class Config(scopil_clone.Config):
     occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
     occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
     occupancy_share: float = setting(
-        default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=0
+        default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=1e-3
     )
     # With more, standing still in familiar states would earn more than a step costs.
     refund: float = setting(
@@ -503,7 +503,7 @@ def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
     size, capacity = len(new.number), len(state.kept.obs)
     there = jnp.arange(size) < new.steps
     matched, ended = there & new.matched, new.ended[new.number]
-    fresh = matched & (ended >= 0) & (ended >= now - cfg.refresh_every * cfg.enter_every)
+    fresh = matched & (ended >= 0) & (ended > now - cfg.refresh_every * cfg.enter_every)
     age = (new.steps - 1 - jnp.arange(size)) % size
     return Seen(
         demos=Sample(features_of(state, demos), known(state, demos)),
@@ -514,7 +514,7 @@ def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
         number=new.number,
         fresh=fresh,
         tested=fresh & (new.returns[new.number] >= state.enough),
-        latest=matched & (age < cfg.refresh_every * cfg.num_envs),
+        latest=matched & (age < cfg.refresh_every * cfg.num_envs // cfg.grad_steps),
     )
 
 
@@ -635,17 +635,22 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
 
     # Evidence about a policy without the new constraint says nothing about the policy with it.
     c = c._replace(evidence=tuple(jnp.where(enters, 0.0, e) for e in evidence))
-    return s, with_other_features(f, c) if f.states > cfg.pair_features else c
+    return s, with_other_features(f, c, cfg) if f.states > cfg.pair_features else c
 
 
-def with_other_features(f: Features, c: Candidates) -> Candidates:
-    """Pairs of the features that differ most by themselves. Evidence about other pairs is lost."""
+def with_other_features(f: Features, c: Candidates, cfg: Config) -> Candidates:
+    """Pairs of the features that differ most by themselves. Evidence about other pairs is lost; a pair that was given
+    up stays out while both its features are among them."""
     most = len(c.among)
     among = jnp.sort(jnp.argsort(-c.evidence[0][: f.states])[:most]).astype(jnp.int32)
-    same = (among == c.among).all()
+    same, new = (among == c.among).all(), c._replace(among=among)
     evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
-    allowed = (c.allowed[0], *(jnp.where(same, ok, True) for ok in c.allowed[1:]))
-    return c._replace(among=among, evidence=evidence, allowed=allowed)
+    allowed = [c.allowed[0]]
+    for kind, ok in zip(KINDS[1:], c.allowed[1:], strict=True):
+        before, after = (marginals_of(f, x, kind, cfg).feature for x in (c, new))
+        given_up = (after[:, None] == before[None]).all(-1) & ~ok[None]
+        allowed.append(~given_up.any(1))
+    return new._replace(evidence=evidence, allowed=tuple(allowed))
 
 
 def novelty_of(state: State, rows: Rows | Transition) -> Float[Array, "B S"]:

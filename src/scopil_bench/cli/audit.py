@@ -240,8 +240,8 @@ def page(found: Audit, rules: Sequence[FoundRule | None], policy: str, demos: st
                 f"found. Difference: mean novelty of the policy's episodes minus that of the demonstrations; each is "
                 f"scored by tables that have not seen it.",
                 f"Episodes, demos: the shares with a novel step, whose novelty exceeds {NOVEL:g}.",
-                f"A difference is shown if its t exceeds {found.bar:.1f}. Other episodes of the demonstrator would "
-                f"exceed it in any marginal with probability {LEVEL:.0%}.",
+                f"A difference is shown if its t exceeds {found.bar:.1f}. By design, other episodes of the "
+                f"demonstrator exceed it in any marginal with probability {LEVEL:.0%}.",
                 "A difference need not be a rule: --strike leaves it out. A rule that the demonstrator keeps by "
                 "accident, or that is broken in few episodes, cannot be told from chance.",
             ]

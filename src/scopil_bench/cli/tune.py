@@ -48,6 +48,9 @@ def tune(
     best, diverged = made[0], sum(trial.failed for trial in made)
     note = f", of which {diverged} diverged" if diverged else ""
     console.print(f"\nbest of {len(made)} trials{note} ({best['value']:.4g}); for {study}:\n", highlight=False)
+    if ties := sum(trial.get("value") == best["value"] for trial in made[1:]):
+        others = f"{ties} other trial{'s tie' if ties > 1 else ' ties'}"
+        console.print(f"{others} with it: the objective does not tell their settings apart\n", highlight=False)
     lines = [f"{name} = {json.dumps(value)}" for name, value in best["settings"].items()]
     console.print("\n".join([f"[methods.{search.method}]", *lines]), highlight=False)
     console.print(f"\nscopil study {study} reports all trials", highlight=False)

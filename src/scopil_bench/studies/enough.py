@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scopil.config import build
 from scopil.data.dataset import Demonstrations
 from scopil.errors import ConfigError, refused_as
 from scopil.eval.pictures import new_figure, save_figure
 from scopil.eval.rules import Rules
 from scopil.files import parse_json, write_atomically
+from scopil.registry import find
 from scopil_bench.planning import is_study_folder
 from scopil_bench.studies.base import Budget, Study, Task
 from scopil_bench.summaries import Results, Table
@@ -57,6 +59,10 @@ def study(
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value < 1:
             raise ConfigError(f"{what} = {value}; want at least 1.", setting=what)
+    learner = find(METHODS[0])
+    assert learner.short_run is not None
+    if said := learner.short_run(build(learner.config, {}), steps):
+        raise ConfigError(f"steps = {steps:,}; {said}. Want more: this measures cloning alone.", setting="steps")
     if len(demos) < 2:
         raise ConfigError(f"{demos.name} has one demonstration; want at least 2.")
     if odd := [n for n in sizes if not 2 <= n <= len(demos)]:

@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIncompatibleMethodOverride=false
 """Pictures of learned constraints, and their part of a report."""
 
 from dataclasses import replace
@@ -30,8 +28,8 @@ RULES = {
     "one axis": ((SPEED,), Box((0.5,), (INF,))),
     "two axes": ((X, Y), Disc((0, 1), (0.5, 0.5), 0.2)),
     "a category": ((X, Y, FLAG), When(2, (1,), Box((0.3, 0.4, -INF), (0.6, 0.8, INF)), (0.0, 1.0))),
-    "an action": ((X, ACTION), When(1, (3,), Box((0.4, -INF), (0.7, INF)), ACTION.values)),
-    "actions alone": ((ACTION,), When(0, (3,), Box((-INF,), (INF,)), ACTION.values)),
+    "an action": ((X, ACTION), When(1, (3,), Box((0.4, -INF), (0.7, INF)), ACTION.values)),  # pyright: ignore[reportArgumentType]
+    "actions alone": ((ACTION,), When(0, (3,), Box((-INF,), (INF,)), ACTION.values)),  # pyright: ignore[reportArgumentType]
 }
 
 
@@ -71,6 +69,6 @@ def test_a_report_shows_each_rule_with_its_map(tmp_path, monkeypatch):
     (fold,) = report._learned_rules({"SCOPIL-ρ": [run("one")], "Other": [run("none")]}, tmp_path, "")
     assert isinstance(fold, Fold)
     assert [type(block) for block in fold.blocks] == [Picture, Text, Text]
-    assert "speed ≤ 0.5 everywhere" in fold.blocks[0].caption
-    assert fold.blocks[0].file.exists()
+    assert "speed ≤ 0.5 everywhere" in fold.blocks[0].caption  # pyright: ignore[reportAttributeAccessIssue]
+    assert fold.blocks[0].file.exists()  # pyright: ignore[reportAttributeAccessIssue]
     assert report._learned_rules({"SAC": [run("one", learns=False)]}, tmp_path, "") == []

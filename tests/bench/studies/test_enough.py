@@ -29,17 +29,17 @@ def test_half_as_many_again_and_again():
 
 def test_smaller_sets_are_parts_of_larger_ones():
     demos = load_demos("marble-maze/simple-v1")
-    made = enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 10], 1_000, 1)
+    made = enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 10], 10_000, 1)
     few, more = (kept.demos() for kept in made.tasks.values())  # pyright: ignore[reportCallIssue, reportOptionalCall]
     assert (len(few), len(more)) == (5, 10)
     kept = {e.observations.tobytes() for e in more}
     assert {e.observations.tobytes() for e in few} < kept
     with pytest.raises(ConfigError, match="41"):
-        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 41], 1_000, 1)
+        enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5, 41], 10_000, 1)
 
 
-@pytest.mark.parametrize(("steps", "seeds"), [(1_000, 0), (0, 1)])
-def test_nothing_to_run_is_refused(steps, seeds):
+@pytest.mark.parametrize(("steps", "seeds"), [(10_000, 0), (0, 1), (5_000, 1)])
+def test_nothing_to_run_and_nothing_but_clones_are_refused(steps, seeds):
     demos = load_demos("marble-maze/simple-v1")
     with pytest.raises(ConfigError):
         enough.study(demos, "scopil/MarbleMaze-Simple-v0", [5], steps, seeds)
@@ -63,7 +63,7 @@ def test_a_folder_is_about_one_set(tmp_path):
         enough.keep_set(demos, tmp_path)
 
 
-WORDS = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5", "--steps", "500"]
+WORDS = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5", "--steps", "6000"]
 
 
 def test_a_stopped_command_stops_its_workers(tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_without_rules_the_sentence_has_rewards():
 
 @pytest.mark.slow
 def test_the_command_can_be_continued(tmp_path, capsys):
-    words = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5,10", "--steps", "2000", "--out", str(tmp_path)]
+    words = ["demos", "enough", "marble-maze/simple-v1", "--sizes", "5,10", "--steps", "5100", "--out", str(tmp_path)]
     assert not main(words)
     first = json.loads((tmp_path / "enough.json").read_text())
     assert [(p["demonstrations"], p["method"]) for p in first["points"]] == [
