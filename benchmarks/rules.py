@@ -1,9 +1,11 @@
-"""Violations from unseen starts on the tasks of `scopil study rules`, at every 10 000 steps and at the end.
+"""Violations from unseen starts on the tasks of `scopil study rules` and on Marble Maze, at every 10 000 steps.
 
-    python benchmarks/rules.py [--part 0/2] [--seeds 5]      appends to results/rules.jsonl; finished runs are skipped
+    python benchmarks/rules.py [--part 0/2] [--seeds 5] [--tasks zone simple-v1]
+    python benchmarks/rules.py --table      the table of docs/results.md, from what is there
 
-Two processes may run at once, each with its own part. Seeds 0 to 4, the library's defaults, 1 000 unseen starts at the
-end (200 on the corridor), 200 at the evaluations before. Demonstrators play from the same starts.
+Appends to results/rules.jsonl; finished runs are skipped. Two processes may run at once, each with its own part. Seeds
+0 to 4, the library's defaults, 1 000 unseen starts at the end (200 on the corridor), 200 at the evaluations before.
+Demonstrators play from the same starts. Marble Maze tasks are named as their demonstrations.
 """
 
 import argparse
@@ -15,13 +17,16 @@ import numpy as np
 
 import scopil
 from scopil.agent import Agent
+from scopil.envs.naming import IDS
 from scopil.registry import find
 from scopil_bench.studies.rules import ENVS, corridor, demonstrations
 from scopil_bench.studies.rules.base import demonstrator_from_unseen_starts
 from scopil_bench.studies.rules.tasks import TASKS
 
+METHODS = ("demonstrator", "bc", "scopil-rho", "gail-sac", "scopil", "sac")
 OUT = Path(__file__).parents[1] / "results" / "rules.jsonl"
-STEPS = dict.fromkeys(TASKS, 100_000) | {"corridor": 60_000}
+TRAYS = {f"{name}{players}-v1": tray for name, tray in IDS.items() for players in ("", "-simulated")}
+STEPS = dict.fromkeys(TASKS, 100_000) | {"corridor": 60_000} | dict.fromkeys(TRAYS, 300_000)
 
 
 def measured(agent: Agent, task: str, episodes: int) -> dict[str, float]:
@@ -35,7 +40,8 @@ def measured(agent: Agent, task: str, episodes: int) -> dict[str, float]:
 
 def run(task: str, method: str, seed: int) -> dict:
     begun, many = time.process_time(), 200 if task == "corridor" else 1_000
-    agent = Agent(find(method), ENVS[task], demonstrations(task), seed=seed)
+    env, demos = (TRAYS[task], f"marble-maze/{task}") if task in TRAYS else (ENVS[task], demonstrations(task))
+    agent = Agent(find(method), env, demos, seed=seed)
     curve, last, done = [], {}, 0
     while done < STEPS[task]:
         if method == "bc":
@@ -62,14 +68,47 @@ def demonstrator(task: str) -> dict:
     return {"task": task, "method": "demonstrator", "seed": 0, "version": scopil.__version__, "curve": [row]}
 
 
+def table(rows: list[dict]) -> str:
+    """One line per task and method: mean over seeds at the end, with the smallest and the largest."""
+
+    def cell(values: list[float]) -> str:
+        few = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
+        return f"{np.mean(values):.3g}{few}"
+
+    names = ["greedy/violations", "sampled/violations", "greedy/reward"]
+    lines = ["| task | method | seeds | steps | greedy | sampled | reward | above BC |", "|---" * 8 + "|"]
+    ends = {(r["task"], r["method"], r["seed"]): r["curve"][-1] for r in rows}
+    for task in STEPS:
+        for method in METHODS:
+            mine = sorted((r for r in rows if (r["task"], r["method"]) == (task, method)), key=lambda r: r["seed"])
+            if not mine:
+                continue
+            cells = [cell([r["curve"][-1][n] for r in mine if n in r["curve"][-1]] or [np.nan]) for n in names]
+            compared = [
+                row["greedy/violations"] > ends[task, "bc", r["seed"]]["greedy/violations"]
+                for r in mine
+                for row in r["curve"]
+                if method not in ("bc", "demonstrator") and (task, "bc", r["seed"]) in ends
+            ]
+            above = f"{sum(compared)} of {len(compared)}" if compared else ""
+            steps = mine[0]["curve"][-1]["steps"]
+            lines.append("| " + " | ".join([task, method, str(len(mine)), f"{steps:,}", *cells, above]) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=["scopil-rho", "bc"])
+    parser.add_argument("--tasks", nargs="+", default=[*STEPS], choices=[*STEPS])
+    parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
+    if args.table:
+        print(table([json.loads(line) for line in OUT.read_text().splitlines()]))
+        return
     mine, parts = (int(x) for x in args.part.split("/"))
-    plan = [(t, m, s) for s in range(args.seeds) for m in args.methods for t in STEPS]
+    plan = [(t, m, s) for s in range(args.seeds) for m in args.methods for t in args.tasks]
     for i, (task, method, seed) in enumerate(plan):
         lines = OUT.read_text().splitlines() if OUT.exists() else []
         have = {(r["task"], r["method"], r["seed"]) for r in map(json.loads, lines)}

@@ -126,7 +126,7 @@ def test_scores_are_those_of_the_tables(demos):
     values, number = jnp.asarray(steps.values), steps.episode
     mine = number < steps.played
     fold = jnp.asarray((number - steps.played) % cfg.folds, jnp.int32)
-    for score, kind in ((scores[2], 0), (scores[-1], 1)):
+    for score, kind in ((scores[2], 0), (scores[-1], 2)):
         half = Sample(values, jnp.asarray(mine & (number % 2 == 1)))
         made = marginals.tables(score.grid, SHAPES[kind], Sample(values, jnp.asarray(~mine)), fold, half, half, cfg)
         novelty = marginals.look_up(made.novelty, marginals.cells_of(score.grid, values))

@@ -27,7 +27,7 @@ def agent() -> Any:
     demos = scopil.Demonstrations.from_arrays(shown, [np.full(2, SHOWN_ARM)] * len(shown), action_space=ARMS)
     settings: Any = REPLAY | {
         "demo_batch_size": 8, "clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1,
-        "enter_t": 0.0,
+        "enter_level": 1e6,
     }  # fmt: skip
     agent = scopil.SCOPILRho(CompiledEnv(Walk(), max_episode_steps=2), demos, seed=0, **settings).learn(500)
     monitor = agent.monitor()

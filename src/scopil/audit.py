@@ -266,7 +266,7 @@ def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
         chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
         cells = np.asarray(marginals.cells_of(grid, _padded(steps.values)))[: len(steps.values)]
-        for j in np.flatnonzero(scopil_rho.usable(f, chosen.feature, kind, cfg)):
+        for j in np.flatnonzero(scopil_rho.usable(f, chosen, kind, cfg)):
             one = Grid(*(leaf[j : j + 1] for leaf in grid))
             scores.append(_score(one, SHAPES[kind], cells[:, j], steps, groups, cfg))
     return scores

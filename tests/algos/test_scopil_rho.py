@@ -303,7 +303,7 @@ def first(demos: Any, **changes: Any) -> str | None:
     if int(made.slots.kind[0]) < 0:
         return None
     assert int(made.slots.kind[0]) == 1
-    assert float(made.slots.mu[0]) == 4.0
+    assert float(made.slots.mu[0]) == scopil_rho.Config().occupancy_init
     return " ".join(made.features.label(int(i)) for i in made.slots.grid.feature[0, :2])
 
 
@@ -356,9 +356,9 @@ def test_unknown_struck_constraints_are_refused(name):
 COLUMNS = ("pose[0]", "pose[1]", "flag", "vx", "vy", "gear")
 STRIKES = {
     "vx": {"vx"},
-    "pose[1] at pose[0]": {"pose[0] pose[1]"},
-    "pose[0] at pose[1]": {"pose[0] pose[1]"},
-    "|pose| at vx": {"vx |pose|"},
+    "pose[1] at pose[0]": {"pose[0] pose[1]", "pose[1] pose[0]"},
+    "pose[0] at pose[1]": {"pose[0] pose[1]", "pose[1] pose[0]"},
+    "|pose| at vx": {"vx |pose|", "|pose| vx"},
     "action": {"action"},
     "action at vx": {"vx action"},
     "pose[0] at |pose|, flag": {"pose[0] |pose| flag"},
@@ -378,7 +378,7 @@ def test_a_struck_constraint_may_not_enter(name):
     )
     struck = set()
     for kind in scopil_rho.KINDS:
-        feature = scopil_rho.marginals_of(f, c, kind, config()).feature
+        feature = scopil_rho.marginals_of(f, c, kind, config())
         for row in np.asarray(feature)[np.asarray(scopil_rho.is_struck(f, feature, (name,)))]:
             struck.add(" ".join(f.label(int(i)) for i in row if i != f.none))
     assert struck == (STRIKES | MORE)[name]
@@ -387,7 +387,7 @@ def test_a_struck_constraint_may_not_enter(name):
 def test_what_no_candidate_is_made_of_may_be_struck():
     """A component that is not among the features, and a continuous action."""
     f = features_of(("x", "y", "v"), 2, ("x", "y"))
-    feature = scopil_rho.feature_set.singles(f).feature
+    feature = scopil_rho.feature_set.singles(f)
     assert not scopil_rho.is_struck(f, feature, ("v", "action")).any()
     assert scopil_rho.is_struck(f, feature, ("v", "x")).tolist() == [True, False]
 
@@ -395,7 +395,7 @@ def test_what_no_candidate_is_made_of_may_be_struck():
 # --- constraints that enter and leave ---------------------------------------------------------------------------------
 
 refresh = jax.jit(scopil_rho.refresh, compiler_options=OPTIMISED)
-MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0}
+MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0, "progress": 1.0}
 MORE_ROWS = {"recent": 600, "matched_capacity": 1_200}
 
 
@@ -428,8 +428,10 @@ def names(state: scopil_rho.State) -> list[str]:
 
 
 def ready(demos: Any, **changes: Any) -> tuple[scopil_rho.State, scopil_rho.Config]:
+    """The first constraint has stopped to improve, so that others may enter."""
     cfg = config(**(MOVES | MORE_ROWS | changes))
-    return prepare(fresh(cfg), given(demos), cfg), cfg
+    state = prepare(fresh(cfg), given(demos), cfg)
+    return state._replace(slots=state.slots._replace(stale=jnp.full(cfg.slots, cfg.patience))), cfg
 
 
 def after_refreshes(
@@ -459,6 +461,29 @@ def test_a_speed_limit_enters(limited):
     c = scopil_rho.novelty_of(state, scopil_rho.Rows(x, jnp.zeros(4, jnp.int32), x))[:, 1]
     assert (np.asarray(c) > 0.5).tolist() == [False, False, True, True]
     assert all((np.asarray(e) == 0).all() for e in state.candidates.evidence)  # it was about another policy
+
+
+def test_nothing_enters_while_the_first_constraint_improves():
+    """The learner leaves the demonstrated square, less and less, and is too fast."""
+
+    def outside(number: int) -> Any:
+        far = jnp.array([[1.0 + 0.8 / number, 1.0, 1.0]])
+        return lambda episodes, seed: (x := paths(episodes, seed, top=1.5))._replace(
+            obs=x.obs * far, next_obs=x.next_obs * far
+        )
+
+    state, cfg = ready(DEMOS, progress=0.02)
+    for number in range(1, 5):
+        state = after_refreshes(state, cfg, DEMOS, outside(number), 1, number)
+        s = state.slots
+        assert names(state) == ["x y"]
+        assert float(s.own[0]) > float(s.budget[0]) / cfg.occupancy_share  # not met
+        assert int(s.stale[0]) < cfg.patience
+    for number in range(5, 25):  # it improves no longer
+        state = after_refreshes(state, cfg, DEMOS, outside(4), 1, number)
+        if len(names(state)) > 1:
+            break
+    assert len(names(state)) == 2
 
 
 def test_without_a_difference_nothing_enters():

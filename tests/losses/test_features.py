@@ -17,6 +17,7 @@ from scopil.losses.features import (
     categories_of,
     features_of,
     grid_of,
+    limits,
     pairs,
     ranges_of,
     singles,
@@ -96,20 +97,20 @@ def test_unknown_features_are_refused(name):
         features_of(POSE, 0, (name,))
 
 
-def test_candidates_are_singles_pairs_and_pairs_with_a_category():
+def test_candidates_are_singles_pairs_limits_and_pairs_with_a_category():
     f = features_of(["x", "y", "flag"], 0)
-    one = np.asarray(singles(f).feature)
+    one = np.asarray(singles(f))
     assert one[:, 0].tolist() == [0, 1, 2, f.action]  # the discrete action by itself
     assert (one[:, 1:] == f.none).all()
-    two = pairs(f, jnp.arange(3, dtype=jnp.int32))
-    found = [tuple(row) for row in np.asarray(two.feature)[:, :2].tolist()]
-    before = [(f.before + i, f.action) for i in range(3)]  # the action in the state before
-    assert found == [(0, 1), (0, 2), (1, 2)] * 2 + before
-    assert two.fine.tolist() == [True] * 3 + [False] * 6
+    among = jnp.arange(3, dtype=jnp.int32)
+    two = [tuple(row) for row in pairs(f, among)[:, :2].tolist()]
+    assert two == [(0, 1), (0, 2), (1, 2)] + [(f.before + i, f.action) for i in range(3)]  # in the state before
+    ordered = [tuple(row) for row in limits(f, among).tolist()]
+    assert ordered == [(a, b, f.none) for a in range(3) for b in range(3) if a != b]
     three = triples(f, jnp.arange(2, dtype=jnp.int32), jnp.array([2], jnp.int32))
-    assert three.feature.tolist() == [[0, 1, f.category + 2]]
-    assert len(triples(f, jnp.arange(2, dtype=jnp.int32), jnp.zeros(0, jnp.int32)).feature) == 0
-    assert len(singles(features_of(["x"], 2)).feature) == 1  # no single continuous action
+    assert three.tolist() == [[0, 1, f.category + 2]]
+    assert len(triples(f, jnp.arange(2, dtype=jnp.int32), jnp.zeros(0, jnp.int32))) == 0
+    assert len(singles(features_of(["x"], 2))) == 1  # no single continuous action
 
 
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "continuous"])
@@ -120,11 +121,11 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
     rows = f(jnp.asarray(obs), jnp.asarray(action), jnp.asarray(after), jnp.asarray(values))
     change = np.sqrt(np.mean((after - obs) ** 2, axis=0))
     ranges, table = ranges_of(f, rows, jnp.asarray(change), few), np.asarray(rows, np.float64)
+    four = jnp.arange(4, dtype=jnp.int32)
     for kind, candidates in enumerate(
-        (singles(f), pairs(f, jnp.arange(4, dtype=jnp.int32)), triples(f, jnp.arange(2), jnp.array([3])))
+        (singles(f), pairs(f, four), limits(f, four), triples(f, four[:2], jnp.array([3])))
     ):
         grid = jax.tree.map(np.asarray, grid_of(candidates, kind, ranges, CFG))
-        fine = np.asarray(candidates.fine)
         for j, axes in enumerate(grid.feature):
             for axis, column in enumerate(axes):
                 low, width, bins = (float(x[j, axis]) for x in (grid.low, grid.width, grid.bins))
@@ -140,10 +141,11 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
                 sigma = float(grid.blur[j, axis]) * width / span
                 if column in (2, 3, f.before + 2, f.before + 3):  # few values: sharp
                     assert sigma == 0
-                elif kind == 0:
-                    assert sigma == pytest.approx(np.clip(change[column] / span, 0.0055, 0.012), rel=1e-4)
+                elif kind == 0 or (kind == 2 and axis == 1):  # the axis with the limit
+                    step = change[column] if column < 4 else 0.0  # unknown for derived features
+                    assert sigma == pytest.approx(np.clip(step / span, 0.0055, 0.012), rel=1e-4)
                 else:
-                    assert sigma == pytest.approx(CFG.fine_blur if fine[j] else CFG.coarse_blur, rel=1e-4)
+                    assert sigma == pytest.approx(CFG.blur, rel=1e-4)
 
 
 def test_a_value_beyond_the_margin_belongs_to_the_outermost_bin():
@@ -161,4 +163,4 @@ def test_columns_without_names_have_no_features():
     rows = f(jnp.ones((3, 5)), jnp.arange(3), jnp.ones((3, 5)), jnp.full((5, 4), NONE))
     assert rows.tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
     assert ranges_of(f, rows, jnp.zeros(5), np.zeros(5, bool)).span.tolist() == [2.0, 1.0]
-    assert feature_set.singles(f).feature.tolist() == [[0, 1, 1]]
+    assert feature_set.singles(f).tolist() == [[0, 1, 1]]

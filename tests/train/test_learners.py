@@ -37,7 +37,7 @@ from toys import (
 )  # fmt: skip
 
 # before and after the actor is trained; a constraint enters after some stops
-BOTH_PHASES = {"clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1, "enter_t": 0.0}
+BOTH_PHASES = {"clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1, "enter_level": 1e6}
 STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
 FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead
 OFF = REPLAY | FAST | {"log_alpha_init": -3.0, "alpha_lr": 0.0}

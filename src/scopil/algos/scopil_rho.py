@@ -36,7 +36,8 @@ from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import Named, split_name
 
-KINDS = range(len(SHAPES))  # one feature, two features, two features and a category
+KINDS = range(len(SHAPES))  # one feature, two features, a limit that depends on a feature, two and a category
+FURTHER = (0, 1, 1, 2)  # axes after the first, of every kind
 MOST_NAMES = 12  # features in a line
 FEWEST = 5  # episodes of a test for entry
 LAST_PART, LAST_DRIFT = 0.9, 0.05  # `cut_off`: the last part of an episode, and what a drifting component covers in it
@@ -47,6 +48,8 @@ class Config(scopil_clone.Config):
     """Settings of SCOPIL from a clone and of the occupancy constraints. The same defaults serve all tasks."""
 
     learning_rate: float = setting(default=1e-3, about="Learning rate η of policy and critics (Adam).", low=0)
+    # Prices change within a small distance. Critics of 32 × 32 do not follow them on the trays with many holes.
+    hidden: tuple[int, ...] = setting(default=(64, 64), about="Widths of the hidden layers of every network.", low=1)
     # With β = ½ the policy tends to the minimum of −log π − αH as λ grows. There −log π is 0.27 nats
     # for nine actions and α = 0.4.
     entropy_split: float = setting(default=0.0, about="β: the constraint's share of the entropy bonus.", low=0, high=1)
@@ -61,7 +64,7 @@ class Config(scopil_clone.Config):
     strike: tuple[str, ...] = setting(
         default=(), about='Constraints that are no rules, as `scopil rules` names them: "vx at x".'
     )
-    occupancy_init: float = setting(default=4.0, about="μ₀: multiplier of a constraint that enters.", low=0)
+    occupancy_init: float = setting(default=10.0, about="μ₀: multiplier of a constraint that enters.", low=0)
     occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
     occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
     occupancy_share: float = setting(
@@ -77,24 +80,28 @@ class Config(scopil_clone.Config):
     background: float = setting(default=0.1, about="ε: weight of the newest transitions, in both densities.", low=0)
     folds: int = setting(default=4, about="K: number of tables per marginal; each is made without a fold.", low=2)
     margin: float = setting(default=0.25, about="Bins beyond the demonstrated range on each side, in ranges.", low=0)
-    # Edges of rules on one feature are sharp; a hole in two features is found only with more blur. Both are tried.
-    line_blur: float = setting(default=0.0055, about="Smallest σ for one feature, in demonstrated ranges.", low=0)
-    line_blur_most: float = setting(default=0.012, about="Largest σ for one feature; between: a step's change.", low=0)
-    fine_blur: float = setting(default=0.02, about="σ for two features with a sharp edge, in ranges.", low=0)
-    coarse_blur: float = setting(default=0.035, about="σ for two features with a hole, and with a category.", low=0)
+    # The edge of a limit is sharp; a hole in two features is found only with more blur. Both are tried.
+    line_blur: float = setting(default=0.0055, about="Smallest σ for a feature with a limit, in ranges.", low=0)
+    line_blur_most: float = setting(default=0.012, about="Largest σ for a limit; between: a step's change.", low=0)
+    blur: float = setting(default=0.035, about="σ for other features, in ranges.", low=0)
     slots: int = setting(default=8, about="Largest number of constraints.", low=1)
     pair_features: int = setting(default=16, about="Features that pairs are made of, at most.", low=2)
     triple_features: int = setting(default=8, about="Features that pairs with a category are made of, at most.", low=2)
     most_categories: int = setting(default=4, about="Components with few values that are used as categories.", low=0)
     refresh_every: int = setting(default=1_000, about="Gradient steps between tables.", low=1)
     enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
-    enter_t: float = setting(default=3.0, about="Smallest Welch t over episodes for entry.", low=0)
+    enter_level: float = setting(
+        default=0.02, about="Level of a test for entry (Welch's t over episodes), for all candidates together.", low=0
+    )
     enter_gap: float = setting(default=0.003, about="Smallest difference of novelty for entry.", low=0)
     memory: float = setting(default=0.7, about="Decay of the evidence of earlier tests.", low=0, high=0.99)
     simpler: float = setting(
         default=0.1, about="Share of the difference that a further axis must add.", low=0, high=0.4
     )
-    patience: int = setting(default=12, about="Refreshes in which a constraint must halve the difference.", low=1)
+    patience: int = setting(
+        default=12, about="Refreshes in which a constraint must halve the difference, or improve.", low=1
+    )
+    progress: float = setting(default=0.02, about="Relative fall of the novelty that counts as improvement.", low=0)
     costly: float = setting(default=0.05, about="Novelty above the demonstrations' that counts as not met.", low=0)
     good: float = setting(
         default=0.1, about="Quantile of demonstrated returns that a tested episode reaches.", low=0, high=1
@@ -150,6 +157,8 @@ class Slots(NamedTuple):
     own: Float[Array, " S"]  # E_π[c_j], smoothed
     clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
     entered: Float[Array, " S"]  # E_π[c_j] at entry
+    least: Float[Array, " S"]  # E_π[c_j] at its last improvement
+    stale: Int[Array, " S"]  # refreshes since then
     age: Int[Array, " S"]  # refreshes since entry
     idle: Int[Array, " S"]  # refreshes with μ = 0
 
@@ -214,7 +223,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     )
     among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
     candidates = Candidates(among, jnp.full(cfg.most_categories, -1, jnp.int32), (), (), jnp.int32(0), jnp.int32(0))
-    counts = [len(marginals_of(f, candidates, kind, cfg).feature) for kind in KINDS]
+    counts = [len(marginals_of(f, candidates, kind, cfg)) for kind in KINDS]
     candidates = candidates._replace(
         allowed=tuple(jnp.ones(j, bool) for j in counts), evidence=tuple(jnp.zeros(j) for j in counts)
     )
@@ -245,9 +254,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
             begun=jnp.int32(0),
         ),
         clone=rows(min(r, cfg.refresh_every)),
-        slots=Slots(
-            integers - 1, empty, jnp.zeros((s, CELLS)), floats, floats, floats, floats, floats, integers, integers
-        ),
+        slots=Slots(integers - 1, empty, jnp.zeros((s, CELLS)), *[floats] * 5, floats + jnp.inf, *[integers] * 3),
         candidates=candidates,
     )
 
@@ -345,7 +352,7 @@ def first_constraint(state: State, pace: Float[Array, " D"], cfg: Config) -> Slo
         return s
     two = jnp.sort(jnp.argsort(pace)[:2]).astype(jnp.int32)
     row = jnp.append(two, f.none)[None]
-    grid = feature_set.grid_of(feature_set.Marginals(row, jnp.zeros(1, bool)), 1, state.ranges, cfg)
+    grid = feature_set.grid_of(row, 1, state.ranges, cfg)
     wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
     into = jnp.where(wanted, 0, cfg.slots)  # out of range: dropped
     return s._replace(
@@ -399,12 +406,14 @@ def known(state: State, rows: Rows | Transition | DemoTransitions) -> Bool[Array
     return ~(state.way[None] * rows.next_obs > state.cut[None]).any(1)
 
 
-def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Config) -> feature_set.Marginals:
-    """The candidates of a kind."""
+def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Config) -> Int[Array, "J 3"]:
+    """The columns of the candidates of a kind."""
     if kind == 0:
         return feature_set.singles(f)
     if kind == 1:
         return feature_set.pairs(f, candidates.among)
+    if kind == 2:
+        return feature_set.limits(f, candidates.among)
     return feature_set.triples(f, candidates.among[: cfg.triple_features], candidates.categories)
 
 
@@ -444,7 +453,7 @@ def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) 
 def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> Bool[Array, " J"]:
     """Which candidates make sense and are not struck out."""
     ok = ~is_struck(f, feature, cfg.strike)
-    if kind == 2:
+    if kind == 3:
         third = feature[:, 2] - f.category  # below 0: there is no such category
         ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
     return ok
@@ -574,6 +583,9 @@ def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
 
+    better = own < (1.0 - cfg.progress) * s.least
+    least, stale = jnp.where(better, own, s.least), jnp.where(better, 0, s.stale + 1)
+
     # constraints that cannot be met, or that never bind, leave; the first stays
     age, idle = s.age + 1, jnp.where(s.filled & (mu <= 0), s.idle + 1, 0)
     later = s.filled & (jnp.arange(cfg.slots) > 0)
@@ -581,7 +593,7 @@ def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
     kind = jnp.where(unmet | (later & (idle >= cfg.patience)), -1, s.kind)
     allowed = []
     for k, ok in zip(KINDS, c.allowed, strict=True):
-        feature = marginals_of(state.features, c, k, cfg).feature
+        feature = marginals_of(state.features, c, k, cfg)
         same = (feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == k)[None]
         allowed.append(ok & ~(same & unmet[None]).any(1))
     failed = c.failed + unmet.sum()
@@ -589,7 +601,9 @@ def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
     wait = jnp.where(unmet.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
     mu = jnp.where(kind >= 0, mu, 0.0)
     clone = marginals.look_up(table, marginals.cells_of(s.grid, features_of(state, state.clone))).mean(0)
-    slots = s._replace(kind=kind, table=table, mu=mu, budget=budget, own=own, clone=clone, age=age, idle=idle)
+    slots = s._replace(
+        kind=kind, table=table, mu=mu, budget=budget, own=own, clone=clone, least=least, stale=stale, age=age, idle=idle
+    )
     return slots, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
 
 
@@ -597,13 +611,15 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
     """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly."""
     f, count = state.features, len(seen.tested)
     expected = s.budget / cfg.occupancy_share
-    settled = ~s.filled | (s.own <= expected + cfg.costly) | (s.age >= cfg.patience)
+    settled = ~s.filled | (s.own <= expected) | (s.stale >= cfg.patience)  # met, or no longer improving
     ready = settled.all() & ~s.filled.all() & (state.learner.updates // cfg.refresh_every >= c.wait)
     found: list[Slots] = []  # the best candidate of every kind
     ranks, evidence = [], []
+    tests = sum(len(ok) for ok in c.allowed)
+    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level / tests, 0.5))  # Bonferroni
     for kind, shape in zip(KINDS, SHAPES, strict=True):
         candidates = marginals_of(f, c, kind, cfg)
-        if len(candidates.feature) == 0:
+        if len(candidates) == 0:
             evidence.append(c.evidence[kind])
             continue
         grid = feature_set.grid_of(candidates, kind, state.ranges, cfg)
@@ -615,15 +631,16 @@ def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tup
         gap, score = marginals.welch(mine, theirs)
         enough = mine.there.sum() >= FEWEST
         evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
-        significant = (score > cfg.enter_t) | (evidence[kind] > cfg.enter_t / jnp.sqrt(1.0 - cfg.memory**2))
-        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & s.filled[None]).any(1)
+        significant = (score > least_t) | (evidence[kind] > least_t / jnp.sqrt(1.0 - cfg.memory**2))
+        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == kind)[None]).any(1)
         may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
-        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), gap * (1.0 - cfg.simpler * kind), -jnp.inf)
+        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind])
+        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
         j = jnp.argmax(rank)
         own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
         budget, mu = cfg.occupancy_share * expected[j], jnp.asarray(cfg.occupancy_init, jnp.float32)
         bins = Grid(*(leaf[j] for leaf in grid))
-        slot = Slots(jnp.int32(kind), bins, table[j], mu, budget, own, clone=own, entered=own, age=none, idle=none)
+        slot = Slots(jnp.int32(kind), bins, table[j], mu, budget, own, own, own, own, none, none, none)
         found.append(slot)
         ranks.append(rank[j])
     if not ranks:  # images and continuous actions: no features

@@ -26,6 +26,7 @@ NONE = np.float32(1e30)  # no category
 # block the program.
 SENT = 2**14
 REMEMBERED = 2**18  # observations whose own features are kept
+SHARP = ((True, True), (False, False), (False, True), (False, False))  # of every shape: axes with little blur
 
 
 class Derived(NamedTuple):
@@ -353,55 +354,46 @@ def categories_of(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return categories, few
 
 
-class Marginals(NamedTuple):
-    """J candidates of one shape: the columns of their axes and which of the two blurs they use."""
-
-    feature: Int[Array, "J 3"]
-    fine: Bool[Array, " J"]
-
-
-def singles(features: Features) -> Marginals:
+def singles(features: Features) -> Int[Array, "J 3"]:
+    """The columns of every single feature and of a discrete action."""
     columns = [*range(features.states), *([features.action] if features.actions == 0 else [])]
-    rows = np.array([(i, features.none, features.none) for i in columns], np.int32).reshape(-1, 3)
-    return Marginals(jnp.asarray(rows), jnp.zeros(len(rows), bool))
+    return jnp.asarray(np.array([(i, features.none, features.none) for i in columns], np.int32).reshape(-1, 3))
 
 
-def pairs(features: Features, among: Int[Array, " P"]) -> Marginals:
-    """Pairs of the state features `among`, each with two blurs, and pairs of a component before the step with a
-    discrete action."""
-    size = len(among)
-    i, j = np.triu_indices(size, 1)
-    none = jnp.full(len(i), features.none, jnp.int32)
-    two = jnp.stack([among[i], among[j], none], axis=1)
-    rows, fine = [two, two], [jnp.ones(len(i), bool), jnp.zeros(len(i), bool)]
+def pairs(features: Features, among: Int[Array, " P"]) -> Int[Array, "J 3"]:
+    """Pairs of the state features `among`, and pairs of a component before the step with a discrete action."""
+    i, j = np.triu_indices(len(among), 1)
+    rows = [jnp.stack([among[i], among[j], jnp.full(len(i), features.none)], axis=1)]
     if features.actions == 0:
-        k = min(size, len(features.used))
+        k = min(len(among), len(features.used))
         before = features.before + jnp.where(among[:k] < len(features.used), among[:k], 0)
         rows.append(jnp.stack([before, jnp.full(k, features.action), jnp.full(k, features.none)], axis=1))
-        fine.append(jnp.zeros(k, bool))
-    return Marginals(jnp.concatenate(rows).astype(jnp.int32), jnp.concatenate(fine))
+    return jnp.concatenate(rows).astype(jnp.int32)
 
 
-def triples(features: Features, among: Int[Array, " P"], categories: Int[Array, " C"]) -> Marginals:
+def limits(features: Features, among: Int[Array, " P"]) -> Int[Array, "J 3"]:
+    """Ordered pairs of the state features `among`: where the first is, and how far the second may go there."""
+    i, j = np.nonzero(~np.eye(len(among), dtype=bool))
+    return jnp.stack([among[i], among[j], jnp.full(len(i), features.none)], axis=1).astype(jnp.int32)
+
+
+def triples(features: Features, among: Int[Array, " P"], categories: Int[Array, " C"]) -> Int[Array, "J 3"]:
     """Pairs of the state features `among` with a category."""
     i, j = np.triu_indices(len(among), 1)
     first, second = jnp.tile(among[i], len(categories)), jnp.tile(among[j], len(categories))
     third = features.category + jnp.repeat(categories, len(i))
-    return Marginals(jnp.stack([first, second, third], axis=1).astype(jnp.int32), jnp.zeros(len(first), bool))
+    return jnp.stack([first, second, third], axis=1).astype(jnp.int32)
 
 
-def grid_of(marginals: Marginals, kind: int, ranges: Ranges, cfg: Any) -> Grid:
-    """The bins of marginals of shape `SHAPES[kind]`. `cfg`: `margin`, `line_blur`, `line_blur_most`, `fine_blur`,
-    `coarse_blur`."""
-    shape, feature = SHAPES[kind], marginals.feature
+def grid_of(feature: Int[Array, "J 3"], kind: int, ranges: Ranges, cfg: Any) -> Grid:
+    """The bins of marginals of shape `SHAPES[kind]`. `cfg`: `margin`, `line_blur`, `line_blur_most`, `blur`."""
+    shape = SHAPES[kind]
     span = ranges.span[feature]
     width = (1.0 + 2.0 * cfg.margin) * span / jnp.asarray(shape)[None]
     low = ranges.low[feature] - cfg.margin * span
     low, width = jnp.where(ranges.whole[feature], -0.5, low), jnp.where(ranges.whole[feature], 1.0, width)
     two = feature[:, :2]
-    if kind == 0:
-        sigma = jnp.clip(ranges.change[two], cfg.line_blur, cfg.line_blur_most)
-    else:
-        sigma = jnp.where(marginals.fine, cfg.fine_blur, cfg.coarse_blur)[:, None]
+    sharp = jnp.clip(ranges.change[two], cfg.line_blur, cfg.line_blur_most)
+    sigma = jnp.where(jnp.asarray(SHARP[kind])[None], sharp, cfg.blur)
     blur = jnp.where(ranges.sharp[two], 0.0, sigma * span[:, :2] / width[:, :2])
     return Grid(feature, low, width, jnp.broadcast_to(jnp.asarray(shape, jnp.int32), feature.shape), blur)

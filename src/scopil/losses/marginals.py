@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 Shape = tuple[int, int, int]
-# Bins of the three axes: one feature; two features; two features and a category.
-SHAPES: tuple[Shape, ...] = ((768, 1, 1), (96, 96, 1), (42, 42, 5))
+# Bins of the three axes: one feature; two features; a limit of the second feature that depends on the first; two
+# features and a category.
+SHAPES: tuple[Shape, ...] = ((768, 1, 1), (96, 96, 1), (48, 192, 1), (42, 42, 5))
 CELLS = max(a * b * c for a, b, c in SHAPES)
-CATEGORIES = SHAPES[2][2] - 1  # demonstrated values of a category; the last bin holds all other values
+CATEGORIES = SHAPES[3][2] - 1  # demonstrated values of a category; the last bin holds all other values
 
 
 class Grid(NamedTuple):
