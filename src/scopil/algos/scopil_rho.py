@@ -254,7 +254,20 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
             begun=jnp.int32(0),
         ),
         clone=rows(min(r, cfg.refresh_every)),
-        slots=Slots(integers - 1, empty, jnp.zeros((s, CELLS)), *[floats] * 5, floats + jnp.inf, *[integers] * 3),
+        slots=Slots(
+            kind=integers - 1,
+            grid=empty,
+            table=jnp.zeros((s, CELLS)),
+            mu=floats,
+            budget=floats,
+            own=floats,
+            clone=floats,
+            entered=floats,
+            least=floats + jnp.inf,
+            stale=integers,
+            age=integers,
+            idle=integers,
+        ),
         candidates=candidates,
     )
 
