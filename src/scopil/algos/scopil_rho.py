@@ -677,7 +677,7 @@ def with_other_features(f: Features, c: Candidates, cfg: Config) -> Candidates:
     evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
     allowed = [c.allowed[0]]
     for kind, ok in zip(KINDS[1:], c.allowed[1:], strict=True):
-        before, after = (marginals_of(f, x, kind, cfg).feature for x in (c, new))
+        before, after = (marginals_of(f, x, kind, cfg) for x in (c, new))
         given_up = (after[:, None] == before[None]).all(-1) & ~ok[None]
         allowed.append(~given_up.any(1))
     return new._replace(evidence=evidence, allowed=tuple(allowed))
