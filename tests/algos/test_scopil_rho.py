@@ -634,13 +634,13 @@ def test_a_pair_that_was_given_up_stays_out_beside_other_features():
     cfg = config(pair_features=3)
     begun = fresh(cfg, Spaces(4, DiscreteHead(3), None, ("x", "y", "v", "w")))
     f, c = begun.features, begun.candidates
-    pairs = scopil_rho.marginals_of(f, c, 1, cfg).feature
+    pairs = scopil_rho.marginals_of(f, c, 1, cfg)
     given_up = (pairs[:, :2] == jnp.array([[1, 2]])).all(1)
     evidence = (jnp.array([0.0, 1.0, 5.0, 2.0, 0.0])[: len(c.evidence[0])], *c.evidence[1:])
     c = c._replace(evidence=evidence, allowed=(c.allowed[0], ~given_up, *c.allowed[2:]))
     new = scopil_rho.with_other_features(f, c, cfg)
     assert new.among.tolist() == [1, 2, 3]
-    now = scopil_rho.marginals_of(f, new, 1, cfg).feature
+    now = scopil_rho.marginals_of(f, new, 1, cfg)
     out = [row[:2] for row, ok in zip(now.tolist(), new.allowed[1].tolist(), strict=True) if not ok]
     assert out
     assert all(row == [1, 2] for row in out)
