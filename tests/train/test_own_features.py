@@ -46,8 +46,8 @@ def features(obs):
 """
 NAME, ENV = "own_features.py:features", "test/Own-v0"
 SMALL: dict[str, Any] = REPLAY | {
-    "demo_batch_size": 8, "clone_steps": 5, "critics_first": 20, "refresh_every": 20, "enter_every": 1, "enter_level": 1e6,
-    "recent": 200, "matched_capacity": 400, "slots": 3, "features": NAME,
+    "demo_batch_size": 8, "clone_steps": 5, "critics_first": 20, "refresh_every": 20, "enter_every": 1,
+    "enter_level": 1e6, "recent": 200, "matched_capacity": 400, "slots": 3, "features": NAME,
 }  # fmt: skip
 
 
