@@ -13,6 +13,7 @@ import json
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import scopil
@@ -72,6 +73,8 @@ def table(rows: list[dict]) -> str:
     """One line per task and method: mean over seeds at the end, with the smallest and the largest."""
 
     def cell(values: list[float]) -> str:
+        if not values:
+            return "–"
         few = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
         return f"{np.mean(values):.3g}{few}"
 
@@ -83,7 +86,7 @@ def table(rows: list[dict]) -> str:
             mine = sorted((r for r in rows if (r["task"], r["method"]) == (task, method)), key=lambda r: r["seed"])
             if not mine:
                 continue
-            cells = [cell([r["curve"][-1][n] for r in mine if n in r["curve"][-1]] or [np.nan]) for n in names]
+            cells = [cell([r["curve"][-1][n] for r in mine if n in r["curve"][-1]]) for n in names]
             compared = [
                 row["greedy/violations"] > ends[task, "bc", r["seed"]]["greedy/violations"]
                 for r in mine
@@ -120,6 +123,7 @@ def main() -> None:
             found = [run(task, method, seed)]
         with OUT.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in found)
+        jax.clear_caches()  # programs of finished runs
         for row in found:
             print(task, method, seed, {k: round(v, 3) for k, v in row["curve"][-1].items()}, flush=True)
 
