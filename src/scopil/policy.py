@@ -20,6 +20,7 @@ from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
 from scopil.nn.nets import MLP, Activation, GaussianNet, Image, Network, convolves, image_of, network, top, width_of
 from scopil.nn.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
+from scopil.nn.shield import Shield
 from scopil.serialization import as_tree, branch, read_arrays, save_tree
 from scopil.types import PRNGKey
 
@@ -32,16 +33,22 @@ class Policy(eqx.Module):
     normaliser: RunningStats | None  # None: observations are not normalised
     network: Network
     head: Head
+    shield: Shield | None = None  # None: every action may be taken
 
     def distribution(self, obs: Float[Array, "*B D"]) -> Categorical | SquashedGaussian:
         """The distribution over actions in the learner's units: integers from 0, or vectors in [−1, 1]."""
-        return self.head(self.network(normalise(self.normaliser, obs)))
+        s = normalise(self.normaliser, obs)
+        pi = self.head(self.network(s))
+        return self.shield.masked(pi, s) if self.shield is not None and isinstance(pi, Categorical) else pi
 
     def act(self, obs: Float[Array, "*B D"], key: PRNGKey | None = None) -> Array:
         """The most likely action or, if a key is given, a sampled one. Actions are in the form that batch environments
         take: integers from 0, or vectors in the environment's box."""
         pi = self.distribution(obs)
-        return self.head.to_env(pi.mode() if key is None else pi.sample(key))
+        action = pi.mode() if key is None else pi.sample(key)
+        if self.shield is not None and self.head.continuous:
+            action = self.shield.moved(action, normalise(self.normaliser, obs))
+        return self.head.to_env(action)
 
     def in_numpy(self) -> NumpyPolicy:
         """`act` without JAX: (observations, generator or None) → actions in the environment's own numbering or box. For
