@@ -9,7 +9,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_type_hints, no_type_check
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    no_type_check,
+)
 
 import jax
 
@@ -47,7 +57,7 @@ def config(cls: type[T]) -> type[T]:
         f.type = types[f.name]  # `f.type` is a string if the module postpones annotations
         if "about" not in f.metadata:
             raise TypeError(f"{cls.__name__}.{f.name} has no description; make it with setting(default, about).")
-        if f.type not in TYPES:
+        if f.type not in TYPES and get_origin(f.type) is not Literal:
             raise TypeError(f"{cls.__name__}.{f.name} is a {f.type}; want one of {', '.join(map(str, TYPES))}.")
     leaves = [f.name for f in fields(made) if f.type in (float, float | None)]
     static = [f.name for f in fields(made) if f.name not in leaves]
@@ -156,6 +166,10 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
     if value is None:
         if f.default is not None:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
+        return
+    if get_origin(f.type) is Literal:
+        if value not in get_args(f.type):
+            raise ConfigError(f"{f.name} = {value!r}; want {' or '.join(get_args(f.type))}.", setting=f.name)
         return
     if f.type == tuple[str, ...]:
         if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):

@@ -100,6 +100,8 @@ class Algorithm:
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
     # state → the policy that collects data; None: `policy`.
     behaviour: Callable[[Any], Policy] | None = None
+    # state → the environments (N,) whose episodes are stopped before the next step; None: episodes are never stopped.
+    stops: Callable[[Any], Bool[Array, " N"]] | None = None
     # Whether the replay buffer begins with the demonstrated steps.
     replay_demos: bool = False
     # demonstrated steps → mask (M,) of the steps used for learning; None: all.

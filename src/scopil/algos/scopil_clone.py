@@ -8,7 +8,8 @@
 SCOPIL-ρ is this learner with an occupancy constraint; this module is the ablation without it. Not in the paper.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,13 +66,14 @@ class State(NamedTuple):
     slack: Float[Array, ""]  # δ
     unit: Float[Array, ""]  # unit of λ and of its learning rate, in reward
     updates: Int[Array, ""]  # gradient steps made
+    averaged: Int[Array, ""]  # gradient steps in the average
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     learner = scopil.init(key, spaces, cfg)
     entropy = jnp.asarray(sac.target_entropy(cfg, learner.head, share=0.07), jnp.float32)
     slack = jnp.asarray(0.0 if cfg.slack is None else cfg.slack, jnp.float32)
-    return State(*learner, learner.actor.params, entropy, slack, jnp.float32(1.0), jnp.int32(0))
+    return State(*learner, learner.actor.params, entropy, slack, jnp.float32(1.0), jnp.int32(0), jnp.int32(0))
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
@@ -93,7 +95,18 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     )
 
 
-def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+def no_barrier(pi: Any, x: sac.Inputs) -> Float[Array, ""]:
+    return jnp.float32(0.0)
+
+
+def update(
+    state: State,
+    data: Data,
+    cfg: Config,
+    key: PRNGKey,
+    barrier: Callable[[Any, sac.Inputs], Float[Array, ""]] = no_barrier,
+) -> tuple[State, Metrics]:
+    """`barrier` is a further loss of the actor, of its distribution at the states of the batch."""
     # The statistics stay those of the demonstrations, with which the clone was trained.
     x = sac.preprocess(state, data, key, learn_stats=False)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
@@ -110,7 +123,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     # θ: minimise −J_π(θ) + λ G(θ)
     def lagrangian(actor: Net):
         j_pi = sac.policy_objective(actor, critics.params, x, 2 * (1 - cfg.entropy_split) * alpha)
-        return -j_pi + lam * g(actor, alpha), j_pi
+        pi = x.op.distribution(actor, x.s, x.noise.now)
+        return -j_pi + lam * g(actor, alpha) + barrier(pi, x), j_pi
 
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 
@@ -134,8 +148,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     actor, log_alpha, lam = jax.tree.map(lambda n, o: jnp.where(learning, n, o), new, old)
 
     # θ̄ ← θ̄ + (θ − θ̄)/N,  ψx ← ε φx + (1 − ε) ψx
-    updates = state.updates + 1
-    share = 1.0 / jnp.minimum(updates, cfg.average_over)
+    averaged = state.averaged + 1
+    share = 1.0 / jnp.minimum(averaged, cfg.average_over)
     return state._replace(
         actor=actor,
         critics=critics,
@@ -143,7 +157,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         log_alpha=log_alpha,
         multiplier=lam,
         average=jax.tree.map(lambda mean, new: mean + share * (new - mean), state.average, actor.params),
-        updates=updates,
+        updates=state.updates + 1,
+        averaged=averaged,
     ), metrics
 
 

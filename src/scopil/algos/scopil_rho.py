@@ -1,45 +1,45 @@
 """SCOPIL-ρ: SCOPIL from a clone (scopil_clone.py) under occupancy constraints on marginals of the transitions.
 
     c_j(s, a, s')                                          novelty in marginal j, a table (losses/marginals.py)
-    E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in
+    E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in (occupancy.py)
     r'    = r/u − Σ_j μ_j (c_j − b_j) − e · terminated     the critics' reward; e > 0 if no demonstration terminates
-    μ_j   ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
+    Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
+    θ:      minimise −J_π(θ) + λ G(θ) + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
 
 u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
-the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time, where the
-policy that is held by those that are in still differs from the demonstrations, by episodes and significantly. They
-leave if they never bind or cannot be met. Actor, temperature and λ are those of SCOPIL from a clone. The learner
-receives no cost from the environment. Derivation: docs/algorithms/scopil_rho.md.
+the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time. While
+learning, a shield keeps the acting policy in actions with Q_c ≤ τ, and an episode is stopped after more novel steps in
+a row than demonstrations have. Temperature, λ and the averaged policy are those of SCOPIL from a clone; the average
+begins anew when a constraint enters. The learner receives no cost. Derivation: docs/algorithms/scopil_rho.md.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.algos import cloning, sac, scopil_clone
+from scopil.algos import cloning, guard, learned_constraints, occupancy, sac, scopil_clone
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
+from scopil.algos.guard import Guard
+from scopil.algos.occupancy import Candidates, Seen, Slots
 from scopil.config import config, setting
 from scopil.data.dataset import DemoTransitions
 from scopil.errors import ConfigError
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
-from scopil.losses.familiarity import Monitor, scores
+from scopil.losses.familiarity import Monitor
 from scopil.losses.features import NONE, Features, Ranges
-from scopil.losses.marginals import CATEGORIES, CELLS, SHAPES, Grid, Sample, Tables
+from scopil.losses.marginals import CATEGORIES, Sample
 from scopil.losses.matched import matches, reach_of
-from scopil.marginal import Axis, Marginal, name_of
+from scopil.marginal import Marginal
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import Named, split_name
 
-KINDS = range(len(SHAPES))  # one feature, two features, a limit that depends on a feature, two and a category
-FURTHER = (0, 1, 1, 2)  # axes after the first, of every kind
-MOST_NAMES = 12  # features in a line
-FEWEST = 5  # episodes of a test for entry
 LAST_PART, LAST_DRIFT = 0.9, 0.05  # `cut_off`: the last part of an episode, and what a drifting component covers in it
 
 
@@ -78,17 +78,26 @@ class Config(scopil_clone.Config):
         default=0.7, about="q: the share of held-out demonstrated transitions that cost nothing.", low=0, high=1
     )
     background: float = setting(default=0.1, about="ε: weight of the newest transitions, in both densities.", low=0)
+    tail: float = setting(
+        default=0.02,
+        about="In a table with a limit, the cells are novel beyond which at most this share of the demonstrated "
+        "transitions of the same slice lies.",
+        low=0,
+        high=1,
+    )
     folds: int = setting(default=4, about="K: number of tables per marginal; each is made without a fold.", low=2)
     margin: float = setting(default=0.25, about="Bins beyond the demonstrated range on each side, in ranges.", low=0)
     # The edge of a limit is sharp; a hole in two features is found only with more blur. Both are tried.
     line_blur: float = setting(default=0.0055, about="Smallest σ for a feature with a limit, in ranges.", low=0)
     line_blur_most: float = setting(default=0.012, about="Largest σ for a limit; between: a step's change.", low=0)
+    where_blur: float = setting(default=0.02, about="σ for the feature that a limit depends on, in ranges.", low=0)
     blur: float = setting(default=0.035, about="σ for other features, in ranges.", low=0)
     slots: int = setting(default=8, about="Largest number of constraints.", low=1)
     pair_features: int = setting(default=16, about="Features that pairs are made of, at most.", low=2)
     triple_features: int = setting(default=8, about="Features that pairs with a category are made of, at most.", low=2)
     most_categories: int = setting(default=4, about="Components with few values that are used as categories.", low=0)
     refresh_every: int = setting(default=1_000, about="Gradient steps between tables.", low=1)
+    refresh_first: int = setting(default=250, about="Gradient steps between tables before the actor learns.", low=1)
     enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
     enter_level: float = setting(
         default=0.02, about="Level of a test for entry (Welch's t over episodes), for all candidates together.", low=0
@@ -98,10 +107,15 @@ class Config(scopil_clone.Config):
     simpler: float = setting(
         default=0.1, about="Share of the difference that a further axis must add.", low=0, high=0.4
     )
+    # A limit says more exactly than a hole what is not done: its edge is sharp.
+    limit_gain: float = setting(default=3.0, about="Weight of a limit's difference, against other candidates.", low=0)
     patience: int = setting(
         default=12, about="Refreshes in which a constraint must halve the difference, or improve.", low=1
     )
     progress: float = setting(default=0.02, about="Relative fall of the novelty that counts as improvement.", low=0)
+    harm: float = setting(
+        default=1.25, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
+    )
     costly: float = setting(default=0.05, about="Novelty above the demonstrations' that counts as not met.", low=0)
     good: float = setting(
         default=0.1, about="Quantile of demonstrated returns that a tested episode reaches.", low=0, high=1
@@ -114,6 +128,18 @@ class Config(scopil_clone.Config):
         low=0,
         high=1,
     )
+    shield: Literal["off", "learning", "always"] = setting(
+        default="learning", about="Which policies are behind the shield: none, the acting one, or the deployed one too."
+    )
+    stop_quantile: float = setting(
+        default=0.95, about="Share of demonstrated episodes that would not be stopped for novelty.", low=0, high=1
+    )
+    # A step can still be corrected within about ten steps.
+    shield_discount: float = setting(default=0.9, about="γ_c: discount of the novelty.", low=0, high=1)
+    shield_quantile: float = setting(
+        default=0.98, about="Share of demonstrated steps that the shield would allow while learning.", low=0, high=1
+    )
+    shield_first: int = setting(default=500, about="Gradient steps before the shield is used.", low=0)
     one_way: float = setting(
         default=0.9,
         about="A component drifts one way if its net change over an episode exceeds this share of its range.",
@@ -137,45 +163,15 @@ class Episodes(NamedTuple):
     number: Int[Array, " R"]  # of the row's episode, modulo R
     matched: Bool[Array, " R"]
     returns: Float[Array, " R"]  # by number
+    stopped: Bool[Array, " R"]  # by number: whether it was stopped
     ended: Int[Array, " R"]  # by number: the update; −1: not ended
     steps: Int[Array, ""]  # transitions so far
     # of every environment
     current: Int[Array, " N"]  # number of its episode
     so_far: Float[Array, " N"]  # return
     playing: Bool[Array, " N"]  # whether its episode is matched
+    novel: Int[Array, " N"]  # novel steps in a row
     begun: Int[Array, ""]  # episodes so far
-
-
-class Slots(NamedTuple):
-    """The constraints that are in."""
-
-    kind: Int[Array, " S"]  # −1: the slot is empty
-    grid: Grid
-    table: Float[Array, "S T"]  # c_j
-    mu: Float[Array, " S"]
-    budget: Float[Array, " S"]  # b_j
-    own: Float[Array, " S"]  # E_π[c_j], smoothed
-    clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
-    entered: Float[Array, " S"]  # E_π[c_j] at entry
-    least: Float[Array, " S"]  # E_π[c_j] at its last improvement
-    stale: Int[Array, " S"]  # refreshes since then
-    age: Int[Array, " S"]  # refreshes since entry
-    idle: Int[Array, " S"]  # refreshes with μ = 0
-
-    @property
-    def filled(self) -> Bool[Array, " S"]:
-        return self.kind >= 0
-
-
-class Candidates(NamedTuple):
-    """What may enter."""
-
-    among: Int[Array, " P"]  # state features that pairs are made of
-    categories: Int[Array, " C"]  # components used as categories; −1: none
-    allowed: tuple[Bool[Array, " J"], ...]  # of every kind: not struck out, and not given up
-    evidence: tuple[Float[Array, " J"], ...]  # of every kind: decayed sum of t
-    failed: Int[Array, ""]  # constraints that were given up
-    wait: Int[Array, ""]  # no entry before this refresh
 
 
 class State(NamedTuple):
@@ -193,9 +189,18 @@ class State(NamedTuple):
     kept: Rows  # B
     offered: Int[Array, ""]  # transitions offered to B so far
     newest: Episodes
-    clone: Rows  # transitions of the clone, before the actor learns
+    clone: Episodes  # the newest transitions of the clone, before the actor learns
     slots: Slots
     candidates: Candidates
+    guard: Guard
+    patience: Int[Array, ""]  # novel steps in a row after which an episode is stopped
+    shield: "Shielded"
+
+
+class Shielded(eqx.Module):
+    """Which policies are behind the shield: the setting, as a part of the state."""
+
+    which: str = eqx.field(static=True)
 
 
 # --- before training --------------------------------------------------------------------------------------------------
@@ -211,21 +216,21 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         shape = (count, head.num_actions) if head.continuous else (count,)
         return Rows(obs, jnp.zeros(shape, jnp.float32 if head.continuous else jnp.int32), obs)
 
-    s, n, r, width = cfg.slots, cfg.num_envs, cfg.recent, f.none + 1
+    n, r, width = cfg.num_envs, cfg.recent, f.none + 1
     zero, blank, per_feature = jnp.float32(0.0), jnp.zeros(d, jnp.float32), jnp.zeros(width, jnp.float32)
-    integers, floats = jnp.zeros(s, jnp.int32), jnp.zeros(s, jnp.float32)
-    empty = Grid(
-        jnp.zeros((s, 3), jnp.int32),
-        jnp.zeros((s, 3)),
-        jnp.ones((s, 3)),
-        jnp.ones((s, 3), jnp.int32),
-        jnp.zeros((s, 2)),
-    )
-    among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
-    candidates = Candidates(among, jnp.full(cfg.most_categories, -1, jnp.int32), (), (), jnp.int32(0), jnp.int32(0))
-    counts = [len(marginals_of(f, candidates, kind, cfg)) for kind in KINDS]
-    candidates = candidates._replace(
-        allowed=tuple(jnp.ones(j, bool) for j in counts), evidence=tuple(jnp.zeros(j) for j in counts)
+    newest = Episodes(
+        rows=rows(r),
+        number=jnp.zeros(r, jnp.int32),
+        matched=jnp.zeros(r, bool),
+        returns=jnp.zeros(r, jnp.float32),
+        stopped=jnp.zeros(r, bool),
+        ended=jnp.full(r, -1, jnp.int32),
+        steps=jnp.int32(0),
+        current=jnp.zeros(n, jnp.int32),
+        so_far=jnp.zeros(n, jnp.float32),
+        playing=jnp.zeros(n, bool),
+        novel=jnp.zeros(n, jnp.int32),
+        begun=jnp.int32(0),
     )
     return State(
         learner=scopil_clone.init(key, spaces, cfg),
@@ -241,34 +246,13 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         unit=jnp.float32(1.0),
         kept=rows(cfg.matched_capacity),
         offered=jnp.int32(0),
-        newest=Episodes(
-            rows=rows(r),
-            number=jnp.zeros(r, jnp.int32),
-            matched=jnp.zeros(r, bool),
-            returns=jnp.zeros(r, jnp.float32),
-            ended=jnp.full(r, -1, jnp.int32),
-            steps=jnp.int32(0),
-            current=jnp.zeros(n, jnp.int32),
-            so_far=jnp.zeros(n, jnp.float32),
-            playing=jnp.zeros(n, bool),
-            begun=jnp.int32(0),
-        ),
-        clone=rows(min(r, cfg.refresh_every)),
-        slots=Slots(
-            kind=integers - 1,
-            grid=empty,
-            table=jnp.zeros((s, CELLS)),
-            mu=floats,
-            budget=floats,
-            own=floats,
-            clone=floats,
-            entered=floats,
-            least=floats + jnp.inf,
-            stale=integers,
-            age=integers,
-            idle=integers,
-        ),
-        candidates=candidates,
+        newest=newest,
+        clone=newest,
+        slots=occupancy.no_slots(cfg.slots),
+        candidates=occupancy.new_candidates(f, cfg),
+        guard=guard.new_guard(jax.random.fold_in(key, 1), spaces, cfg.hidden),
+        patience=jnp.int32(occupancy.NEVER),
+        shield=Shielded(cfg.shield),
     )
 
 
@@ -280,7 +264,7 @@ def chosen_features(columns: Sequence[str], actions: int, cfg: Config, width: in
             raise ValueError(f"features = {', '.join(own)}; want one function that returns all numbers.")
         made = [feature_set.own_of(name, width, codec, f"{name.module}.{split_name(name)[1]}") for name in own]
         f = feature_set.features_of(columns, actions, [n for n in cfg.features if n not in own], *made)
-        labels(f, cfg.strike)
+        occupancy.labels(f, cfg.strike)
     except ValueError as error:
         setting = "strike" if "strike" in str(error) else None if own else "features"
         raise ConfigError(str(error), setting=setting) from error
@@ -331,7 +315,8 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         jnp.asarray(used, jnp.int32)
     ]
     candidates = state.candidates._replace(
-        among=first_features(f, pace, cfg), categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds)
+        among=occupancy.first_features(f, pace, cfg),
+        categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds),
     )
     return state._replace(
         learner=scopil_clone.prepare(state.learner, data, cfg, key),
@@ -343,35 +328,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         kept=kept,
         offered=jnp.minimum(told.sum(), count).astype(jnp.int32),
         candidates=candidates,
-        slots=first_constraint(state, pace, cfg),
-    )
-
-
-def first_features(f: Features, pace: Float[Array, " D"], cfg: Config) -> Int[Array, " P"]:
-    """The features that pairs are made of at first: all of them, or the slowest components."""
-    most = min(f.states, cfg.pair_features)
-    return (jnp.arange(most) if f.states == most else jnp.sort(jnp.argsort(pace)[:most])).astype(jnp.int32)
-
-
-def first_constraint(state: State, pace: Float[Array, " D"], cfg: Config) -> Slots:
-    """Slot 0: the two slowest components, which describe where the demonstrator is.
-
-    It is in from the start, although other constraints must show that they are needed. Where an untrained policy gets
-    lost, it is lost in these components. With 40 demonstrations, a hole in them is as large as the gaps between
-    demonstrations, so that no test of means finds it (docs/algorithms/scopil_rho.md has the figures).
-    """
-    f, s = state.features, state.slots
-    if len(f.used) < 2:
-        return s
-    two = jnp.sort(jnp.argsort(pace)[:2]).astype(jnp.int32)
-    row = jnp.append(two, f.none)[None]
-    grid = feature_set.grid_of(row, 1, state.ranges, cfg)
-    wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
-    into = jnp.where(wanted, 0, cfg.slots)  # out of range: dropped
-    return s._replace(
-        kind=s.kind.at[into].set(1, mode="drop"),
-        grid=jax.tree.map(lambda all, one: all.at[into].set(one[0], mode="drop"), s.grid, grid),
-        mu=s.mu.at[into].set(cfg.occupancy_init, mode="drop"),
+        slots=occupancy.first_constraint(f, ranges, state.slots, pace, cfg),
     )
 
 
@@ -419,59 +376,6 @@ def known(state: State, rows: Rows | Transition | DemoTransitions) -> Bool[Array
     return ~(state.way[None] * rows.next_obs > state.cut[None]).any(1)
 
 
-def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Config) -> Int[Array, "J 3"]:
-    """The columns of the candidates of a kind."""
-    if kind == 0:
-        return feature_set.singles(f)
-    if kind == 1:
-        return feature_set.pairs(f, candidates.among)
-    if kind == 2:
-        return feature_set.limits(f, candidates.among)
-    return feature_set.triples(f, candidates.among[: cfg.triple_features], candidates.categories)
-
-
-def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
-    """The sets of names that are struck out. Raises ValueError for names that are no features."""
-    known_names = {*(f.label(i) for i in range(f.none)), *f.columns, "action"}
-    struck = [frozenset(x for part in name.split(" at ") for x in _split(part.strip(), known_names)) for name in strike]
-    for names, said in zip(struck, strike, strict=True):
-        if unknown := names - known_names:
-            raise ValueError(f"strike: no feature {min(unknown)}; known: {', '.join(sorted(known_names))}.")
-        if len(names) > 3:
-            raise ValueError(f"strike: {said} has {len(names)} features; want at most 3.")
-    return struck
-
-
-def _split(name: str, known_names: set[str]) -> list[str]:
-    """The names of `a, b`. A name may contain a comma: `|vx, vy|`."""
-    for one in known_names:
-        if name.startswith(f"{one}, "):
-            return [one, *_split(name[len(one) + 2 :], known_names)]
-    return [name]
-
-
-def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) -> Bool[Array, " J"]:
-    """Which candidates are struck out."""
-    names = [f.label(i) for i in range(f.none)]
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    of_column = jnp.asarray([*(number[name] for name in names), -1], jnp.int32)
-    found = jnp.zeros(len(feature), bool)
-    mine = jnp.sort(of_column[feature], axis=1)
-    for one in labels(f, strike):
-        row = sorted([number.get(name, -2) for name in one] + [-1] * (3 - len(one)))  # −2: no candidate has it
-        found |= (mine == jnp.asarray(row)[None]).all(1)
-    return found
-
-
-def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Config) -> Bool[Array, " J"]:
-    """Which candidates make sense and are not struck out."""
-    ok = ~is_struck(f, feature, cfg.strike)
-    if kind == 3:
-        third = feature[:, 2] - f.category  # below 0: there is no such category
-        ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
-    return ok
-
-
 # --- during training --------------------------------------------------------------------------------------------------
 
 
@@ -487,7 +391,11 @@ def observe(state: State, data: Data) -> State:
     current = jnp.where(began, (old.begun + jnp.cumsum(began)) % size, old.current)
     so_far = jnp.where(began, 0.0, old.so_far) + step.reward
     at = (old.steps + jnp.arange(len(began))) % size
-    first, last = (jnp.where(mask, current, size) for mask in (began, step.terminated | step.truncated))
+    strange = novelty_of(state, step).max(1) >= occupancy.NOVEL
+    novel = jnp.where(strange, jnp.where(began, 0, old.novel) + 1, 0)
+    stopped = novel >= state.patience
+    over = step.terminated | step.truncated | stopped
+    first, last = (jnp.where(mask, current, size) for mask in (began, over))
     return state._replace(
         newest=Episodes(
             rows=jax.tree.map(
@@ -496,28 +404,16 @@ def observe(state: State, data: Data) -> State:
             number=old.number.at[at].set(current),
             matched=old.matched.at[at].set(playing & known(state, step)),
             returns=old.returns.at[last].set(so_far, mode="drop"),
+            stopped=old.stopped.at[last].set(stopped, mode="drop"),
             ended=old.ended.at[first].set(-1, mode="drop").at[last].set(state.learner.updates, mode="drop"),
             steps=old.steps + len(began),
             current=current,
             so_far=so_far,
             playing=playing,
+            novel=novel,
             begun=old.begun + began.sum(),
         )
     )
-
-
-class Seen(NamedTuple):
-    """What a refresh compares."""
-
-    demos: Sample  # E
-    fold: Int[Array, " M"]
-    episode: Int[Array, " M"]
-    own: Sample  # B, without the episodes that are tested
-    newest: Sample  # A
-    number: Int[Array, " R"]  # of the episode of every row of `newest`
-    fresh: Bool[Array, " R"]  # rows of matched episodes that ended since the last test
-    tested: Bool[Array, " R"]  # … with a good return
-    latest: Bool[Array, " R"]  # rows of matched episodes since the last refresh
 
 
 def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
@@ -525,8 +421,8 @@ def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
     size, capacity = len(new.number), len(state.kept.obs)
     there = jnp.arange(size) < new.steps
     matched, ended = there & new.matched, new.ended[new.number]
-    fresh = matched & (ended >= 0) & (ended > now - cfg.refresh_every * cfg.enter_every)
-    age = (new.steps - 1 - jnp.arange(size)) % size
+    fresh = matched & (ended >= 0) & (ended > now - since(now, cfg))
+    age, first = (new.steps - 1 - jnp.arange(size)) % size, state.clone
     return Seen(
         demos=Sample(features_of(state, demos), known(state, demos)),
         fold=demos.group % cfg.folds,
@@ -535,33 +431,49 @@ def compared(state: State, demos: DemoTransitions, cfg: Config) -> Seen:
         newest=Sample(features_of(state, new.rows), there),
         number=new.number,
         fresh=fresh,
-        tested=fresh & (new.returns[new.number] >= state.enough),
+        tested=fresh & (new.returns[new.number] >= state.enough) & ~new.stopped[new.number],
         latest=matched & (age < cfg.refresh_every * cfg.num_envs // cfg.grad_steps),
+        clone=Sample(features_of(state, first.rows), first.matched & (jnp.arange(size) < first.steps)),
     )
+
+
+def since(now: Int[Array, ""], cfg: Config) -> Int[Array, ""]:
+    """Gradient steps since the last test or, before the actor learns, since the last tables."""
+    return jnp.where(now <= cfg.critics_first, cfg.refresh_first, cfg.refresh_every * cfg.enter_every)
 
 
 def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
-    """New tables, multipliers and constraints."""
-    demos, now, new = data.demos, state.learner.updates, state.newest
+    """New tables, multipliers and constraints, and the limits of the shield."""
+    demos, now, learner = data.demos, state.learner.updates, state.learner
     assert demos is not None
-    due = (now // cfg.refresh_every) % cfg.enter_every == 0
-    seen = compared(state, jax.lax.optimization_barrier(demos), cfg)
-    clone = jax.tree.map(
-        lambda old, ring: jnp.where(now < cfg.critics_first, ring[: len(old)], old), state.clone, new.rows
-    )
-    slots, candidates = ascend(state, seen, cfg)
-    slots, candidates = jax.lax.cond(
-        due & (now >= cfg.critics_first),
-        lambda s, c: enter(state, s, c, seen, cfg),
-        lambda s, c: (s, c),
+    first, number = now <= cfg.critics_first, now // cfg.refresh_every
+    due = ~first & (number % cfg.enter_every == 0)
+    k_first, k_keep = jax.random.split(key)
+    demos = jax.lax.optimization_barrier(demos)
+    state = keep(state, compared(state, demos, cfg).fresh & first, k_first)
+    state = state._replace(clone=jax.tree.map(lambda a, b: jnp.where(first, a, b), state.newest, state.clone))
+
+    seen, f = compared(state, demos, cfg), state.features
+    tables = occupancy.slot_tables(state.slots, seen, cfg)
+    slots = occupancy.ascend(state.slots, tables, seen, now >= cfg.critics_first, cfg)
+    patience = occupancy.novel_in_a_row(slots, tables, seen, cfg.stop_quantile)
+    slots, candidates = occupancy.leave(slots, state.candidates, f, number, cfg)
+    slots, candidates, enters = jax.lax.cond(
+        due,
+        lambda s, c: occupancy.enter(s, c, seen, f, state.ranges, number, cfg),
+        lambda s, c: (s, c, jnp.bool_(False)),
         slots,
         candidates,
     )
-    kept, offered = keep(state, seen.fresh & due, key)
-    return state._replace(slots=slots, candidates=candidates, kept=kept, offered=offered, clone=clone)
+    # Actors before the entry were not held by the new constraint.
+    learner = learner._replace(averaged=jnp.where(enters, 0, learner.averaged))
+    limited = guard.calibrated(state.guard, demos, learner.obs_stats, learner.head, cfg.shield_quantile)
+    watched = jax.tree.map(lambda new, old: jnp.where(now >= cfg.shield_first, new, old), limited, state.guard)
+    state = keep(state, seen.fresh & due, k_keep)
+    return state._replace(learner=learner, slots=slots, candidates=candidates, guard=watched, patience=patience)
 
 
-def keep(state: State, taken: Bool[Array, " R"], key: PRNGKey) -> tuple[Rows, Int[Array, ""]]:
+def keep(state: State, taken: Bool[Array, " R"], key: PRNGKey) -> State:
     """Reservoir sampling of the newest transitions: old and new ones are kept with the same probability, so that early
     violations stay represented."""
     capacity = len(state.kept.obs)
@@ -570,117 +482,7 @@ def keep(state: State, taken: Bool[Array, " R"], key: PRNGKey) -> tuple[Rows, In
     place = jnp.where(number < capacity, number, drawn)
     into = jnp.where(taken, place, capacity)  # out of range: dropped
     kept = jax.tree.map(lambda buffer, new: buffer.at[into].set(new, mode="drop"), state.kept, state.newest.rows)
-    return kept, state.offered + taken.sum()
-
-
-def slot_tables(state: State, seen: Seen, cfg: Config) -> Tables:
-    """The tables of the constraints that are in."""
-    s = state.slots
-    made = [marginals.tables(s.grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg) for shape in SHAPES]
-    kind, slot = jnp.maximum(s.kind, 0), jnp.arange(cfg.slots)
-    return Tables(jnp.stack([t.ratio for t in made])[kind, slot], jnp.stack([t.demo.T for t in made])[kind, slot].T)
-
-
-def ascend(state: State, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
-    """Tables, budgets and multipliers of the constraints that are in; some leave."""
-    s, c, learning = state.slots, state.candidates, state.learner.updates >= cfg.critics_first
-    t = slot_tables(state, seen, cfg)
-    table = jnp.where(s.filled[:, None], t.novelty, 0.0)
-    expected = jnp.where(s.filled, marginals.mean(t.demo, seen.demos.use), 0.0)  # E_D[c_j]
-    budget = cfg.occupancy_share * expected
-    cells = marginals.cells_of(s.grid, seen.newest.values)
-    found = marginals.mean(marginals.look_up(table, cells), seen.latest)
-    own = jnp.where(seen.latest.any(), s.own + jnp.where(s.age > 0, 0.3, 1.0) * (found - s.own), s.own)
-
-    # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
-    excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
-    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
-
-    better = own < (1.0 - cfg.progress) * s.least
-    least, stale = jnp.where(better, own, s.least), jnp.where(better, 0, s.stale + 1)
-
-    # constraints that cannot be met, or that never bind, leave; the first stays
-    age, idle = s.age + 1, jnp.where(s.filled & (mu <= 0), s.idle + 1, 0)
-    later = s.filled & (jnp.arange(cfg.slots) > 0)
-    unmet = later & (age >= cfg.patience) & (own > expected + cfg.costly) & (own > 0.5 * (s.entered + expected))
-    kind = jnp.where(unmet | (later & (idle >= cfg.patience)), -1, s.kind)
-    allowed = []
-    for k, ok in zip(KINDS, c.allowed, strict=True):
-        feature = marginals_of(state.features, c, k, cfg)
-        same = (feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == k)[None]
-        allowed.append(ok & ~(same & unmet[None]).any(1))
-    failed = c.failed + unmet.sum()
-    number = state.learner.updates // cfg.refresh_every
-    wait = jnp.where(unmet.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
-    mu = jnp.where(kind >= 0, mu, 0.0)
-    clone = marginals.look_up(table, marginals.cells_of(s.grid, features_of(state, state.clone))).mean(0)
-    slots = s._replace(
-        kind=kind, table=table, mu=mu, budget=budget, own=own, clone=clone, least=least, stale=stale, age=age, idle=idle
-    )
-    return slots, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
-
-
-def enter(state: State, s: Slots, c: Candidates, seen: Seen, cfg: Config) -> tuple[Slots, Candidates]:
-    """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly."""
-    f, count = state.features, len(seen.tested)
-    expected = s.budget / cfg.occupancy_share
-    settled = ~s.filled | (s.own <= expected) | (s.stale >= cfg.patience)  # met, or no longer improving
-    ready = settled.all() & ~s.filled.all() & (state.learner.updates // cfg.refresh_every >= c.wait)
-    found: list[Slots] = []  # the best candidate of every kind
-    ranks, evidence = [], []
-    tests = sum(len(ok) for ok in c.allowed)
-    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level / tests, 0.5))  # Bonferroni
-    for kind, shape in zip(KINDS, SHAPES, strict=True):
-        candidates = marginals_of(f, c, kind, cfg)
-        if len(candidates) == 0:
-            evidence.append(c.evidence[kind])
-            continue
-        grid = feature_set.grid_of(candidates, kind, state.ranges, cfg)
-        t = marginals.tables(grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg)
-        table, expected = t.novelty, marginals.mean(t.demo, seen.demos.use)
-        novelty = marginals.look_up(table, marginals.cells_of(grid, seen.newest.values))
-        mine = marginals.episode_means(novelty, seen.number, seen.tested, count)
-        theirs = marginals.episode_means(t.demo, seen.episode, seen.demos.use, len(seen.episode))
-        gap, score = marginals.welch(mine, theirs)
-        enough = mine.there.sum() >= FEWEST
-        evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
-        significant = (score > least_t) | (evidence[kind] > least_t / jnp.sqrt(1.0 - cfg.memory**2))
-        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == kind)[None]).any(1)
-        may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
-        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind])
-        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
-        j = jnp.argmax(rank)
-        own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
-        budget, mu = cfg.occupancy_share * expected[j], jnp.asarray(cfg.occupancy_init, jnp.float32)
-        bins = Grid(*(leaf[j] for leaf in grid))
-        slot = Slots(jnp.int32(kind), bins, table[j], mu, budget, own, own, own, own, none, none, none)
-        found.append(slot)
-        ranks.append(rank[j])
-    if not ranks:  # images and continuous actions: no features
-        return s, c
-    best = jnp.argmax(jnp.stack(ranks))
-    enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
-    into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped
-    s = jax.tree.map(lambda all, *one: all.at[into].set(jnp.stack(one)[best], mode="drop"), s, *found)
-
-    # Evidence about a policy without the new constraint says nothing about the policy with it.
-    c = c._replace(evidence=tuple(jnp.where(enters, 0.0, e) for e in evidence))
-    return s, with_other_features(f, c, cfg) if f.states > cfg.pair_features else c
-
-
-def with_other_features(f: Features, c: Candidates, cfg: Config) -> Candidates:
-    """Pairs of the features that differ most by themselves. Evidence about other pairs is lost; a pair that was given
-    up stays out while both its features are among them."""
-    most = len(c.among)
-    among = jnp.sort(jnp.argsort(-c.evidence[0][: f.states])[:most]).astype(jnp.int32)
-    same, new = (among == c.among).all(), c._replace(among=among)
-    evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
-    allowed = [c.allowed[0]]
-    for kind, ok in zip(KINDS[1:], c.allowed[1:], strict=True):
-        before, after = (marginals_of(f, x, kind, cfg) for x in (c, new))
-        given_up = (after[:, None] == before[None]).all(-1) & ~ok[None]
-        allowed.append(~given_up.any(1))
-    return new._replace(evidence=evidence, allowed=tuple(allowed))
+    return state._replace(kept=kept, offered=state.offered + taken.sum())
 
 
 def novelty_of(state: State, rows: Rows | Transition) -> Float[Array, "B S"]:
@@ -690,23 +492,33 @@ def novelty_of(state: State, rows: Rows | Transition) -> Float[Array, "B S"]:
 
 
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
-    k_keep, k_learner = jax.random.split(key)
+    k_keep, k_learner, k_guard = jax.random.split(key, 3)
     batch, updates = data.replay, state.learner.updates
     assert batch is not None
     if cfg.grad_steps == 1:
         state = observe(state, data)
     else:  # every step is observed once
         state = jax.lax.cond(updates % cfg.grad_steps == 0, lambda s: observe(s, data), lambda s: s, state)
-    due = updates % cfg.refresh_every == 0
+    due = updates % jnp.where(updates <= cfg.critics_first, cfg.refresh_first, cfg.refresh_every) == 0
     state = jax.lax.cond(due, lambda s: refresh(s, data, cfg, k_keep), lambda s: s, state)
 
-    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated
-    s = state.slots
-    price = (novelty_of(state, batch) * s.mu[None]).sum(1)
+    # Q_c: expected future novelty
+    s, c, watched, m_guard = state.slots, novelty_of(state, batch), state.guard, {}
+    if cfg.shield != "off":
+        x = sac.preprocess(state.learner, data, k_guard, learn_stats=False)
+        novelty = jnp.minimum(c.sum(1), 1.0)
+        watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
+
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated, with μ₀ [Q_c − τ]₊ for the actor
+    price = (c * s.mu[None]).sum(1)
     refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
     charged = data._replace(replay=batch._replace(reward=batch.reward / state.unit - price + refund - end))
-    learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner)
+
+    def beyond(pi: Any, x: sac.Inputs) -> Float[Array, ""]:
+        return cfg.occupancy_init * guard.excess(watched, pi, x).mean() if cfg.shield != "off" else jnp.float32(0.0)
+
+    learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner, beyond)
 
     filled = jnp.maximum(s.filled.sum(), 1)
     metrics |= {
@@ -718,126 +530,42 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "occupancy/matched": state.newest.playing.mean(dtype=jnp.float32),
         "occupancy/price": price.mean() - refund,
     }
-    return state._replace(learner=learner), metrics
+    if cfg.shield != "off":
+        metrics |= m_guard | {"shield/limit": state.guard.limit}
+    return state._replace(learner=learner, guard=watched), metrics
 
 
 def policy(state: State) -> Policy:
-    return scopil_clone.policy(state.learner)
+    """The averaged policy."""
+    pi = scopil_clone.policy(state.learner)
+    return (
+        pi
+        if state.shield.which != "always"
+        else Policy(pi.normaliser, pi.network, pi.head, guard.deployed(state.guard))
+    )
 
 
 def behaviour(state: State) -> Policy:
-    return sac.policy(state.learner)
+    pi = sac.policy(state.learner)
+    return pi if state.shield.which == "off" else Policy(pi.normaliser, pi.network, pi.head, guard.acting(state.guard))
+
+
+def stops(state: State) -> Bool[Array, " N"]:
+    """The environments whose episodes have been novel for too long."""
+    return (state.newest.novel >= state.patience) & (state.shield.which != "off")
 
 
 # --- after training ---------------------------------------------------------------------------------------------------
 
 
-def of_states(state: State) -> Int[Array, " J"]:
-    """The slots whose features are all of states, not of actions. Outside jit only."""
-    f, feature = state.features, np.asarray(state.slots.grid.feature)
-    about = ((feature < f.before) | ((feature >= f.category) & (feature < f.action)) | (feature == f.none)).all(1)
-    return jnp.asarray(np.flatnonzero(about & np.asarray(state.slots.filled)), jnp.int32)
-
-
-def learned_cost(state: State, obs: Array, action: Array) -> Array:
-    """The largest c_j of states, over the constraints on states; the actions are ignored."""
-    rows = obs.reshape(-1, obs.shape[-1])
-    s, at = state.slots, of_states(state)
-    values = state.features(rows, jnp.zeros((len(rows), max(state.features.actions, 1))), rows, state.values)
-    cells = marginals.cells_of(Grid(*(leaf[at] for leaf in s.grid)), values)
-    return marginals.look_up(s.table[at], cells).max(1, initial=0.0).reshape(obs.shape[:-1])
-
-
 def monitor(state: State, demos: DemoTransitions, cfg: Config) -> Monitor:
     """A monitor of the familiarity of states relative to the demonstrations."""
-    at = of_states(state)
-    made = slot_tables(state, compared(state, demos, cfg), cfg)
-    blank = jnp.zeros((cfg.folds, len(demos.obs)), jnp.float32)
-    grid = Grid(*(leaf[at] for leaf in state.slots.grid))
-    empty = Monitor(state.features, state.values, grid, made.ratio[at], blank, jnp.zeros(cfg.folds, jnp.int32))
-    if len(at) == 0:
-        return empty
-    held_out = jnp.arange(cfg.folds)[:, None] == (demos.group % cfg.folds)[None]
-    shown = jnp.sort(jnp.where(held_out, scores(empty, demos.next_obs), -jnp.inf), axis=1)
-    return empty._replace(shown=shown, known=held_out.sum(1))
+    return learned_constraints.monitor(state, demos, compared(state, demos, cfg), cfg)
 
 
 def learned(state: State, demos: DemoTransitions, cfg: Config) -> list[Marginal]:
     """The constraints that are in, as arrays on the host; the largest multiplier first."""
-    f, s, seen = state.features, state.slots, compared(state, demos, cfg)
-    shown, own = (np.asarray(sample.values)[np.asarray(sample.use)] for sample in (seen.demos, seen.own))
-    episode, head = np.asarray(demos.episode)[np.asarray(seen.demos.use)], state.learner.head
-    first = getattr(head, "start", 0)
-    actions = range(first, first + head.num_actions)
-    found = []
-    for i in np.flatnonzero(np.asarray(s.filled)):
-        columns = [int(c) for c in np.asarray(s.grid.feature[i]) if c != f.none]
-        axes, table = on_host(f, Grid(*(leaf[i] for leaf in s.grid)), s.table[i], np.asarray(state.values), actions)
-        budget = float(s.budget[i])
-        found.append(
-            Marginal(
-                axes=axes,
-                novelty=table,
-                multiplier=float(s.mu[i]),
-                budget=budget,
-                demo_novelty=budget / float(cfg.occupancy_share),
-                own_novelty=float(s.own[i]),
-                demo=shown[:, columns],
-                demo_episode=episode,
-                own=own[:, columns],
-            )
-        )
-    return sorted(found, key=lambda m: -m.multiplier)
-
-
-def on_host(
-    f: Features, grid: Grid, table: Float[Array, " T"], categories: np.ndarray, actions: range
-) -> tuple[tuple[Axis, ...], np.ndarray]:
-    """The axes and the table of one marginal, without axes that it does not have and bins without a value. `actions`
-    are the discrete actions."""
-    bins = [int(n) for n in grid.bins]
-    axes = []
-    for column, low, width, size in zip(*(np.asarray(leaf).tolist() for leaf in grid[:4]), strict=True):
-        if column == f.none:
-            continue
-        name, code = f.label(column), f.code(column, before=f.before <= column < f.category)
-        module = f.own.call.rpartition(".")[0] if f.own is not None and f.is_own(column) else ""
-        if column == f.action and f.actions == 0:
-            axes.append(Axis(name, code, values=tuple(actions)))
-        elif f.category <= column < f.action:
-            known = [float(v) if v < NONE else None for v in categories[f.used[column - f.category]]]
-            axes.append(Axis(name, code, values=(*known, None), module=module))
-        else:
-            axes.append(Axis(name, code, edges=low + width * np.arange(size + 1), module=module))
-    cells = np.asarray(table)[: int(np.prod(bins))].reshape(bins[: len(axes)])
-    for at, axis in enumerate(axes):
-        if axis.values is not None:
-            cells = cells.take(range(len(axis.values)), axis=at)
-    return tuple(axes), cells
-
-
-def remarks(state: State, cfg: Config) -> list[str]:
-    """What training watches (before it) and which constraints bound (after it), one line each."""
-    f, s, learner = state.features, state.slots, state.learner
-    if int(learner.updates) == 0:
-        names = ", ".join(f.names[:MOST_NAMES]) + (f", … ({len(f.names)} in all)" if len(f.names) > MOST_NAMES else "")
-        lambda_, mu = cfg.multiplier_init, cfg.occupancy_init
-        slow = [f.own.call] if f.own is not None and not f.own.compiled else []
-        said = [f"{call} runs in Python, once per observation; with jax.numpy it is compiled" for call in slow]
-        return [*said, f"watches {names or 'no features of images'}; λ₀ = {lambda_:g}, μ₀ = {mu:g}, δ from the clone"]
-    lines = [f"λ = {float(learner.multiplier):.2g}, δ = {float(learner.slack):.2g} nats"]
-    for i in np.argsort(-np.asarray(s.mu), kind="stable"):
-        if not bool(s.filled[i]):
-            continue
-        name = name_of([f.label(int(c)) for c in np.asarray(s.grid.feature[i]) if c != f.none])
-        own, shown = float(s.own[i]), float(s.budget[i]) / float(cfg.occupancy_share)
-        does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
-        if float(s.mu[i]) >= float(cfg.occupancy_most) and own > shown:
-            does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"
-        lines.append(f"{name}: {does} (μ = {float(s.mu[i]):.1f}, novelty {own:.3f}, demonstrations {shown:.3f})")
-    if float(s.own.sum()) > float(s.clone.sum()) and float(learner.multiplier) <= 0.01:
-        lines.append("warning: λ is 0 and the policy is more novel than its clone; more demonstrations may help")
-    return lines
+    return learned_constraints.learned(state, demos, compared(state, demos, cfg), cfg)
 
 
 ALGORITHM = Algorithm(
@@ -849,6 +577,7 @@ ALGORITHM = Algorithm(
     update=update,
     policy=policy,
     behaviour=behaviour,
+    stops=stops,
     wants=frozenset({"replay", "newest", "demo_batch", "demos", "demo_starts"}),
     prepare=prepare,
     curves=(
@@ -862,8 +591,8 @@ ALGORITHM = Algorithm(
     replay_demos=True,
     demo_filter=cloning.deliberate,
     short_run=scopil_clone.short_run,
-    learned_cost=learned_cost,
+    learned_cost=learned_constraints.learned_cost,
     monitor=monitor,
     marginals=learned,
-    remarks=remarks,
+    remarks=learned_constraints.remarks,
 )

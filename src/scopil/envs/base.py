@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from scopil.data.dataset import Episode
 from scopil.envs.spaces import Spaces
@@ -125,6 +125,10 @@ class BatchEnv(ABC):
     def reports_cost(self) -> bool:
         """Whether the environment reports `info["cost"]` at each step."""
 
+    def counts_violations(self) -> bool:
+        """Whether training can count the steps with a cost. Learners do not see the count."""
+        return self.reports_cost()
+
     @abstractmethod
     def step_batch_with_cost(
         self, state: EnvState, action: Array, key: PRNGKey
@@ -135,6 +139,10 @@ class BatchEnv(ABC):
     @abstractmethod
     def advance_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition]:
         """One step of each environment, without reset. Steps after the end of an episode are undefined."""
+
+    @abstractmethod
+    def restart(self, state: EnvState, which: Bool[Array, " N"], key: PRNGKey) -> EnvState:
+        """New episodes in the environments that `which` marks; the others go on."""
 
     def for_episodes(self) -> "BatchEnv":
         """The environment for whole episodes inside a training program. A `HostEnv` makes a copy if it can."""

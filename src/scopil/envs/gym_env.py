@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.experimental.functional import FuncEnv
 from gymnasium.vector import VectorEnv
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from scopil import compile_cache
 from scopil.data.dataset import Episode
@@ -101,6 +101,7 @@ class HostEnv(BatchEnv):
         self._playing: dict[int, HostVector] = {}
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
+        self._restarts = host_call.new_number(self)  # in restarts
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -153,6 +154,16 @@ class HostEnv(BatchEnv):
         later, transition, _ = self.step_batch(state, action, key)
         return later, transition
 
+    def restart(self, state: EnvState, which: Bool[Array, " N"], key: PRNGKey) -> EnvState:
+        n = len(which)
+        head = jnp.stack([jnp.int32(self._restarts), state.inner])
+        bits = jax.lax.bitcast_convert_type(state.obs, jnp.int32).reshape(-1)
+        sent = jnp.concatenate([head, _seeds(key, n), which.astype(jnp.int32), bits])
+        obs = jax.lax.cond(
+            which.any(), lambda obs: host_call.call(sent, obs.size).reshape(obs.shape), lambda obs: obs, state.obs
+        )
+        return EnvState(state.inner, obs, jnp.where(which, 0, state.steps))
+
     # --- calls from compiled programs -----------------------------------------------------------------------------
 
     def answer(self, sent: np.ndarray, out: np.ndarray) -> None:
@@ -160,7 +171,8 @@ class HostEnv(BatchEnv):
         that error."""
         if self._fault is None:
             try:
-                return self._reset(sent, out) if sent[0] == self._number else self._step(sent, out)
+                calls = {self._number: self._reset, self._restarts: self._restart}
+                return calls.get(int(sent[0]), self._step)(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
         out[:] = 0
@@ -171,11 +183,21 @@ class HostEnv(BatchEnv):
         out[0] = self._tickets[len(seeds)] = host_call.new_number(self)
         out[1:] = obs.reshape(-1)
 
+    def _restart(self, sent: np.ndarray, out: np.ndarray) -> None:
+        n = (len(sent) - 2) // (2 + self.spaces.size)
+        self._refuse_stale(int(sent[1]), n)
+        seeds, which, before = np.split(sent[2:], [n, 2 * n])
+        rows = before.view(np.float32).reshape(n, -1)
+        out[:] = self._training_envs(n).restart(rows, which > 0, seeds).reshape(-1)
+
+    def _refuse_stale(self, ticket: int, n: int) -> None:
+        if ticket != self._tickets.get(n):
+            raise EnvError(f"{self.name} was reset between two steps; want a fresh reset_batch after that.")
+
     def _step(self, sent: np.ndarray, out: np.ndarray) -> None:
         shape, d = self.action_space.shape or (), self.spaces.size
         n = (len(sent) - 1) // (1 + math.prod(shape))
-        if sent[0] != self._tickets.get(n):
-            raise EnvError(f"{self.name} was reset between two steps; want a fresh reset_batch after that.")
+        self._refuse_stale(int(sent[0]), n)
         seeds, action = sent[1 : n + 1], sent[n + 1 :]
         envs = self._training_envs(n)
         result = envs.step(action.view(np.float32).reshape(n, *shape) if shape else action, seeds)
@@ -276,6 +298,10 @@ class HostEnv(BatchEnv):
                 result = envs.step(action, None)
                 self._reports_cost = all("cost" in envs.numbers(result.infos, i) for i in range(n))
         return self._reports_cost
+
+    def counts_violations(self) -> bool:
+        # Without copies, the test for a cost would reset the only environment.
+        return self._make_another is not None and self.reports_cost()
 
     # --- copies ---------------------------------------------------------------------------------------------------
 

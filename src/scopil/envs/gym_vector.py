@@ -28,12 +28,14 @@ class HostVector(Protocol):
 
     `reset` resets every environment with its seed and returns observations and infos. `step` resets the environments
     whose episode ended, each with its seed; without `seeds`, no new episodes begin. If `alive` is given, only the
-    results of environments that it marks are valid. `numbers` returns the numbers in the `info` of one environment."""
+    results of environments that it marks are valid. `restart` begins episodes in the environments that `which` marks,
+    and returns `before` with their observations. `numbers` returns the numbers in the `info` of one environment."""
 
     num_envs: int
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]: ...
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult: ...
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray: ...
     def numbers(self, infos: Any, index: int) -> dict[str, float]: ...
 
 
@@ -55,12 +57,16 @@ class SerialEnvs:
         rows, rewards, terminated, truncated, infos = zip(*played)
         next_obs = obs = np.array(rows)
         if seeds is not None and any(over := [a or b for a, b in zip(terminated, truncated)]):
-            obs = next_obs.copy()
-            for i in np.flatnonzero(over):
-                obs[i], _ = self._begin(i, seeds[i])
+            obs = self.restart(next_obs, np.array(over), seeds)
         return StepResult(
             next_obs, np.array(rewards, np.float32), np.array(terminated), np.array(truncated), obs, infos
         )
+
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        obs = before.copy()
+        for i in np.flatnonzero(which):
+            obs[i], _ = self._begin(i, seeds[i])
+        return obs
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return numbers_of(infos[index])
@@ -155,6 +161,12 @@ class GivenVectorEnv:
         elif ended.any() and (seeds is not None or self._mode is AutoresetMode.DISABLED):
             obs = self._begin_some(obs, ended, np.zeros(self.num_envs, int) if seeds is None else seeds)
         return StepResult(next_obs, reward, terminated, truncated, obs, infos)
+
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        try:
+            return self._begin_some(before, which, seeds)
+        except Exception as error:
+            raise self._fault(error) from error
 
     def _begin_some(self, before: np.ndarray, ended: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """Reset the environments whose episode ended. Also in NEXT_STEP mode: its own reset would use up a step."""

@@ -157,11 +157,14 @@ class CompiledEnv(BatchEnv):
         return jax.vmap(self.advance)(state, action, jax.random.split(key, state.steps.shape[0]))
 
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
-        # Restart at most RESETS_AT_ONCE ended episodes at a time: on most steps few or no episodes end, and drawing an
-        # initial state for every environment would cost more than the physics.
-        num_envs = state.steps.shape[0]
         k_step, k_reset = jax.random.split(key)
         after, transition = self.advance_batch(state, action, k_step)
+        return self.restart(after, transition.terminated | transition.truncated, k_reset), transition, after
+
+    def restart(self, state: EnvState, which: Bool[Array, " N"], key: PRNGKey) -> EnvState:
+        # Restart at most RESETS_AT_ONCE episodes at a time: on most steps few or no episodes end, and drawing an
+        # initial state for every environment would cost more than the physics.
+        num_envs = state.steps.shape[0]
 
         def restart_some(carry):
             state, ended, key = carry
@@ -173,9 +176,7 @@ class CompiledEnv(BatchEnv):
             state = jax.tree.map(lambda old, new: old.at[which].set(new, mode="drop"), state, fresh)
             return state, ended.at[which].set(False, mode="drop"), key
 
-        ended = transition.terminated | transition.truncated
-        state, _, _ = jax.lax.while_loop(lambda c: c[1].any(), restart_some, (after, ended, k_reset))
-        return state, transition, after
+        return jax.lax.while_loop(lambda c: c[1].any(), restart_some, (state, which, key))[0]
 
 
 def _shaped_like(new: Array, old: Array) -> Array:

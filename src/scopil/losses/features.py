@@ -26,6 +26,7 @@ NONE = np.float32(1e30)  # no category
 # block the program.
 SENT = 2**14
 REMEMBERED = 2**18  # observations whose own features are kept
+LIMITS = (0, 2)  # shapes in which only values beyond the demonstrated ones are novel
 SHARP = ((True, True), (False, False), (False, True), (False, False))  # of every shape: axes with little blur
 
 
@@ -394,6 +395,8 @@ def grid_of(feature: Int[Array, "J 3"], kind: int, ranges: Ranges, cfg: Any) -> 
     low, width = jnp.where(ranges.whole[feature], -0.5, low), jnp.where(ranges.whole[feature], 1.0, width)
     two = feature[:, :2]
     sharp = jnp.clip(ranges.change[two], cfg.line_blur, cfg.line_blur_most)
-    sigma = jnp.where(jnp.asarray(SHARP[kind])[None], sharp, cfg.blur)
+    sigma = jnp.where(jnp.asarray(SHARP[kind])[None], sharp, cfg.where_blur if kind == 2 else cfg.blur)
     blur = jnp.where(ranges.sharp[two], 0.0, sigma * span[:, :2] / width[:, :2])
-    return Grid(feature, low, width, jnp.broadcast_to(jnp.asarray(shape, jnp.int32), feature.shape), blur)
+    limited = feature[:, 0 if kind == 0 else 1]
+    limit = jnp.asarray(kind in LIMITS) & ~ranges.sharp[limited] & ~ranges.whole[limited]
+    return Grid(feature, low, width, jnp.broadcast_to(jnp.asarray(shape, jnp.int32), feature.shape), blur, limit)

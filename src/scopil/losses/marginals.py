@@ -33,6 +33,7 @@ class Grid(NamedTuple):
     width: Float[Array, "J 3"]  # of a bin
     bins: Int[Array, "J 3"]  # their number
     blur: Float[Array, "J 2"]  # σ in bins; 0: no blur
+    limit: Bool[Array, " J"]  # whether only values beyond the demonstrated ones are novel, along the last axis
 
 
 class Sample(NamedTuple):
@@ -86,6 +87,17 @@ def density(grid: Grid, shape: Shape, cells: Int[Array, "M J"], weight: Float[Ar
     return jnp.swapaxes(cube.reshape(len(cube), size, -1), 1, 2)
 
 
+def outermost(e: Float[Array, "J K T"], shape: Shape, limit: Bool[Array, " J"], tail: Any) -> Bool[Array, "J K T"]:
+    """The cells that may be novel. In a table with a limit these are the cells at both ends of the limited axis, beyond
+    which at most the share `tail` of the demonstrated transitions of the same slice lies."""
+    axis = 3 if shape[1] > 1 else 2
+    cube = e.reshape(*e.shape[:2], *shape)
+    below = jnp.cumsum(cube, axis)
+    above = jnp.flip(jnp.cumsum(jnp.flip(cube, axis), axis), axis)
+    ends = jnp.minimum(below, above) <= tail * cube.sum(axis, keepdims=True)
+    return ends.reshape(e.shape) | ~limit[:, None, None]
+
+
 def tables(
     grid: Grid, shape: Shape, demos: Sample, fold: Int[Array, " M"], own: Sample, newest: Sample, cfg: Any
 ) -> Tables:
@@ -103,6 +115,7 @@ def tables(
     b, a = (density(grid, shape, cells_of(grid, s.values), s.use[:, None].astype(jnp.float32)) for s in (own, newest))
     background = cfg.background * a + 1e-7
     f = jnp.log((b + background) / (e + background))  # (J, K, T)
+    f = jnp.where(outermost(e, shape, grid.limit, cfg.tail), f, jnp.minimum(f, 0.0))
 
     def calibrated(f: Float[Array, "K T"], cells: Int[Array, " M"]) -> tuple[Array, Array]:
         tau = jnp.nanquantile(jnp.where(held_out.T, f[:, cells], jnp.nan), cfg.quantile, axis=1)

@@ -186,7 +186,7 @@ class Loop:
     def iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One iteration. Returns the new state, the metrics of its last update, and sums over ended episodes."""
         k_collect, k_update, k_restart = self._keys(state)
-        began = None if state.env is None else state.env.steps == 0
+        began = None if state.env is None else (state.env.steps == 0) | self._stops(state)
         if not self.algorithm.steps_environment:
             state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
         elif self._wants("rollout"):
@@ -204,6 +204,10 @@ class Loop:
     # With jit, JAX traces `iteration` only once, for its shapes and for the loop. `inline` keeps the program unchanged.
     _iteration = jax.jit(iteration, static_argnums=0, inline=True)
 
+    def _stops(self, state: TrainState) -> Any:
+        """The environments whose episodes are stopped before the next step."""
+        return False if self.algorithm.stops is None else self.algorithm.stops(state.learner)
+
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
 
@@ -220,13 +224,15 @@ class Loop:
         episodes, the step to store, and sums over the episodes that ended."""
         k_act, k_step = jax.random.split(key)
         action = policy.act(env.obs, k_act)
-        if self._wants("true_cost"):
+        if self._wants("true_cost") or self.env.counts_violations():
             later, transition, after, cost = self.env.step_batch_with_cost(env, action, k_step)
-            kept = Costed(transition, cost)
+            counted = {"violations": (cost > 0).sum().astype(jnp.float32)}
+            kept = Costed(transition, cost) if self._wants("true_cost") else transition
         else:
             later, transition, after = self.env.step_batch(env, action, k_step)
-            kept = transition
+            kept, counted = transition, {}
         so_far, sums = _episode_sums(transition, after, so_far)
+        sums |= counted
         return later, so_far, kept, sums
 
     def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
@@ -234,7 +240,14 @@ class Loop:
         assert state.env is not None
         assert state.replay is not None
         policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
-        env, so_far, kept, sums = self._step(policy, state.env, state.episode_return, key)
+        env, so_far = state.env, state.episode_return
+        if self.algorithm.stops is not None:
+            stopped = self._stops(state) & (env.steps > 0)
+            env = self.env.restart(env, stopped, jax.random.fold_in(key, 1))
+            so_far = jnp.where(stopped, 0.0, so_far)
+        env, so_far, kept, sums = self._step(policy, env, so_far, key)
+        if self.algorithm.stops is not None:
+            sums["stopped"] = stopped.sum().astype(jnp.float32)
         state = state._replace(
             env=env,
             replay=ring.add(state.replay, self._stored(kept)),
@@ -434,7 +447,7 @@ def _summary(sums: Metrics, steps: Any) -> Metrics:
         "episode/return": none * sums["return"] / played,
         "episode/steps": none * sums["steps"] / played,
         "env/reward": sums["reward"] / steps,
-    }
+    } | {f"episode/{name}": sums[name] for name in ("violations", "stopped") if name in sums}
 
 
 def machine_memory() -> int | None:

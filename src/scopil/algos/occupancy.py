@@ -1,0 +1,345 @@
+"""The occupancy constraints of SCOPIL-ρ: which marginals are in, their tables and multipliers, entry and leaving.
+
+    E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal j that is in
+    μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
+
+At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, by Welch's t over
+episodes at a level for all candidates together. A constraint leaves if it never binds, if it cannot be met, or if those
+that were in before it become worse with it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from scopil.losses import features as feature_set
+from scopil.losses import marginals
+from scopil.losses.features import Features, Ranges
+from scopil.losses.marginals import CELLS, SHAPES, Grid, Sample, Tables
+
+KINDS = range(len(SHAPES))  # one feature, two features, a limit that depends on a feature, two and a category
+PAIR, LIMIT, TRIPLE = 1, 2, 3
+FURTHER = (0, 1, 1, 2)  # axes after the first, of every kind
+FEWEST = 5  # episodes of a test for entry
+NOVEL = 0.5  # c of a novel step
+SMOOTH = 0.3  # weight of the newest mean in E_π[c_j]
+HARMLESS = 0.01  # rise of the novelty of older constraints that counts as none
+NEVER = 2**30  # steps
+
+
+class Slots(NamedTuple):
+    """The constraints that are in."""
+
+    kind: Int[Array, " S"]  # −1: the slot is empty
+    grid: Grid
+    table: Float[Array, "S T"]  # c_j
+    mu: Float[Array, " S"]
+    budget: Float[Array, " S"]  # b_j
+    own: Float[Array, " S"]  # E_π[c_j], smoothed
+    clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
+    entered: Float[Array, " S"]  # E_π[c_j] at entry
+    others: Float[Array, " S"]  # Σ_i E_π[c_i] of those that were in at entry
+    least: Float[Array, " S"]  # E_π[c_j] at its last improvement
+    stale: Int[Array, " S"]  # refreshes since then
+    age: Int[Array, " S"]  # refreshes since entry
+    idle: Int[Array, " S"]  # refreshes with μ = 0
+
+    @property
+    def filled(self) -> Bool[Array, " S"]:
+        return self.kind >= 0
+
+
+class Candidates(NamedTuple):
+    """What may enter."""
+
+    among: Int[Array, " P"]  # state features that pairs are made of
+    categories: Int[Array, " C"]  # components used as categories; −1: none
+    allowed: tuple[Bool[Array, " J"], ...]  # of every kind: not struck out, and not given up
+    evidence: tuple[Float[Array, " J"], ...]  # of every kind: decayed sum of t
+    failed: Int[Array, ""]  # constraints that were given up
+    wait: Int[Array, ""]  # no entry before this refresh
+
+
+class Seen(NamedTuple):
+    """What a refresh compares."""
+
+    demos: Sample  # E
+    fold: Int[Array, " M"]
+    episode: Int[Array, " M"]
+    own: Sample  # B, without the episodes that are tested
+    newest: Sample  # A
+    number: Int[Array, " R"]  # of the episode of every row of `newest`
+    fresh: Bool[Array, " R"]  # rows of matched episodes that ended since the last test
+    tested: Bool[Array, " R"]  # … with a good return
+    latest: Bool[Array, " R"]  # rows of matched episodes since the last refresh
+    clone: Sample  # transitions of the clone
+
+
+def no_slots(count: int) -> Slots:
+    integers, floats = jnp.zeros(count, jnp.int32), jnp.zeros(count, jnp.float32)
+    grid = Grid(
+        feature=jnp.zeros((count, 3), jnp.int32),
+        low=jnp.zeros((count, 3)),
+        width=jnp.ones((count, 3)),
+        bins=jnp.ones((count, 3), jnp.int32),
+        blur=jnp.zeros((count, 2)),
+        limit=jnp.zeros(count, bool),
+    )
+    return Slots(
+        kind=integers - 1,
+        grid=grid,
+        table=jnp.zeros((count, CELLS)),
+        mu=floats,
+        budget=floats,
+        own=floats,
+        clone=floats,
+        entered=floats,
+        others=floats,
+        least=floats + jnp.inf,
+        stale=integers,
+        age=integers,
+        idle=integers,
+    )
+
+
+def new_candidates(f: Features, cfg: Any) -> Candidates:
+    among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
+    c = Candidates(among, jnp.full(cfg.most_categories, -1, jnp.int32), (), (), jnp.int32(0), jnp.int32(0))
+    counts = [len(marginals_of(f, c, kind, cfg)) for kind in KINDS]
+    return c._replace(allowed=tuple(jnp.ones(j, bool) for j in counts), evidence=tuple(jnp.zeros(j) for j in counts))
+
+
+def first_features(f: Features, pace: Float[Array, " D"], cfg: Any) -> Int[Array, " P"]:
+    """The features that pairs are made of at first: all of them, or the slowest components."""
+    most = min(f.states, cfg.pair_features)
+    return (jnp.arange(most) if f.states == most else jnp.sort(jnp.argsort(pace)[:most])).astype(jnp.int32)
+
+
+def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, " D"], cfg: Any) -> Slots:
+    """Slot 0: the two slowest components, which describe where the demonstrator is.
+
+    It is in from the start, although other constraints must show that they are needed. Where an untrained policy gets
+    lost, it is lost in these components. With 40 demonstrations, a hole in them is as large as the gaps between
+    demonstrations, so that no test of means finds it (docs/algorithms/scopil_rho.md has the figures).
+    """
+    if len(f.used) < 2:
+        return s
+    two = jnp.sort(jnp.argsort(pace)[:2]).astype(jnp.int32)
+    row = jnp.append(two, f.none)[None]
+    grid = feature_set.grid_of(row, PAIR, ranges, cfg)
+    wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
+    into = jnp.where(wanted, 0, cfg.slots)  # out of range: dropped
+    return s._replace(
+        kind=s.kind.at[into].set(PAIR, mode="drop"),
+        grid=jax.tree.map(lambda all, one: all.at[into].set(one[0], mode="drop"), s.grid, grid),
+        mu=s.mu.at[into].set(cfg.occupancy_init, mode="drop"),
+    )
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Any) -> Int[Array, "J 3"]:
+    """The columns of the candidates of a kind."""
+    if kind == 0:
+        return feature_set.singles(f)
+    if kind == PAIR:
+        return feature_set.pairs(f, candidates.among)
+    if kind == LIMIT:
+        return feature_set.limits(f, candidates.among)
+    return feature_set.triples(f, candidates.among[: cfg.triple_features], candidates.categories)
+
+
+def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
+    """The sets of names that are struck out. Raises ValueError for names that are no features."""
+    known_names = {*(f.label(i) for i in range(f.none)), *f.columns, "action"}
+    struck = [frozenset(x for part in name.split(" at ") for x in _split(part.strip(), known_names)) for name in strike]
+    for names, said in zip(struck, strike, strict=True):
+        if unknown := names - known_names:
+            raise ValueError(f"strike: no feature {min(unknown)}; known: {', '.join(sorted(known_names))}.")
+        if len(names) > 3:
+            raise ValueError(f"strike: {said} has {len(names)} features; want at most 3.")
+    return struck
+
+
+def _split(name: str, known_names: set[str]) -> list[str]:
+    """The names of `a, b`. A name may contain a comma: `|vx, vy|`."""
+    for one in known_names:
+        if name.startswith(f"{one}, "):
+            return [one, *_split(name[len(one) + 2 :], known_names)]
+    return [name]
+
+
+def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) -> Bool[Array, " J"]:
+    """Which candidates are struck out."""
+    names = [f.label(i) for i in range(f.none)]
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    of_column = jnp.asarray([*(number[name] for name in names), -1], jnp.int32)
+    found = jnp.zeros(len(feature), bool)
+    mine = jnp.sort(of_column[feature], axis=1)
+    for one in labels(f, strike):
+        row = sorted([number.get(name, -2) for name in one] + [-1] * (3 - len(one)))  # −2: no candidate has it
+        found |= (mine == jnp.asarray(row)[None]).all(1)
+    return found
+
+
+def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Any) -> Bool[Array, " J"]:
+    """Which candidates make sense and are not struck out."""
+    ok = ~is_struck(f, feature, cfg.strike)
+    if kind == TRIPLE:
+        third = feature[:, 2] - f.category  # below 0: there is no such category
+        ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
+    return ok
+
+
+# --- at a refresh -----------------------------------------------------------------------------------------------------
+
+
+def slot_tables(s: Slots, seen: Seen, cfg: Any) -> Tables:
+    """The tables of the constraints that are in."""
+    made = [marginals.tables(s.grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg) for shape in SHAPES]
+    kind, slot = jnp.maximum(s.kind, 0), jnp.arange(cfg.slots)
+    return Tables(jnp.stack([t.ratio for t in made])[kind, slot], jnp.stack([t.demo.T for t in made])[kind, slot].T)
+
+
+def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any) -> Slots:
+    """The budgets and multipliers of the constraints that are in."""
+    table = jnp.where(s.filled[:, None], t.novelty, 0.0)
+    budget = cfg.occupancy_share * jnp.where(s.filled, marginals.mean(t.demo, seen.demos.use), 0.0)
+
+    def mean(of: Sample, use: Bool[Array, " M"]) -> Float[Array, " S"]:
+        return marginals.mean(marginals.look_up(table, marginals.cells_of(s.grid, of.values)), use)
+
+    found = mean(seen.newest, seen.latest)
+    own = jnp.where(seen.latest.any(), s.own + jnp.where(s.age > 0, SMOOTH, 1.0) * (found - s.own), s.own)
+
+    # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
+    excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
+    better = ~learning | (own < (1.0 - cfg.progress) * s.least)
+    return s._replace(
+        table=table,
+        mu=mu,
+        budget=budget,
+        own=own,
+        clone=mean(seen.clone, seen.clone.use),
+        least=jnp.where(better, own, s.least),
+        stale=jnp.where(better, 0, s.stale + 1),
+        age=s.age + 1,
+        idle=jnp.where(s.filled & (mu <= 0), s.idle + 1, 0),
+    )
+
+
+def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any) -> tuple[Slots, Candidates]:
+    """Constraints leave; the first stays. Those that cannot be met or that make older ones worse may not return, and
+    the next entry waits, longer after every such case. `number` is that of the refresh."""
+    expected = s.budget / cfg.occupancy_share
+    later = s.filled & (jnp.arange(cfg.slots) > 0)
+    unmet = (s.own > expected + cfg.costly) & (s.own > 0.5 * (s.entered + expected))
+    older = jnp.where(s.filled[None] & (s.age[None] > s.age[:, None]), s.own[None], 0.0).sum(1)
+    given_up = later & (s.age >= cfg.patience) & (unmet | (older > cfg.harm * s.others + HARMLESS))
+    kind = jnp.where(given_up | (later & (s.idle >= cfg.patience)), -1, s.kind)
+    allowed = []
+    for k, ok in zip(KINDS, c.allowed, strict=True):
+        feature = marginals_of(f, c, k, cfg)
+        same = (feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == k)[None]
+        allowed.append(ok & ~(same & given_up[None]).any(1))
+    failed = c.failed + given_up.sum()
+    wait = jnp.where(given_up.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
+    s = s._replace(kind=kind, mu=jnp.where(kind >= 0, s.mu, 0.0))
+    return s, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
+
+
+def enter(
+    s: Slots, c: Candidates, seen: Seen, f: Features, ranges: Ranges, number: Int[Array, ""], cfg: Any
+) -> tuple[Slots, Candidates, Bool[Array, ""]]:
+    """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly.
+    Returns whether one did."""
+    count = len(seen.tested)
+    settled = ~s.filled | (s.own <= s.budget / cfg.occupancy_share) | (s.stale >= 2 * cfg.patience)
+    ready = settled.all() & ~s.filled.all() & (number >= c.wait)  # settled: met, or no longer improving
+    others = jnp.where(s.filled, s.own, 0.0).sum()
+    found: list[Slots] = []  # the best candidate of every kind
+    ranks, evidence = [], []
+    tests = sum(len(ok) for ok in c.allowed)
+    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level / tests, 0.5))  # Bonferroni
+    for kind, shape in zip(KINDS, SHAPES, strict=True):
+        candidates = marginals_of(f, c, kind, cfg)
+        if len(candidates) == 0:
+            evidence.append(c.evidence[kind])
+            continue
+        grid = feature_set.grid_of(candidates, kind, ranges, cfg)
+        t = marginals.tables(grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg)
+        table, expected = t.novelty, marginals.mean(t.demo, seen.demos.use)
+        novelty = marginals.look_up(table, marginals.cells_of(grid, seen.newest.values))
+        mine = marginals.episode_means(novelty, seen.number, seen.tested, count)
+        theirs = marginals.episode_means(t.demo, seen.episode, seen.demos.use, len(seen.episode))
+        gap, score = marginals.welch(mine, theirs)
+        enough = mine.there.sum() >= FEWEST
+        evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
+        significant = (score > least_t) | (evidence[kind] > least_t / jnp.sqrt(1.0 - cfg.memory**2))
+        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == kind)[None]).any(1)
+        may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
+        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind]) * (cfg.limit_gain if kind == LIMIT else 1.0)
+        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
+        j = jnp.argmax(rank)
+        own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
+        slot = Slots(
+            kind=jnp.int32(kind),
+            grid=Grid(*(leaf[j] for leaf in grid)),
+            table=table[j],
+            mu=jnp.asarray(cfg.occupancy_init, jnp.float32),
+            budget=cfg.occupancy_share * expected[j],
+            own=own,
+            clone=own,
+            entered=own,
+            others=others,
+            least=own,
+            stale=none,
+            age=none,
+            idle=none,
+        )
+        found.append(slot)
+        ranks.append(rank[j])
+    if not ranks:  # images and continuous actions: no features
+        return s, c, jnp.bool_(False)
+    best = jnp.argmax(jnp.stack(ranks))
+    enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
+    into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped
+    s = jax.tree.map(lambda all, *one: all.at[into].set(jnp.stack(one)[best], mode="drop"), s, *found)
+
+    # Evidence about a policy without the new constraint says nothing about the policy with it.
+    c = c._replace(evidence=tuple(jnp.where(enters, 0.0, e) for e in evidence))
+    return s, with_other_features(f, c, cfg) if f.states > cfg.pair_features else c, enters
+
+
+def with_other_features(f: Features, c: Candidates, cfg: Any) -> Candidates:
+    """Pairs of the features that differ most by themselves. Evidence about other pairs is lost; a pair that was given
+    up stays out while both its features are among them."""
+    most = len(c.among)
+    among = jnp.sort(jnp.argsort(-c.evidence[0][: f.states])[:most]).astype(jnp.int32)
+    same, new = (among == c.among).all(), c._replace(among=among)
+    evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
+    allowed = [c.allowed[0]]
+    for kind, ok in zip(KINDS[1:], c.allowed[1:], strict=True):
+        before, after = (marginals_of(f, x, kind, cfg) for x in (c, new))
+        given_up = (after[:, None] == before[None]).all(-1) & ~ok[None]
+        allowed.append(~given_up.any(1))
+    return new._replace(evidence=evidence, allowed=tuple(allowed))
+
+
+def novel_in_a_row(s: Slots, t: Tables, seen: Seen, quantile: Any) -> Int[Array, ""]:
+    """More novel steps in a row than the share `quantile` of the demonstrated episodes has, held out."""
+    novel = ((t.demo * s.filled[None]).max(1) >= NOVEL) & seen.demos.use
+    begins = jnp.append(True, seen.episode[1:] != seen.episode[:-1])
+
+    def count(run: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        run = jnp.where(row[0], jnp.where(row[1], 0, run) + 1, 0)
+        return run, run
+
+    runs = jax.lax.scan(count, jnp.int32(0), (novel, begins))[1]
+    longest = jax.ops.segment_max(runs, seen.episode, len(runs)).astype(jnp.float32)
+    there = jnp.zeros(len(runs), bool).at[seen.episode].set(True)
+    return 1 + jnp.ceil(jnp.nanquantile(jnp.where(there, longest, jnp.nan), quantile)).astype(jnp.int32)
