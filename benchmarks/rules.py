@@ -5,6 +5,7 @@
 
 Appends to results/rules.jsonl; finished runs are skipped. Two processes may run at once, each with its own part. Seeds
 0 to 4, the library's defaults, 1 000 unseen starts at the end (200 on the corridor), 200 at the evaluations before.
+Violations while learning are counted outside of the learner, in environments that report a cost.
 Demonstrators play from the same starts. Marble Maze tasks are named as their demonstrations.
 """
 
@@ -20,6 +21,7 @@ import scopil
 from scopil.agent import Agent
 from scopil.envs.naming import IDS
 from scopil.registry import find
+from scopil.train.trainer import TrainStatus
 from scopil_bench.studies.rules import ENVS, corridor, demonstrations
 from scopil_bench.studies.rules.base import demonstrator_from_unseen_starts
 from scopil_bench.studies.rules.tasks import TASKS
@@ -43,21 +45,29 @@ def run(task: str, method: str, seed: int) -> dict:
     begun, many = time.process_time(), 200 if task == "corridor" else 1_000
     env, demos = (TRAYS[task], f"marble-maze/{task}") if task in TRAYS else (ENVS[task], demonstrations(task))
     agent = Agent(find(method), env, demos, seed=seed)
-    curve, last, done = [], {}, 0
+    curve, last, done, seen = [], {}, 0, []
+
+    def observe(status: TrainStatus) -> None:
+        last.update(status.metrics)
+        seen.append(status.metrics.get("episode/violations"))
+
     while done < STEPS[task]:
         if method == "bc":
             agent.learn(STEPS[task])
             done = STEPS[task]
         else:
-            agent.learn(10_000, callback=lambda status: last.update(status.metrics))
+            agent.learn(10_000, callback=observe)
             done += 10_000
         judged = done == STEPS[task] or (task == "corridor" and done == 20_000)
         row = {"steps": done} | measured(agent, task, many if judged else 200)
         row |= {name: float(last[name]) for name in last if name.startswith(("occupancy/", "dual/lambda"))}
+        if seen and None not in seen:
+            row["learning/violations"] = sum(seen)  # so far
         curve.append(row)
     found = {"task": task, "method": method, "seed": seed, "version": scopil.__version__, "curve": curve}
     if agent.algorithm.marginals is not None:
         found["constraints"] = [[m.name, round(m.multiplier, 2)] for m in agent.marginals()]
+        found["rules"] = [rule.sentence for rule in agent.rules()]
     return found | {"seconds": round(time.process_time() - begun, 1)}
 
 
@@ -78,8 +88,9 @@ def table(rows: list[dict]) -> str:
         few = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
         return f"{np.mean(values):.3g}{few}"
 
-    names = ["greedy/violations", "sampled/violations", "greedy/reward"]
-    lines = ["| task | method | seeds | steps | greedy | sampled | reward | above BC |", "|---" * 8 + "|"]
+    names = ["greedy/violations", "sampled/violations", "greedy/reward", "learning/violations"]
+    head = ["task", "method", "seeds", "steps", "greedy", "sampled", "reward", "while learning", "above BC"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     ends = {(r["task"], r["method"], r["seed"]): r["curve"][-1] for r in rows}
     for task in STEPS:
         for method in METHODS:

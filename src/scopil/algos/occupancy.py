@@ -25,7 +25,7 @@ FURTHER = (0, 1, 1, 2)  # axes after the first, of every kind
 FEWEST = 5  # episodes of a test for entry
 NOVEL = 0.5  # c of a novel step
 SMOOTH = 0.3  # weight of the newest mean in E_π[c_j]
-HARMLESS = 0.01  # rise of the novelty of older constraints that counts as none
+HARMLESS = 0.02  # rise of the novelty of older constraints that counts as none
 NEVER = 2**30  # steps
 
 

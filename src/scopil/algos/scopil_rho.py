@@ -114,7 +114,7 @@ class Config(scopil_clone.Config):
     )
     progress: float = setting(default=0.02, about="Relative fall of the novelty that counts as improvement.", low=0)
     harm: float = setting(
-        default=1.25, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
+        default=1.5, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
     )
     costly: float = setting(default=0.05, about="Novelty above the demonstrations' that counts as not met.", low=0)
     good: float = setting(
