@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scopil.algos.base import Data as Data
     from scopil.algos.base import Spaces as Spaces
     from scopil.callbacks import EvalCallback as EvalCallback
+    from scopil.callbacks import NovelBudget as NovelBudget
     from scopil.data.dataset import Demonstrations as Demonstrations
     from scopil.data.dataset import Episode as Episode
     from scopil.data.record import record as record
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "agent": "Agent",
     "algos.base": "Algorithm Data Spaces",
-    "callbacks": "EvalCallback",
+    "callbacks": "EvalCallback NovelBudget",
     "data.dataset": "Demonstrations Episode",
     "data.record": "record",
     "data.recorder": "Recorder",

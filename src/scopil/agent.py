@@ -31,7 +31,7 @@ from scopil.losses import familiarity
 from scopil.losses.familiarity import Monitor
 from scopil.marginal import Marginal
 from scopil.policy import NumpyPolicy, Policy
-from scopil.train.demo_data import demo_data
+from scopil.train.demo_data import demo_data, flattened
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
@@ -265,35 +265,42 @@ class Agent:
         Raises `ConfigError` if the algorithm learns no familiarity (SCOPIL-ρ does) or the agent has no demonstrations.
         """
         if (monitor := self.monitor()) is None:
-            learns = self.algorithm.monitor is not None
-            missing = "its demonstrations" if learns else "an algorithm that learns it: scopil.SCOPILRho"
+            missing = "an algorithm that learns it: scopil.SCOPILRho"
+            if self.algorithm.monitor is not None:
+                missing = "its demonstrations" if self.demos is None else "training: novelty is relative to own steps"
             raise ConfigError(f"{self.algorithm.title} has no measure of familiarity; want {missing}.")
         obs = self._rows(observation)
         return np.asarray(_familiarity(monitor, jnp.atleast_2d(obs))).reshape(obs.shape[:-1])
 
     def monitor(self) -> Monitor | None:
-        """The model behind `familiarity`, for `policy.to_onnx`; None if the agent has no such model."""
-        if self.algorithm.monitor is None or self.demos is None:
+        """The model behind `familiarity`, for `policy.to_onnx`; None if the agent has no such model yet."""
+        if self.algorithm.monitor is None or self.demos is None or self.num_timesteps == 0:
             return None
         if self._monitor is None:
             # All demonstrated steps. The training loop uses only those that `Algorithm.demo_filter` keeps.
             self._monitor = self.algorithm.monitor(self.state, demo_data(self.demos, self.env).transitions, self.config)
         return self._monitor
 
-    def marginals(self) -> list[Marginal]:
-        """The learned constraints that are in, the largest multiplier first. Raises `ConfigError` if the algorithm
-        learns none (SCOPIL-ρ does) or the agent has no demonstrations."""
+    def marginals(self, beside: Sequence[Episode] = ()) -> list[Marginal]:
+        """The learned constraints that are in, the largest multiplier first. With episodes of another policy, their
+        tables compare these with the demonstrations, in place of what the learner visited. Raises `ConfigError` if the
+        algorithm learns none (SCOPIL-ρ does) or the agent has no demonstrations."""
         if self.algorithm.marginals is None or self.demos is None:
             missing = (
                 "its demonstrations" if self.algorithm.marginals else "an algorithm that learns them: scopil.SCOPILRho"
             )
             raise ConfigError(f"{self.algorithm.title} has no learned constraints; want {missing}.")
         shown = demo_data(self.demos, self.env, self.algorithm.demo_filter).transitions
-        return self.algorithm.marginals(self.state, shown, self.config)
+        other = None
+        if beside:
+            rows = replace(flattened(self.demos, self.env), episodes=tuple(beside))
+            other = demo_data(rows, self.env).transitions
+        return self.algorithm.marginals(self.state, shown, self.config, other)
 
-    def rules(self) -> list[FoundRule]:
-        """The learned constraints that bound, in words and as code (docs/rules.md)."""
-        return explain_all(self.marginals())
+    def rules(self, beside: Sequence[Episode] = ()) -> list[FoundRule]:
+        """The learned constraints that bound, in words and as code (docs/rules.md). Episodes `beside` of a policy that
+        breaks the rules, such as one trained by SAC, are evidence that a careful learner does not have."""
+        return explain_all(self.marginals(beside))
 
     def play(
         self,

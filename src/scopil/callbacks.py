@@ -87,3 +87,40 @@ class EvalCallback:
             if self._best is not None:
                 self._agent.save(self._best)
         return self._until(found) or (self._patience is not None and self._waited >= self._patience)
+
+
+class NovelBudget:
+    """Stops training when too many of the newest training episodes were novel.
+
+    An algorithm that stops novel episodes (SCOPIL-ρ) counts them. Training stops when the share of stopped episodes
+    exceeds `most` of `of`, over the newest rows of metrics with at least `of` episodes.
+    """
+
+    def __init__(self, most: int, of: int):
+        if not 0 <= most < of:
+            raise ConfigError(f"a budget of {most} of {of} episodes; want fewer novel episodes than episodes.")
+        self.most, self.of = most, of
+        self._rows: list[tuple[float, float]] = []  # stopped, all
+
+    @classmethod
+    def parse(cls, text: str) -> "NovelBudget":
+        """From the form `5/100`."""
+        most, _, of = text.partition("/")
+        if not (most.isdecimal() and of.isdecimal()):
+            raise ConfigError(f"novel_budget = {text}; want N/M, such as 5/100.", setting="novel_budget")
+        return cls(int(most), int(of))
+
+    def __call__(self, status: TrainStatus) -> bool:
+        """Whether to stop training."""
+        stopped = status.metrics.get("episode/stopped")
+        if stopped is None:
+            raise ConfigError("a budget of novel episodes; want an algorithm that stops them (SCOPIL-ρ with a shield).")
+        self._rows.append((stopped, stopped + status.metrics["episode/count"]))
+        while sum(every for _, every in self._rows[1:]) >= self.of:
+            self._rows.pop(0)
+        return self.found[1] >= self.of and self.found[0] * self.of > self.most * self.found[1]
+
+    @property
+    def found(self) -> tuple[int, int]:
+        """Novel episodes, and all, in the newest rows."""
+        return int(sum(n for n, _ in self._rows)), int(sum(n for _, n in self._rows))

@@ -98,6 +98,7 @@ WRONG = [
     (f"{TRAIN} --steps many", "--steps: 'many' is not a whole number"),
     ("train --resume run --steps 5", "--steps = 5; run has 1,000 already; want at least"),
     (f"{TRAIN} --steps 0", "--steps = 0; want at least 1"),
+    (f"{TRAIN} --novel-budget 5/100", "sac stops no novel episodes; want scopil-rho"),
     (f"{TRAIN} --eval-every 0", "--eval-every = 0; want at least 1"),
     (f"{TRAIN} --seed -1", "--seed = -1; want a whole number"),
     (f"{TRAIN} --discount 2", "--discount = 2; want"),

@@ -16,6 +16,7 @@ from samples import marble_episodes
 from scopil.algos.base import Algorithm
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.algos.scopil_clone import ALGORITHM as CLONE
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.base import BatchEnv
@@ -26,7 +27,7 @@ from scopil.serialization import read_arrays
 from scopil.train import run as run_module
 from scopil.train import trainer
 from scopil.train.loop import Loop, make_loop
-from scopil.train.run import Run, RunSpec
+from scopil.train.run import BUDGET, Run, RunSpec
 
 ENV = "scopil/MarbleMaze-Simple-v0"
 CONFIG = {"hidden": [8], "batch_size": 32, "replay_size": 1200, "demo_batch_size": 8}  # the replay wraps
@@ -263,12 +264,23 @@ def test_a_spec_that_cannot_be_trained_leaves_no_folder(changes, error, message,
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("steps", -1), ("eval_every", -1), ("checkpoint_every", -1), ("log_every", 0), ("log_every", 501)],
+    [("steps", -1), ("steps", 0), ("eval_every", -1), ("checkpoint_every", -1), ("log_every", 0), ("log_every", 501)],
 )
 def test_counts_out_of_range_are_refused(field, value):
     with pytest.raises(ConfigError, match=f"{field} = {value}; want"):
         spec("x", **{field: value})
-    assert spec("x", steps=0).steps == SCOPIL.budget
+    assert spec("x", steps=BUDGET).steps == SCOPIL.budget
+
+
+def test_a_run_of_no_steps_evaluates_and_keeps_the_clone(undisturbed, tmp_path):
+    config = CONFIG | {"clone_steps": 20, "slack": 0.2}
+    made = Run.create(tmp_path / "run", spec(undisturbed.spec.demos, algorithm=CLONE, steps=0, config=config))
+    assert made.train() is True
+    assert made.finished
+    assert [row["env_steps"] for row in made.metrics.rows()] == [0]
+    assert "eval/reward" in made.metrics.rows()[0]
+    _, steps = Run.open(tmp_path / "run").policy()
+    assert steps == 0
 
 
 @pytest.mark.parametrize(

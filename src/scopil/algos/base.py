@@ -116,8 +116,9 @@ class Algorithm:
     monitor: Callable[[Any, DemoTransitions, Any], Monitor] | None = None
     # (state, config) → lines for the user, before training and after it.
     remarks: Callable[[Any, Any], list[str]] | None = None
-    # (state, demos, config) → the learned constraints, the largest multiplier first.
-    marginals: Callable[[Any, DemoTransitions, Any], list[Marginal]] | None = None
+    # (state, demos, config, transitions of another policy or None) → the learned constraints, the largest multiplier
+    # first. With another policy, their tables compare it with the demonstrations.
+    marginals: Callable[[Any, DemoTransitions, Any, DemoTransitions | None], list[Marginal]] | None = None
 
     def __post_init__(self) -> None:
         if unknown := self.wants - set(get_args(Part)):

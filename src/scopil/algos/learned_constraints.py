@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from scopil.algos.occupancy import Seen, slot_tables
+from scopil.algos.occupancy import Seen, share_of, slot_tables
 from scopil.data.dataset import DemoTransitions
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
@@ -58,14 +58,14 @@ def learned(state: Any, demos: DemoTransitions, seen: Seen, cfg: Any) -> list[Ma
     for i in np.flatnonzero(np.asarray(s.filled)):
         columns = [int(c) for c in np.asarray(s.grid.feature[i]) if c != f.none]
         axes, table = on_host(f, Grid(*(leaf[i] for leaf in s.grid)), s.table[i], np.asarray(state.values), actions)
-        budget = float(s.budget[i])
+        budget, share = float(s.budget[i]), float(share_of(s.grid, cfg)[i])
         found.append(
             Marginal(
                 axes=axes,
                 novelty=table,
                 multiplier=float(s.mu[i]),
                 budget=budget,
-                demo_novelty=budget / float(cfg.occupancy_share),
+                demo_novelty=budget / share,
                 own_novelty=float(s.own[i]),
                 demo=shown[:, columns],
                 demo_episode=episode,
@@ -115,7 +115,7 @@ def remarks(state: Any, cfg: Any) -> list[str]:
         if not bool(s.filled[i]):
             continue
         name = name_of([f.label(int(c)) for c in np.asarray(s.grid.feature[i]) if c != f.none])
-        own, shown = float(s.own[i]), float(s.budget[i]) / float(cfg.occupancy_share)
+        own, shown = float(s.own[i]), float(s.budget[i]) / float(share_of(s.grid, cfg)[i])
         does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
         if float(s.mu[i]) >= float(cfg.occupancy_most) and own > shown:
             does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"

@@ -197,6 +197,11 @@ def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Any) -> Bool
 # --- at a refresh -----------------------------------------------------------------------------------------------------
 
 
+def share_of(grid: Grid, cfg: Any) -> Float[Array, " J"]:
+    """κ of every table."""
+    return jnp.where(grid.limit, cfg.limit_share, cfg.occupancy_share)
+
+
 def slot_tables(s: Slots, seen: Seen, cfg: Any) -> Tables:
     """The tables of the constraints that are in."""
     made = [marginals.tables(s.grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg) for shape in SHAPES]
@@ -207,7 +212,7 @@ def slot_tables(s: Slots, seen: Seen, cfg: Any) -> Tables:
 def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any) -> Slots:
     """The budgets and multipliers of the constraints that are in."""
     table = jnp.where(s.filled[:, None], t.novelty, 0.0)
-    budget = cfg.occupancy_share * jnp.where(s.filled, marginals.mean(t.demo, seen.demos.use), 0.0)
+    budget = share_of(s.grid, cfg) * jnp.where(s.filled, marginals.mean(t.demo, seen.demos.use), 0.0)
 
     def mean(of: Sample, use: Bool[Array, " M"]) -> Float[Array, " S"]:
         return marginals.mean(marginals.look_up(table, marginals.cells_of(s.grid, of.values)), use)
@@ -235,7 +240,7 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
 def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any) -> tuple[Slots, Candidates]:
     """Constraints leave; the first stays. Those that cannot be met or that make older ones worse may not return, and
     the next entry waits, longer after every such case. `number` is that of the refresh."""
-    expected = s.budget / cfg.occupancy_share
+    expected = s.budget / share_of(s.grid, cfg)
     later = s.filled & (jnp.arange(cfg.slots) > 0)
     unmet = (s.own > expected + cfg.costly) & (s.own > 0.5 * (s.entered + expected))
     older = jnp.where(s.filled[None] & (s.age[None] > s.age[:, None]), s.own[None], 0.0).sum(1)
@@ -258,7 +263,7 @@ def enter(
     """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly.
     Returns whether one did."""
     count = len(seen.tested)
-    settled = ~s.filled | (s.own <= s.budget / cfg.occupancy_share) | (s.stale >= 2 * cfg.patience)
+    settled = ~s.filled | (s.own <= s.budget / share_of(s.grid, cfg)) | (s.stale >= 2 * cfg.patience)
     ready = settled.all() & ~s.filled.all() & (number >= c.wait)  # settled: met, or no longer improving
     others = jnp.where(s.filled, s.own, 0.0).sum()
     found: list[Slots] = []  # the best candidate of every kind
@@ -291,7 +296,7 @@ def enter(
             grid=Grid(*(leaf[j] for leaf in grid)),
             table=table[j],
             mu=jnp.asarray(cfg.occupancy_init, jnp.float32),
-            budget=cfg.occupancy_share * expected[j],
+            budget=(share_of(grid, cfg) * expected)[j],
             own=own,
             clone=own,
             entered=own,

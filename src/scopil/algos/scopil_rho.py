@@ -70,6 +70,8 @@ class Config(scopil_clone.Config):
     occupancy_share: float = setting(
         default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=1e-3
     )
+    # Held-out demonstrations are beyond a limit by the error of its estimate alone.
+    limit_share: float = setting(default=0.1, about="κ of tables with a limit.", low=1e-3)
     # With more, standing still in familiar states would earn more than a step costs.
     refund: float = setting(
         default=0.9, about="Largest budget Σ μ b that a step earns, in mean demonstrated rewards.", low=0
@@ -525,7 +527,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "occupancy/mu": s.mu.sum(),
         "occupancy/cost": jnp.where(s.filled, s.own, 0.0).sum() / filled,
         "occupancy/clone_cost": jnp.where(s.filled, s.clone, 0.0).sum() / filled,
-        "occupancy/demo_cost": s.budget.sum() / cfg.occupancy_share / filled,
+        "occupancy/demo_cost": (s.budget / occupancy.share_of(s.grid, cfg)).sum() / filled,
         "occupancy/constraints": s.filled.sum().astype(jnp.float32),
         "occupancy/matched": state.newest.playing.mean(dtype=jnp.float32),
         "occupancy/price": price.mean() - refund,
@@ -563,9 +565,16 @@ def monitor(state: State, demos: DemoTransitions, cfg: Config) -> Monitor:
     return learned_constraints.monitor(state, demos, compared(state, demos, cfg), cfg)
 
 
-def learned(state: State, demos: DemoTransitions, cfg: Config) -> list[Marginal]:
-    """The constraints that are in, as arrays on the host; the largest multiplier first."""
-    return learned_constraints.learned(state, demos, compared(state, demos, cfg), cfg)
+def learned(state: State, demos: DemoTransitions, cfg: Config, beside: DemoTransitions | None = None) -> list[Marginal]:
+    """The constraints that are in, as arrays on the host; the largest multiplier first. With the transitions `beside`,
+    of another policy, the tables compare these with the demonstrations in place of the learner's."""
+    seen = compared(state, demos, cfg)
+    if beside is not None:
+        other = Sample(features_of(state, beside), known(state, beside))
+        seen = seen._replace(own=other, newest=other)
+        table = occupancy.slot_tables(state.slots, seen, cfg).novelty
+        state = state._replace(slots=state.slots._replace(table=table))
+    return learned_constraints.learned(state, demos, seen, cfg)
 
 
 ALGORITHM = Algorithm(

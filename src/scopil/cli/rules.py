@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import tyro
 
 from scopil.cli.options import TrustEnv, call, option
+from scopil.data.dataset import Episode
 from scopil.errors import ConfigError
 from scopil.explain import FoundRule, rules_file
 from scopil.files import write_atomically
@@ -14,6 +15,8 @@ from scopil.terminal import say
 from scopil.train.run import Run
 from scopil.user_code import Named, local_files, split_name
 
+EPISODES, SEED = 200, 1  # of the policy beside; other starts than those of `scopil evaluate`
+
 
 def main(argv: list[str]) -> None:
     call(rules, "scopil rules", argv)
@@ -21,12 +24,20 @@ def main(argv: list[str]) -> None:
 
 def rules(
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="a run folder or a saved agent", metavar="RUN")],
+    beside: Annotated[
+        Path | None, option("a run or agent that breaks the rules, such as SAC's: its episodes are evidence", "RUN")
+    ] = None,
     out: Annotated[Path | None, option("a Python file of these rules to write, for --rules", "FILE")] = None,
     trust_env: TrustEnv = False,
 ) -> None:
     """Print the rules that a run has learned from its demonstrations (see docs/rules.md)."""
     agent, source = load_with_run(run, trust_env=trust_env)
-    found = _found(agent)
+    played = []
+    if beside is not None:
+        other = load(beside, trust_env=trust_env)
+        played = other.play("unseen", EPISODES, deterministic=False, seed=SEED)
+        other.env.close()
+    found = _found(agent, played)
     for rule in found:
         say(f"{rule.sentence} ({rule.evidence})")
     if not found:
@@ -44,8 +55,8 @@ def found_rules(run: str | Path, *, trust_env: bool = False) -> list[FoundRule]:
     return _found(load(run, trust_env=trust_env))
 
 
-def _found(agent: Any) -> list[FoundRule]:
-    found = agent.rules()
+def _found(agent: Any, beside: list[Episode] | None = None) -> list[FoundRule]:
+    found = agent.rules(beside or [])
     agent.env.close()
     return found
 

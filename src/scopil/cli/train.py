@@ -17,6 +17,7 @@ import tyro
 from rich.text import Text
 
 from scopil.algos.base import Algorithm, spaces_of
+from scopil.callbacks import NovelBudget
 from scopil.cli.interrupts import INTERRUPTED, heard
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
 from scopil.config import settings
@@ -128,10 +129,16 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
             int | None,
             option("steps between rows of metrics; default: 5000; in a shorter run, a tenth of its steps", "N"),
         ] = None,
+        novel_budget: Annotated[
+            str | None, option("stop when more than N of M training episodes are novel (scopil-rho)", "N/M")
+        ] = None,
         verbosity: Verbosity = "normal",
         wandb: Wandb = None,
     ) -> int:
-        if steps < 1:
+        budget = None if novel_budget is None else NovelBudget.parse(novel_budget)
+        if budget is not None and algorithm.stops is None:
+            raise ConfigError(f"{algorithm.name} stops no novel episodes; want scopil-rho.", setting="novel_budget")
+        if steps < 0 or (steps == 0 and algorithm.prepare is None):
             raise ConfigError(f"steps = {steps}; want at least 1.", setting="steps")
         spec = RunSpec(
             algorithm=algorithm,
@@ -149,7 +156,7 @@ def _verb(algorithm: Algorithm, continuous: bool) -> Callable[..., int]:
         if verbosity != "quiet":
             for line in _remarks(run):
                 _warn(Console(soft_wrap=True), line)
-        return train_run(run, verbosity, wandb)
+        return train_run(run, verbosity, wandb, budget)
 
     train.__doc__ = f"{algorithm.title}: {algorithm.summary}."
     return train
@@ -169,8 +176,9 @@ def _remarks(run: Run) -> Iterator[str]:
         yield from (f"{demos.name}: {sentence}" for sentence in demos.about.get("assumed", []))
 
 
-def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> int:
-    """Train with a progress display, stop on a signal, and print the last evaluation. Returns the exit code."""
+def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None, budget: NovelBudget | None = None) -> int:
+    """Train with a progress display, stop on a signal or at the end of the budget of novel episodes, and print the last
+    evaluation. Returns the exit code."""
     console = Console(quiet=verbosity == "quiet")
     spec = run.spec
     if run.finished:
@@ -186,6 +194,10 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None) -> 
             lines(status)
             if online is not None:
                 online(status)
+            if budget is not None and budget(status):
+                novel, of = budget.found
+                console.print(f"{novel:,} of {of:,} episodes were novel; the budget is {budget.most} of {budget.of}")
+                return True
             return asked.is_set()
 
         def between(done: int) -> bool:

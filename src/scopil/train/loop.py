@@ -358,11 +358,17 @@ class Loop:
 
     def start(self, key: PRNGKey, cfg: Any) -> TrainState:
         """A new state, with one batch of transitions of the untrained policy in the replay."""
+        return self.first_batch(self.begin(key, cfg), cfg)
+
+    def begin(self, key: PRNGKey, cfg: Any) -> TrainState:
+        """A new state, before the first step."""
         # `prepare` may compute for seconds.
-        state = (self._init_quickly if self.algorithm.prepare is None else self._init)(key, cfg)
-        if self._wants("replay"):
-            state = self._warm_up(state, jnp.int32(-(-cfg.batch_size // cfg.num_envs)))
-        return state
+        return (self._init_quickly if self.algorithm.prepare is None else self._init)(key, cfg)
+
+    def first_batch(self, state: TrainState, cfg: Any) -> TrainState:
+        """The state with one batch of transitions of the untrained policy in the replay, if there is a replay."""
+        iterations = -(-cfg.batch_size // cfg.num_envs) if self._wants("replay") else 0
+        return self._warm_up(state, jnp.int32(iterations)) if iterations else state
 
     def iteration_steps(self, cfg: Any) -> int:
         """Environment steps per iteration; 1 if the algorithm steps no environment."""

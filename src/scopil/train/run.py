@@ -60,6 +60,7 @@ FORMAT = 3  # of run.json
 LOG = "log.txt"
 # Logged by algorithms that learn novelty: of the policy, of its clone, of held-out demonstrations.
 NOVELTY = ("occupancy/cost", "occupancy/clone_cost", "occupancy/demo_cost")
+BUDGET = -(2**31)  # in place of a number of steps: the algorithm's budget
 PACKAGES = ("scopil", "jax", "jaxlib", "numpy", "equinox", "optax", "gymnasium", "safetensors")
 
 
@@ -72,7 +73,7 @@ class RunSpec:
     demos: str | None = None
     rules: str | None = None  # the rules by which evaluations count violations; never given to the learner
     seed: int = 0
-    steps: int = 0  # environment steps; 0: the algorithm's budget
+    steps: int = BUDGET  # environment steps; 0: the policy before the first step
     eval_every: int = 10_000  # steps between evaluations
     checkpoint_every: int = 50_000  # steps between checkpoints
     log_every: int | None = None  # steps between rows of metrics; None: 5 000, or a tenth of a shorter run
@@ -80,11 +81,11 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", checked_seed(self.seed))
-        object.__setattr__(self, "steps", self.steps or self.algorithm.budget)
+        object.__setattr__(self, "steps", self.algorithm.budget if self.steps == BUDGET else self.steps)
         for name in ("steps", "eval_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if not _whole(value) or value < 1:
-                wanted = "at least 1" if _whole(value) else "a whole number"
+            value, least = getattr(self, name), 0 if name == "steps" and self.algorithm.prepare is not None else 1
+            if not _whole(value) or value < least:
+                wanted = f"at least {least}" if _whole(value) else "a whole number"
                 raise ConfigError(f"{name} = {value}; want {wanted}.", setting=name)
         if self.steps >= 2**31:
             raise ConfigError(f"steps = {self.steps}; want fewer than 2³¹: the counter has 32 bits.", setting="steps")

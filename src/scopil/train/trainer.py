@@ -60,7 +60,7 @@ class Trainer:
     def state(self) -> Any:
         if self._state is None:
             with self.loop.env.watched():
-                begun = jax.block_until_ready(self.loop.start(jax.random.key(self.seed), self.cfg))
+                begun = jax.block_until_ready(self.loop.begin(jax.random.key(self.seed), self.cfg))
             self._state = begun
         return self._state
 
@@ -98,7 +98,12 @@ class Trainer:
         second within a chunk; if it returns True, training stops immediately and `observe` is not called. The next
         call completes this chunk.
         """
-        assert self.state is not None  # made now, if training has not begun
+        begun = self.state  # made now, if training has not begun
+        if self.env_steps == 0 and until > 0:
+            self._catch_up()
+            begun, self._state = self._state, None
+            with self.loop.env.watched():
+                self._state = jax.block_until_ready(self.loop.first_batch(begun, self.cfg))
         iteration = self.loop.iteration_steps(self.cfg)
         while (begun := self.observed_steps) < until:
             self._catch_up()  # an observer may have stepped the training environments
