@@ -46,10 +46,14 @@ class Policy(eqx.Module):
         """The most likely action or, if a key is given, a sampled one. Actions are in the form that batch environments
         take: integers from 0, or vectors in the environment's box."""
         pi = self.distribution(obs)
-        action = pi.mode() if key is None else pi.sample(key)
-        if self.shield is not None and self.head.continuous:
-            action = self.shield.moved(action, normalise(self.normaliser, obs))
-        return self.head.to_env(action)
+        return self.head.to_env(self.shielded(pi.mode() if key is None else pi.sample(key), obs))
+
+    def shielded(self, action: Array, obs: Float[Array, "*B D"]) -> Array:
+        """An action of `distribution` after the shield: a continuous action may be moved. For discrete actions the
+        distribution has the shield."""
+        if self.shield is None or not self.head.continuous:
+            return action
+        return self.shield.moved(action, normalise(self.normaliser, obs))
 
     def in_numpy(self) -> NumpyPolicy:
         """`act` without JAX: (observations, generator or None) → actions in the environment's own numbering or box. For

@@ -59,12 +59,12 @@ class NumpyShield:
             for c in shield.critics
         ]
 
-    def kept(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def kept(self, s: np.ndarray) -> tuple[np.ndarray, Any]:
         """The discrete actions that are kept."""
         q = np.maximum(*(mlp(s if features is None else features(s)) for features, mlp in self._parts))
         return within(q, self._limit), (q <= self._limit).any(-1)
 
-    def moved(self, action: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def moved(self, action: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, Any]:
         """The continuous actions, in [−1, 1], that replace `action`."""
         return nearest(action, values_of(self._parts, s, np), self._limit, np)
 
