@@ -1,5 +1,6 @@
 """Small policies with shields, for tests."""
 
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +29,12 @@ KINDS: dict[str, dict[str, Any]] = {
     | {"sizes": [64, 6, 4], "shield": {"sizes": [66, 6, 1], "activation": "tanh", "image": [8, 8, 1]}},
 }
 
+# Programs that tests share: one for each kind, for 1 000 states.
+act = eqx.filter_jit(Policy.act)
+distribution = eqx.filter_jit(Policy.distribution)
 
+
+@lru_cache
 def shielded(kind: str, limit: float | None = None) -> Policy:
     """A policy with random networks. By default, half of its most likely actions are within the limit."""
     policy = _blank(FORM | KINDS[kind], jax.random.key(2))
@@ -45,12 +51,16 @@ def q_of_mode(policy: Policy) -> np.ndarray:
     """Q of the policy's most likely actions without a shield, in all states."""
     assert policy.shield is not None
     obs = jnp.asarray(states(policy))
-    s, action = normalise(policy.normaliser, obs), policy.unshielded().distribution(obs).mode()
+    s = normalise(policy.normaliser, obs)
+    action = np.asarray(distribution(policy.unshielded(), obs).mode())
     if policy.head.continuous:
         x = jnp.concatenate([s, action], axis=-1)
-        return np.max([critic(x)[:, 0] for critic in policy.shield.critics], axis=0)
-    q = np.max([critic(s) for critic in policy.shield.critics], axis=0)
+        return np.max([_outputs(critic, x)[:, 0] for critic in policy.shield.critics], axis=0)
+    q = np.max([_outputs(critic, s) for critic in policy.shield.critics], axis=0)
     return q[np.arange(len(q)), action]
+
+
+_outputs = eqx.filter_jit(lambda net, x: net(x))
 
 
 def with_limit(policy: Policy, limit: float) -> Policy:

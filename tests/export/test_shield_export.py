@@ -8,6 +8,7 @@ from typing import Any
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from jax import export as jax_export
 
 from scopil.nn.heads import DiscreteHead
 from scopil.policy import Policy
-from shields import shielded, states, with_limit
+from shields import act, distribution, shielded, states, with_limit
 
 pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -42,15 +43,21 @@ def run(policy: Policy, folder: Any, given: dict[str, np.ndarray]) -> tuple[dict
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, given))), session
 
 
+@eqx.filter_jit
+def sampled(policy: Policy, obs: Any, noise: Any) -> Any:
+    pi: Any = policy.distribution(obs)
+    return policy.head.to_env(policy.shielded(pi.at(noise)[0], obs))
+
+
 def in_jax(policy: Policy, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """`action` and `sampled_action` by the functions that training uses."""
     obs = jnp.asarray(given["obs"])
-    pi: Any = policy.distribution(obs)
+    pi: Any = distribution(policy, obs)
     if isinstance(policy.head, DiscreteHead):
         drawn = np.argmax(np.asarray(pi.log_probs) + given["noise"], axis=-1)
-        return {k: np.asarray(a) + 3 for k, a in {"action": policy.act(obs), "sampled_action": drawn}.items()}
-    drawn = policy.head.to_env(policy.shielded(pi.at(jnp.asarray(given["noise"]))[0], obs))
-    return {"action": np.asarray(policy.act(obs)), "sampled_action": np.asarray(drawn)}
+        return {k: np.asarray(a) + 3 for k, a in {"action": act(policy, obs), "sampled_action": drawn}.items()}
+    drawn = sampled(policy, obs, jnp.asarray(given["noise"]))
+    return {"action": np.asarray(act(policy, obs)), "sampled_action": np.asarray(drawn)}
 
 
 def assert_actions(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], raw: str = "") -> None:
