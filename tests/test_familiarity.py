@@ -1,4 +1,4 @@
-"""Familiarity of states, and the wrapper `Watch`."""
+"""Familiarity of states, shields in evaluations, and the wrapper `Watch`."""
 
 from typing import Any
 
@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import scopil
+from scopil.agent import LoadedLearner
 from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import ConfigError
-from toys import ARMS, REPLAY, SHOWN_ARM, Arms, drive_demos, registered_toy, toy
+from scopil.policy import Policy
+from shields import linear, linear_shield
+from toys import ARMS, LIMIT, REPLAY, SHOWN_ARM, Arms, drive_demos, registered_toy, toy
 
 
 class Walk(Arms):
@@ -67,6 +70,90 @@ def test_unfamiliar_states_are_flagged_and_handed_over(agent):
             *_, info = env.step(1)
             assert info["handed_over"] == unfamiliar
     assert len(asked) <= 1
+
+
+# Q(s, a) = (0, 0.2, 1)_a + the first component of s, which is −1 or 1: with 1 no action is within the limit.
+ARM_SHIELD = linear_shield([[1.0, 0.0]] * 3, [0.0, 0.2, 1.0], limit=-0.5)
+# Q(s, a) = a in [−1, 1]: actions above the middle of the box, where the rule begins, are not kept.
+THROTTLE_SHIELD = linear_shield([[0.0, 0.0, 1.0]], [0.0], limit=0.0)
+
+
+def shielded_agent(continuous: bool, outputs: list[float]) -> Any:
+    """An agent with a known policy, the same in all states, and a known shield."""
+    agent: Any = scopil.SAC(toy(continuous), **REPLAY)
+    net, shield = linear(np.zeros((len(outputs), 2)), outputs), THROTTLE_SHIELD if continuous else ARM_SHIELD
+    agent._loaded = LoadedLearner(lambda new: new(), 0, Policy(None, net, agent.policy.head, shield))
+    return agent
+
+
+def start_at(env: Any, sign: float) -> None:
+    """Reset until the first component has this sign."""
+    assert any(env.reset(seed=seed)[0][0] == sign for seed in range(50))
+
+
+def test_any_discrete_action_passes_through_the_shield():
+    agent = shielded_agent(False, [0.0, 1.0, 5.0])
+    assert agent.predict(np.array([-1.0, 0.0]))[0] == 1
+    with registered_toy(toy(continuous=False), "test/Shielded-v0") as env_id:
+        env = scopil.Watch(gym.make(env_id), agent)
+        start_at(env, -1.0)
+        for given, taken, count in ((0, 0, 0), (2, 1, 1)):
+            _, reward, *_, info = env.step(given)
+            assert (info["executed_action"], info["intervened"]) == (taken, given != taken)
+            assert info["interventions"] == count
+            assert reward == 0.5 * taken
+            assert not info["handed_over"]
+            assert "familiarity" not in info
+        start_at(env, 1.0)
+        *_, info = env.step(2)  # no action is within the limit: the least Q
+        assert (info["executed_action"], info["interventions"]) == (0, 1)
+        for fallback in (1, lambda obs: 1):
+            env = scopil.Watch(gym.make(env_id), agent, fallback=fallback)
+            start_at(env, 1.0)
+            *_, info = env.step(2)
+            assert (info["executed_action"], info["intervened"], info["handed_over"]) == (1, True, True)
+            start_at(env, -1.0)
+            *_, info = env.step(2)
+            assert (info["executed_action"], info["handed_over"]) == (1, False)
+        with pytest.raises(ConfigError, match="action -1; want"):
+            env.step(-1)
+        with pytest.raises(ConfigError, match="SCOPILRho"):  # without the shield there is nothing to watch
+            scopil.Watch(gym.make(env_id), agent, shield=False).reset(seed=0)
+
+
+def test_any_continuous_action_passes_through_the_shield():
+    agent = shielded_agent(True, [2.0, 0.0])
+    with registered_toy(toy(continuous=True), "test/ShieldedBox-v0") as env_id:
+        env = scopil.Watch(gym.make(env_id), agent)
+        env.reset(seed=0)
+        given = np.array([-0.3], np.float32)
+        *_, info = env.step(given)
+        assert info["executed_action"] is given
+        *_, info = env.step(np.array([2.5], np.float32))
+        assert -1.0 <= info["executed_action"].item() <= LIMIT
+        assert (info["cost"], info["interventions"]) == (0, 1)
+        for odd in (np.array([np.nan], np.float32), np.zeros(2, np.float32)):
+            with pytest.raises(ConfigError, match="want an action of Box"):
+                env.step(odd)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_evaluations_count_interventions(continuous, tmp_path):
+    """The most likely action breaks the rule; the shield replaces it in every step."""
+    agent = shielded_agent(continuous, [2.0, 0.0] if continuous else [0.0, 1.0, 5.0])
+    found = agent.evaluate(episodes=4)
+    assert (found["interventions"], found["violations"]) == (1.0, 0.0)
+    bare = shielded_agent(continuous, [2.0, 0.0] if continuous else [0.0, 1.0, 5.0])
+    bare._loaded = bare._loaded._replace(policy=bare.policy.unshielded())
+    found = bare.evaluate(episodes=4)
+    assert "interventions" not in found
+    assert found["violations"] > 0
+
+
+def test_sampled_evaluations_estimate_the_share_of_interventions():
+    """Three equally likely arms: the shield leaves out one at −1 and two at 1."""
+    found = shielded_agent(False, [0.0, 0.0, 0.0]).evaluate(episodes=300, deterministic=False)
+    assert found["interventions"] == pytest.approx(0.5, abs=0.08)
 
 
 def test_evaluations_count_unfamiliar_states(agent):

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
+import shields
 from scopil import serialization
 from scopil.errors import CheckpointError
 from scopil.files import seal
@@ -102,9 +103,10 @@ def test_the_normaliser_is_part_of_the_policy(policies, obs):
     np.testing.assert_allclose(policy.act(jnp.asarray(obs)), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *(f"shielded {kind}" for kind in shields.KINDS)])
 def test_a_saved_policy_comes_back_bit_for_bit(kind, policies, tmp_path):
-    policy, path = policies[kind], tmp_path / "policy.safetensors"
+    shield, _, name = kind.rpartition(" ")
+    policy, path = shields.shielded(name, 0.3) if shield else policies[kind], tmp_path / "policy.safetensors"
     policy.save(path, {"by": "a test"})
     again = Policy.load(path)
     assert jax.tree.structure(again) == jax.tree.structure(policy)
@@ -152,4 +154,29 @@ def test_a_form_that_is_invalid_or_does_not_fit_the_arrays_is_refused(changes, p
     policy = policies["numbered"]
     save_tree(tmp_path / "odd", {"policy": policy}, {"form": policy.form() | changes})
     with pytest.raises(CheckpointError, match="odd"):
+        Policy.load(tmp_path / "odd")
+
+
+CRITIC = {"sizes": [3, 6, 4], "activation": "relu"}
+SHIELDS = [None, [], "open", {}, CRITIC | {"activation": "gelu"}, CRITIC | {"image": [1, 1, 3]}]
+SHIELDS += [
+    CRITIC | {"sizes": sizes} for sizes in ([3, 6, 5], [4, 6, 4], [3, 4], [3, 1 << 40, 4], [3, 6, 6, 4], "many")
+]
+
+
+@pytest.mark.parametrize("form", SHIELDS)
+def test_the_form_of_a_shield_that_is_invalid_or_does_not_fit_is_refused(form, tmp_path):
+    policy = shields.shielded("numbered", 0.3)
+    save_tree(tmp_path / "odd", {"policy": policy}, {"form": policy.form() | {"shield": form}})
+    with pytest.raises(CheckpointError, match="odd") as error:
+        Policy.load(tmp_path / "odd")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("with_arrays", [True, False])
+def test_a_shield_needs_both_its_form_and_its_arrays(with_arrays, tmp_path):
+    policy = shields.shielded("numbered", 0.3)
+    saved, form = (policy, policy.unshielded()) if with_arrays else (policy.unshielded(), policy)
+    save_tree(tmp_path / "odd", {"policy": saved}, {"form": form.form()})
+    with pytest.raises(CheckpointError, match="shield"):
         Policy.load(tmp_path / "odd")

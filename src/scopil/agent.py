@@ -30,7 +30,7 @@ from scopil.explain import FoundRule, explain_all
 from scopil.losses import familiarity
 from scopil.losses.familiarity import Monitor
 from scopil.marginal import Marginal
-from scopil.policy import NumpyPolicy, Policy
+from scopil.policy import NumpyPolicy, NumpyShielded, Policy
 from scopil.train.demo_data import demo_data, flattened
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
@@ -85,6 +85,7 @@ class Agent:
             self._loop.refuse_settings(self.config)
         self._loaded: LoadedLearner | None = None
         self._numpy: NumpyPolicy | None = None
+        self._shield: NumpyShielded | None = None
         self._monitor: Monitor | None = None
         self._rng = np.random.default_rng(self.seed)
 
@@ -212,7 +213,7 @@ class Agent:
             lines = nullcontext()
 
         def observe(status: TrainStatus) -> bool | None:
-            self._numpy = self._monitor = None  # they were made from an older policy
+            self._numpy = self._shield = self._monitor = None  # they were made from an older policy
             stops = [one(status) for one in callbacks]  # all are called, even if the first stops training
             return any(stops)
 
@@ -225,7 +226,7 @@ class Agent:
                 self._loaded = LoadedLearner(lambda new: kept, steps)
             raise
         finally:
-            self._numpy = self._monitor = None
+            self._numpy = self._shield = self._monitor = None
         return self
 
     def predict(
@@ -245,6 +246,21 @@ class Agent:
             self._numpy = self.policy.in_numpy()
         action = self._numpy(obs, None if deterministic else self._rng)
         return self.env.spaces.to_env(int(action) if action.ndim == 0 else action), None
+
+    def shielded(self, observation: Any, action: Any) -> tuple[Any, bool]:
+        """The action that the policy's shield lets pass in place of `action`, which is `action` itself if it is within
+        the limit; and whether any action is within the limit. For one observation, in the environment's own form.
+        Raises `ConfigError` if the policy has no shield."""
+        if self._shield is None:
+            self._shield = self.policy.shield_in_numpy()
+        spaces, rows = self.env.spaces, self._rows(observation)
+        given, space = spaces.to_learner(action), spaces.action
+        odd = given.shape != space.shape or not np.isfinite(given).all()
+        if odd or (given.ndim == 0 and not space.contains(given)):
+            raise ConfigError(f"action {action!r}; want an action of {spaces.env_action}.")
+        taken, within = self._shield(rows, given)
+        same = np.array_equal(taken, given)
+        return action if same else spaces.to_env(int(taken) if taken.ndim == 0 else taken), within
 
     def _rows(self, observation: Any) -> np.ndarray:
         """One observation, or a batch of observations, as rows for the networks."""

@@ -3,12 +3,15 @@
 inputs    obs (batch, D): flat float32 observations, as learners receive them
           noise (batch, A): standard Gumbel for discrete actions, standard normal for continuous ones; 0 is greedy
 outputs   action, sampled_action: (batch,) in the environment's numbering, or (batch, A) in its box
-          logits (batch, A): log π(a|s); or mean, std (batch, A) of the Gaussian before tanh
+          raw_action, raw_sampled_action, if the policy has a shield: the same without the shield
+          intervened (batch,), if the policy has a shield: whether `action` is not `raw_action`
+          logits (batch, A): log π(a|s), with the shield; or mean, std (batch, A) of the Gaussian before tanh
           familiarity (batch,), if a monitor is given
 """
 
 import json
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,9 @@ from scopil.files import write_atomically
 from scopil.losses.familiarity import Monitor, familiarity
 from scopil.nn import normalise
 from scopil.nn.distributions import LOG_STD_MIDDLE, LOG_STD_REACH, SquashedGaussian
-from scopil.nn.heads import BoxHead, DiscreteHead, Head
-from scopil.nn.nets import ConvNet, GaussianNet, top, width_of
+from scopil.nn.heads import BoxHead, DiscreteHead
+from scopil.nn.nets import ConvNet, GaussianNet, Net, Network, top, width_of
+from scopil.nn.shield import NEVER, Shield, points
 from scopil.policy import Policy
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -47,7 +51,7 @@ def export_jax(policy: Policy, path: str | Path, note: Note = None, monitor: Mon
     inputs = [jax.ShapeDtypeStruct((batch, n), jnp.float32) for n in widths]
     exported = jax.export.export(jax.jit(_program(policy, monitor)), platforms=PLATFORMS)(*inputs)
     about: dict[str, Any] = {**_description(policy, note), "inputs": ["obs", "noise"]}
-    about |= {"outputs": list(_outputs(policy.head, monitor)), "platforms": list(exported.platforms)}
+    about |= {"outputs": list(_outputs(policy, monitor)), "platforms": list(exported.platforms)}
     about |= {"jax_version": jax.__version__, "calling_convention": exported.calling_convention_version}
     write_atomically(path, memoryview(exported.serialize()))
     write_atomically(path.with_name(path.name + ".json"), json.dumps(about, indent=2).encode() + b"\n")
@@ -64,14 +68,16 @@ def export_onnx(policy: Policy, path: str | Path, note: Note = None, monitor: Mo
     except ImportError as error:
         raise ScopilError(f'ONNX files need another package ({error}): pip install "scopil[onnx]".') from error
     graph = _Graph(onnx)
-    network_output = _network(graph, policy)
+    s = _normalised(graph, policy)
+    network_output = _network(graph, policy.network, s)
     if isinstance(policy.head, DiscreteHead):
-        _discrete(graph, policy.head, network_output)
+        _discrete(graph, policy.head, network_output, None if policy.shield is None else _kept(graph, policy.shield, s))
     else:
-        _continuous(graph, policy.head, network_output)
+        move = None if policy.shield is None else _mover(graph, policy.shield, s, policy.head.num_actions)
+        _continuous(graph, policy.head, network_output, move)
     if monitor is not None:
         _familiarity(graph, monitor)
-    model = graph.model(policy, _outputs(policy.head, monitor), _description(policy, note))
+    model = graph.model(policy, _outputs(policy, monitor), _description(policy, note))
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString(deterministic=True))
     return path
@@ -96,9 +102,10 @@ def _carried(monitor: Monitor | None, compiled: bool) -> Monitor | None:
     return None
 
 
-def _outputs(head: Head, monitor: Monitor | None) -> tuple[str, ...]:
-    policy = ("action", "sampled_action", *(("mean", "std") if head.continuous else ("logits",)))
-    return policy if monitor is None else (*policy, "familiarity")
+def _outputs(policy: Policy, monitor: Monitor | None) -> tuple[str, ...]:
+    raw = ("raw_action", "raw_sampled_action", "intervened") if policy.shield is not None else ()
+    pi = ("mean", "std") if policy.head.continuous else ("logits",)
+    return ("action", "sampled_action", *raw, *pi, *(() if monitor is None else ("familiarity",)))
 
 
 def _description(policy: Policy, note: Note) -> dict[str, str]:
@@ -106,6 +113,7 @@ def _description(policy: Policy, note: Note) -> dict[str, str]:
         "scopil_version": __version__,
         "noise": "normal" if policy.head.continuous else "gumbel",
         "normalises_observations": str(policy.normaliser is not None).lower(),
+        **({} if policy.shield is None else {"shield_limit": str(float(policy.shield.limit))}),
     }
 
 
@@ -113,12 +121,19 @@ def _program(policy: Policy, monitor: Monitor | None) -> Any:
     head = policy.head
 
     def scopil_policy(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
-        return act(obs, noise) | ({} if monitor is None else {"familiarity": familiarity(monitor, obs)})
+        found = act(policy, obs, noise)
+        if policy.shield is not None:
+            raw = act(policy.unshielded(), obs, noise)
+            changed = found["action"] != raw["action"]
+            found |= {f"raw_{key}": raw[key] for key in ("action", "sampled_action")}
+            found["intervened"] = changed.any(-1) if head.continuous else changed
+        return found | ({} if monitor is None else {"familiarity": familiarity(monitor, obs)})
 
-    def act(obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+    def act(policy: Policy, obs: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
         pi = policy.distribution(obs)
         if isinstance(pi, SquashedGaussian):
-            actions = {"action": head.to_env(pi.mode()), "sampled_action": head.to_env(pi.at(noise)[0])}
+            chosen = {"action": pi.mode(), "sampled_action": pi.at(noise)[0]}
+            actions = {key: head.to_env(policy.shielded(action, obs)) for key, action in chosen.items()}
             return actions | {"mean": pi.mean, "std": jnp.exp(pi.log_std)}
         assert isinstance(head, DiscreteHead)
         sampled = jnp.argmax(pi.log_probs + noise, axis=-1)
@@ -148,9 +163,11 @@ class _Graph:
         width, numbered = policy.head.num_actions, not policy.head.continuous
         rows, kind = {key: ["batch", width] for key in names}, dict.fromkeys(names, types.FLOAT)
         if numbered:
-            rows |= {"action": ["batch"], "sampled_action": ["batch"]}
-            kind |= {"action": types.INT64, "sampled_action": types.INT64}
-        rows["familiarity"] = ["batch"]
+            actions = [key for key in names if key.endswith("action")]
+            rows |= {key: ["batch"] for key in actions}
+            kind |= dict.fromkeys(actions, types.INT64)
+        rows |= {"familiarity": ["batch"], "intervened": ["batch"]}
+        kind["intervened"] = types.BOOL
         given = [helper.make_tensor_value_info(key, kind[key], rows[key]) for key in names]
         inputs = [
             helper.make_tensor_value_info("obs", types.FLOAT, ["batch", width_of(policy.network)]),
@@ -169,21 +186,24 @@ class _Graph:
         return model
 
 
-def _network(graph: _Graph, policy: Policy) -> str:
-    """From `obs` to the network's outputs: logits, or means and raw log σ."""
-    x, stats, network = "obs", policy.normaliser, policy.network
-    if stats is not None:
-        scale = 1.0 / np.sqrt(np.asarray(stats.var) + np.float32(normalise.EPS))
-        x = graph.node("Sub", x, graph.constant("obs_mean", stats.mean))
-        x = graph.node("Mul", x, graph.constant("obs_scale", scale))
-        limits = (("obs_limit_low", -normalise.LIMIT), ("obs_limit_high", normalise.LIMIT))
-        x = graph.node("Clip", x, *(graph.constant(*limit) for limit in limits))
-    below, mlp = network.mlp if isinstance(network, GaussianNet) else network, top(network)
-    if isinstance(below, ConvNet):
-        x = _convolutions(graph, below, x)
+def _normalised(graph: _Graph, policy: Policy) -> str:
+    """From `obs` to the inputs of the networks."""
+    stats = policy.normaliser
+    if stats is None:
+        return "obs"
+    scale = 1.0 / np.sqrt(np.asarray(stats.var) + np.float32(normalise.EPS))
+    x = graph.node("Sub", "obs", graph.constant("obs_mean", stats.mean))
+    x = graph.node("Mul", x, graph.constant("obs_scale", scale))
+    limits = (("obs_limit_low", -normalise.LIMIT), ("obs_limit_high", normalise.LIMIT))
+    return graph.node("Clip", x, *(graph.constant(*limit) for limit in limits))
+
+
+def _network(graph: _Graph, network: Network, x: str, name: str = "") -> str:
+    """The network's outputs: logits, or means and raw log σ. Names of constants begin with `name`."""
+    x, mlp = _features(graph, network.mlp if isinstance(network, GaussianNet) else network, x, name), top(network)
     layers = list(zip(mlp.weights, mlp.biases))
     for i, (weight, bias) in enumerate(layers):
-        names = graph.constant(f"weight_{i}", weight), graph.constant(f"bias_{i}", bias)
+        names = graph.constant(f"{name}weight_{i}", weight), graph.constant(f"{name}bias_{i}", bias)
         x = graph.node("Gemm", x, *names, transB=1)
         if i < len(layers) - 1:
             x = graph.node(ACTIVATIONS[mlp.activation], x)
@@ -195,28 +215,97 @@ def _network(graph: _Graph, policy: Policy) -> str:
     return graph.node("Concat", x, rows, axis=-1)
 
 
-def _convolutions(graph: _Graph, net: ConvNet, x: str) -> str:
-    """From pixels to the inputs of the MLP. ONNX puts channels before height and width."""
-    x = graph.node("Mul", x, graph.constant("pixel_scale", 1 / 255))
-    x = graph.node("Reshape", x, graph.constant("image", [-1, *net.image], np.int64))
+def _features(graph: _Graph, net: Net, x: str, name: str) -> str:
+    """From rows of pixels to the inputs of the MLP; other rows are unchanged. ONNX puts channels before height and
+    width."""
+    if not isinstance(net, ConvNet):
+        return x
+    x = graph.node("Mul", x, graph.constant(f"{name}pixel_scale", 1 / 255))
+    x = graph.node("Reshape", x, graph.constant(f"{name}image", [-1, *net.image], np.int64))
     if not net.channels_first:
         x = graph.node("Transpose", x, perm=[0, 3, 1, 2])
     for i, (kernel, offset, stride) in enumerate(zip(net.kernels, net.offsets, net.strides)):
-        names = (graph.constant(f"kernel_{i}", kernel.transpose(3, 2, 0, 1)), graph.constant(f"offset_{i}", offset))
+        parts = ("kernel", kernel.transpose(3, 2, 0, 1)), ("offset", offset)
+        names = (graph.constant(f"{name}{part}_{i}", value) for part, value in parts)
         x = graph.node("Relu", graph.node("Conv", x, *names, strides=[stride, stride]))
     return graph.node("Flatten", graph.node("Transpose", x, perm=[0, 2, 3, 1]))
 
 
-def _discrete(graph: _Graph, head: DiscreteHead, network_output: str) -> None:
+def _within(graph: _Graph, q: str, least: str) -> str:
+    """Whether Q is within the shield's limit, or the least of all (`nn.shield.within`)."""
+    return graph.node("Or", graph.node("LessOrEqual", q, "shield_limit"), graph.node("LessOrEqual", q, least))
+
+
+def _kept(graph: _Graph, shield: Shield, s: str) -> str:
+    """The discrete actions that the shield keeps, (batch, A)."""
+    graph.constant("shield_limit", shield.limit)
+    q = graph.node("Max", *(_network(graph, critic, s, f"critic_{i}_") for i, critic in enumerate(shield.critics)))
+    return _within(graph, q, graph.node("ReduceMin", q, axes=[-1]))
+
+
+def _mover(graph: _Graph, shield: Shield, s: str, width: int) -> Callable[[str], tuple[str, str]]:
+    """A function of actions in [−1, 1], (batch, A): the actions that replace them, and their numbers among the points
+    that are tried; the number of the action itself is 0 (`nn.shield.nearest`)."""
+    for name, value in zip(("targets", "way"), points(width)):
+        graph.constant(name, value)  # (P, A) and (P, 1)
+    graph.constant("shield_limit", shield.limit)
+    graph.constant("too_far", np.inf)
+    middle, last = (graph.constant(f"axis_{i}", [i], np.int64) for i in (1, 2))
+    critics = [_critic(graph, critic, s, width, f"critic_{i}_") for i, critic in enumerate(shield.critics)]
+
+    def move(action: str) -> tuple[str, str]:
+        a = graph.node("Unsqueeze", action, middle)
+        others = graph.node("Add", a, graph.node("Mul", "way", graph.node("Sub", "targets", a)))
+        tried = graph.node("Concat", a, others, axis=1)  # (batch, 1 + P, A)
+        q = graph.node("Squeeze", graph.node("Max", *(critic(tried) for critic in critics)), last)
+        apart = graph.node("Sub", tried, a)
+        away = graph.node("ReduceSum", graph.node("Mul", apart, apart), last, keepdims=0)
+        away = graph.node("Where", _within(graph, q, graph.node("ReduceMin", q, axes=[1])), away, "too_far")
+        best = graph.node("ArgMin", away, axis=1)  # (batch, 1)
+        return graph.node("GatherND", tried, best, batch_dims=1), graph.node("Squeeze", best, middle)
+
+    return move
+
+
+def _critic(graph: _Graph, net: Net, s: str, width: int, name: str) -> Callable[[str], str]:
+    """A function of actions (batch, P, A): Q (batch, P, 1). The first layer is split, so that the part of the
+    observation is computed once."""
+    mlp = top(net)
+    first, *weights = (np.asarray(w).T for w in mlp.weights)
+    of_state, of_action = (graph.constant(f"{name}{part}", w) for part, w in zip("sa", np.split(first, [-width])))
+    layers = [graph.constant(f"{name}weight_{i}", w) for i, w in enumerate(weights, 1)]
+    biases = [graph.constant(f"{name}bias_{i}", b) for i, b in enumerate(mlp.biases)]
+    state = graph.node("Gemm", _features(graph, net, s, name), of_state, biases[0])
+    state = graph.node("Unsqueeze", state, "axis_1")
+
+    def q(tried: str) -> str:
+        x = graph.node("Add", graph.node("MatMul", tried, of_action), state)
+        for weight, bias in zip(layers, biases[1:], strict=True):
+            x = graph.node("Add", graph.node("MatMul", graph.node(ACTIVATIONS[mlp.activation], x), weight), bias)
+        return x
+
+    return q
+
+
+def _discrete(graph: _Graph, head: DiscreteHead, network_output: str, kept: str | None) -> None:
     """The greedy action argmax log π, and a sample by the Gumbel trick: argmax (log π + noise)."""
     first = graph.constant("first_action", head.start, np.int64)
-    logits = graph.node("LogSoftmax", network_output, axis=-1, out="logits")
-    noisy = graph.node("Add", logits, "noise")
-    for scores, out in ((logits, "action"), (noisy, "sampled_action")):
-        graph.node("Add", graph.node("ArgMax", scores, axis=-1, keepdims=0), first, out=out)
+
+    def choose(outputs: str, raw: str = "") -> None:
+        logits = graph.node("LogSoftmax", outputs, axis=-1, out=f"{raw}logits")
+        for scores, out in ((logits, "action"), (graph.node("Add", logits, "noise"), "sampled_action")):
+            graph.node("Add", graph.node("ArgMax", scores, axis=-1, keepdims=0), first, out=raw + out)
+
+    if kept is None:
+        return choose(network_output)
+    choose(network_output, "raw_")
+    choose(graph.node("Where", kept, network_output, graph.constant("never", NEVER)))
+    graph.node("Not", graph.node("Equal", "action", "raw_action"), out="intervened")
 
 
-def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
+def _continuous(
+    graph: _Graph, head: BoxHead, network_output: str, move: Callable[[str], tuple[str, str]] | None
+) -> None:
     """tanh μ and tanh(μ + σ noise), scaled to the environment's box; log σ as in `gaussian.soft_clip_log_std`."""
     width = head.num_actions
     halves = graph.constant("halves", [width, width], np.int64)
@@ -231,9 +320,21 @@ def _continuous(graph: _Graph, head: BoxHead, network_output: str) -> None:
     centre, half = (graph.constant("centre", 0.5 * low + 0.5 * high), graph.constant("half", 0.5 * high - 0.5 * low))
     low, high = graph.constant("low", low), graph.constant("high", high)
     noisy = graph.node("Add", "mean", graph.node("Mul", std, "noise"))
-    for u, out in (("mean", "action"), (noisy, "sampled_action")):
-        inside = graph.node("Add", graph.node("Mul", graph.node("Tanh", u), half), centre)
+
+    def in_box(action: str, out: str) -> None:
+        inside = graph.node("Add", graph.node("Mul", action, half), centre)
         graph.node("Min", graph.node("Max", inside, low), high, out=out)  # rounding could leave the box
+
+    chosen: dict[str, str] = {}  # the numbers of the points that replace an action
+    for u, out in (("mean", "action"), (noisy, "sampled_action")):
+        action = graph.node("Tanh", u)
+        if move is not None:
+            in_box(action, f"raw_{out}")
+            action, chosen[out] = move(action)
+        in_box(action, out)
+    if move is not None:
+        own = graph.node("Equal", chosen["action"], graph.constant("own_number", 0, np.int64))
+        graph.node("Not", own, out="intervened")
 
 
 def _familiarity(graph: _Graph, monitor: Monitor) -> None:

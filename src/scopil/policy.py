@@ -7,24 +7,25 @@ Training, evaluation, `predict` and export share this object. It is a pytree, so
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from scopil.errors import CheckpointError
+from scopil.errors import CheckpointError, ConfigError
 from scopil.losses.familiarity import Monitor
 from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.heads import BoxHead, DiscreteHead, Head
-from scopil.nn.nets import MLP, Activation, GaussianNet, Image, Network, convolves, image_of, network, top, width_of
+from scopil.nn.nets import GaussianNet, Network, form_of, net_from
 from scopil.nn.normalise import RunningStats, new_stats, normalise, normalise_in_numpy
 from scopil.nn.shield import Shield
 from scopil.serialization import as_tree, branch, read_arrays, save_tree
 from scopil.types import PRNGKey
 
 NumpyPolicy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
+NumpyShielded = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, bool]]
 
 
 class Policy(eqx.Module):
@@ -45,17 +46,55 @@ class Policy(eqx.Module):
         """The most likely action or, if a key is given, a sampled one. Actions are in the form that batch environments
         take: integers from 0, or vectors in the environment's box."""
         pi = self.distribution(obs)
-        action = pi.mode() if key is None else pi.sample(key)
-        if self.shield is not None and self.head.continuous:
-            action = self.shield.moved(action, normalise(self.normaliser, obs))
-        return self.head.to_env(action)
+        return self.head.to_env(self.shielded(pi.mode() if key is None else pi.sample(key), obs))
+
+    def shielded(self, action: Array, obs: Float[Array, "*B D"]) -> Array:
+        """An action of `distribution` after the shield: a continuous action may be moved. For discrete actions the
+        distribution has the shield."""
+        if self.shield is None or not self.head.continuous:
+            return action
+        return self.shield.moved(action, normalise(self.normaliser, obs))
 
     def in_numpy(self) -> NumpyPolicy:
         """`act` without JAX: (observations, generator or None) → actions in the environment's own numbering or box. For
         a single observation it is ten times faster than a compiled call."""
         arrays: Policy = jax.tree.map(np.asarray, self)
-        network = self.network.in_numpy()
-        return lambda obs, rng: arrays.head.act_numpy(network(normalise_in_numpy(arrays.normaliser, obs)), rng)
+        network, stats, head = self.network.in_numpy(), arrays.normaliser, arrays.head
+        if self.shield is None:
+            return lambda obs, rng: head.act_numpy(network(normalise_in_numpy(stats, obs)), rng)
+        shield = self.shield.in_numpy()
+
+        def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+            s = normalise_in_numpy(stats, obs)
+            if isinstance(head, BoxHead):
+                return head.to_env_numpy(shield.moved(head.unit_numpy(network(s), rng), s)[0])
+            return head.act_numpy(np.where(shield.kept(s)[0], network(s), -np.inf), rng)
+
+        return act
+
+    def shield_in_numpy(self) -> NumpyShielded:
+        """The shield alone: (one observation, an action) → the action that may be taken, and whether any action is
+        within the limit. Actions are in the environment's own numbering or box. A discrete action that is left out is
+        replaced by the policy's most likely one. Raises ConfigError if the policy has no shield."""
+        if self.shield is None:
+            raise ConfigError("the policy has no shield; want one that was trained with a shield.")
+        arrays: Policy = jax.tree.map(np.asarray, self)
+        shield, stats, head, act = self.shield.in_numpy(), arrays.normaliser, arrays.head, self.in_numpy()
+
+        def shielded(obs: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, bool]:
+            s = normalise_in_numpy(stats, obs)
+            if isinstance(head, BoxHead):
+                unit = head.to_learner_numpy(np.asarray(action, np.float32))
+                moved, within = shield.moved(unit, s)
+                return action if (moved == unit).all() else head.to_env_numpy(moved), bool(within)
+            kept, within = shield.kept(s)
+            return action if kept[int(action) - head.start] else act(obs, None), bool(within)
+
+        return shielded
+
+    def unshielded(self) -> "Policy":
+        """The policy without its shield."""
+        return Policy(self.normaliser, self.network, self.head)
 
     def act_numpy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Call the function that `in_numpy` returns. For many calls, store that function instead."""
@@ -85,14 +124,12 @@ class Policy(eqx.Module):
 
     def form(self) -> dict[str, Any]:
         """The structure of the policy as JSON, without its arrays. `_blank` rebuilds the structure."""
-        mlp, image = top(self.network), image_of(self.network)
-        sizes = [width_of(self.network), *(len(b) for b in mlp.biases)]
-        made: dict[str, Any] = {"sizes": sizes, "activation": mlp.activation}
+        made = form_of(self.network)
         made |= {"fixed_std": isinstance(self.network, GaussianNet), "normalises": self.normaliser is not None}
-        if image is not None:
-            made["image"] = list(image)
         if isinstance(self.head, DiscreteHead):
             made["start"] = self.head.start
+        if self.shield is not None:
+            made["shield"] = form_of(self.shield.critics[0])
         return made
 
 
@@ -112,18 +149,8 @@ def policy_from(arrays: dict[str, np.ndarray], note: dict[str, Any], path: Path)
 
 
 def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
-    sizes = tuple(int(n) for n in form["sizes"])
-    if not 2 <= len(sizes) <= 64 or not all(0 < n <= 1 << 20 for n in sizes):
-        raise ValueError(f"a network of sizes {sizes}")
-    if form["activation"] not in get_args(Activation):
-        raise ValueError(f"activation {form['activation']!r}")
-    image: Image | None = None
-    if "image" in form:
-        a, b, c = (int(n) for n in form["image"])
-        image = a, b, c
-        if min(a, b, c) < 1 or a * b * c != sizes[0] or not convolves(image):
-            raise ValueError(f"an image of {image} in rows of {sizes[0]}")
-    mean = network(sizes, key, image, partial(MLP, activation=form["activation"]))
+    k_net, *k_critics = jax.random.split(key, 3)
+    mean, sizes = net_from(form, k_net)
     head: Head
     if "start" in form and not form["fixed_std"]:
         head = DiscreteHead(sizes[-1], int(form["start"]))
@@ -131,4 +158,11 @@ def _blank(form: dict[str, Any], key: PRNGKey) -> Policy:
         width = sizes[-1] if form["fixed_std"] else sizes[-1] // 2
         head = BoxHead(*jax.numpy.zeros((2, width), jax.numpy.float32))
     net = GaussianNet(mean, jax.numpy.zeros(sizes[-1])) if form["fixed_std"] else mean
-    return Policy(new_stats((sizes[0],)) if form["normalises"] else None, net, head)
+    stats, shield = new_stats((sizes[0],)) if form["normalises"] else None, None
+    if "shield" in form:
+        given, outputs = (head.num_actions, 1) if head.continuous else (0, head.num_actions)
+        (one, found), (two, _) = (net_from(form["shield"], k, given) for k in k_critics)
+        if (found[0], found[-1]) != (sizes[0] + given, outputs):
+            raise ValueError(f"a shield of sizes {found} for a policy of sizes {sizes}")
+        shield = Shield((one, two), jax.numpy.zeros(()))
+    return Policy(stats, net, head, shield)

@@ -1,5 +1,6 @@
 """Whole episodes: a policy plays, or demonstrations are replayed. Both are judged by the environment's own rules."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -25,7 +26,20 @@ def play(
     advance: Advance = lambda ended: None,
 ) -> list[Episode]:
     """Play episodes with `env.play` and judge them by the environment's own rules."""
-    return by_own_rules(env, env.play(policy, starts, key, mode, advance))
+    played = env.play(policy, starts, key, mode, advance)
+    return by_own_rules(env, played if policy.shield is None else _with_interventions(played, policy, mode))
+
+
+def _with_interventions(episodes: list[Episode], policy: Policy, mode: Mode) -> list[Episode]:
+    """The episodes with `intervened` in `info`: whether the shield changed the action that led to a state. For sampled
+    actions: whether it changes another sample."""
+    acts, found = (policy.in_numpy(), policy.unshielded().in_numpy()), []
+    for i, episode in enumerate(episodes):
+        obs = np.asarray(episode.observations[:-1], np.float32)
+        taken, raw = (act(obs, None if mode == "greedy" else np.random.default_rng(i)) for act in acts)
+        changed = (taken != raw).reshape(len(obs), -1).any(-1)
+        found.append(replace(episode, info=episode.info | {"intervened": np.append(0.0, changed)}))
+    return found
 
 
 def play_distinct(

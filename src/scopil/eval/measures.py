@@ -8,6 +8,8 @@ frequency, frequency/…    violations divided by steps
 avoidable                 violations except those of the initial state, which no policy can avoid
 success                   1 if `info["is_success"]` or `info["success"]` of the last state is true, if it is reported
 unfamiliar                share of states less familiar than 90 % of the demonstrated ones, if familiarity is known
+interventions             share of steps whose action the policy's shield changed, if it has one; for sampled actions,
+                          the share among other samples in the same states
 
 An environment that reports no cost has no violations. A method `measures(episode)` of the environment adds measures.
 """
@@ -63,6 +65,8 @@ def measure(episode: Episode, further: Callable[[Episode], dict[str, float]] | N
         out["avoidable"] = float(sum(np.sum(v[1:]) for v in broken.values()))
     if (familiar := episode.info.get("familiarity")) is not None:
         out["unfamiliar"] = float(np.mean(familiar < UNFAMILIAR))
+    if (changed := episode.info.get("intervened")) is not None:
+        out["interventions"] = float(np.sum(changed)) / steps
     for rule, v in broken.items():
         if rule != UNNAMED:
             out[f"violations/{rule}"] = float(np.sum(v))

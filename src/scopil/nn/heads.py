@@ -72,11 +72,22 @@ class BoxHead(eqx.Module):
         return jnp.broadcast_to(centre, like.shape), jnp.broadcast_to(half, like.shape)
 
     def act_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        return self.to_env_numpy(self.unit_numpy(outputs, rng))
+
+    def unit_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        """Actions in [−1, 1]; greedy if `rng` is None."""
         u, raw = np.split(outputs, 2, axis=-1)
         if rng is not None:
             u = u + np.exp(soft_clip_log_std(raw, np.tanh)) * rng.standard_normal(u.shape, np.float32)
+        return np.tanh(u)
+
+    def to_env_numpy(self, action: np.ndarray) -> np.ndarray:
         low, high = np.asarray(self.low), np.asarray(self.high)
-        return np.clip(0.5 * low + 0.5 * high + (0.5 * high - 0.5 * low) * np.tanh(u), low, high)
+        return np.clip(0.5 * low + 0.5 * high + (0.5 * high - 0.5 * low) * action, low, high)
+
+    def to_learner_numpy(self, action: np.ndarray) -> np.ndarray:
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        return np.clip((action - (0.5 * low + 0.5 * high)) / (0.5 * high - 0.5 * low), -1.0, 1.0)
 
 
 Head = DiscreteHead | BoxHead

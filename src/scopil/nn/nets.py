@@ -1,8 +1,9 @@
 """Multilayer perceptrons as pytrees. For image observations, convolutions compute the inputs of the perceptron."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -131,26 +132,31 @@ class ConvNet(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
         """The outputs for inputs with any number of leading axes."""
-        y = self.mlp(self._features(x.reshape(-1, x.shape[-1])))
-        return y.reshape(*x.shape[:-1], y.shape[-1])
+        return self.mlp(self.features(x))
 
     def columns(self, h: Float[Array, "in B"]) -> Float[Array, "out B"]:
-        return self.mlp.columns(self._features(h.T).T)
+        return self.mlp.columns(self.features(h.T).T)
 
-    def _features(self, rows: Float[Array, "B in"]) -> Float[Array, "B features"]:
-        pixels = np.prod(self.image)
+    def features(self, x: Float[Array, "*B in"]) -> Float[Array, "*B features"]:
+        """The inputs of the MLP."""
+        rows, pixels = x.reshape(-1, x.shape[-1]), np.prod(self.image)
         h = self._channels_last(rows[:, :pixels]) / 255.0
         for kernel, offset, stride in zip(self.kernels, self.offsets, self.strides):
             flat = kernel.reshape(-1, kernel.shape[-1])
             h = jax.nn.relu(_windows(h, len(kernel), stride) @ flat + offset[None, None, None])
-        return jnp.concatenate([h.reshape(rows.shape[0], -1), rows[:, pixels:]], axis=1)
+        found = jnp.concatenate([h.reshape(rows.shape[0], -1), rows[:, pixels:]], axis=1)
+        return found.reshape(*x.shape[:-1], found.shape[-1])
 
     def _channels_last(self, pixels: Any) -> Any:
         images = pixels.reshape(-1, *self.image)
         return images.transpose(0, 2, 3, 1) if self.channels_first else images
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        top = self.mlp.in_numpy()
+        features, mlp = self.features_in_numpy(), self.mlp.in_numpy()
+        return lambda x: mlp(features(x))
+
+    def features_in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
+        """`features` in NumPy, for rows that hold the pixels alone."""
         layers = [(np.array(k), np.array(b), s) for k, b, s in zip(self.kernels, self.offsets, self.strides)]
 
         def apply(x: np.ndarray) -> np.ndarray:
@@ -159,7 +165,7 @@ class ConvNet(eqx.Module):
                 windows = np.lib.stride_tricks.sliding_window_view(h, kernel.shape[:2], axis=(1, 2))
                 h = np.tensordot(windows[:, ::stride, ::stride], kernel, ((4, 5, 3), (0, 1, 2)))
                 h = np.maximum(h + offset, 0.0)
-            return top(h.reshape(*x.shape[:-1], -1))
+            return h.reshape(*x.shape[:-1], -1)
 
         return apply
 
@@ -252,3 +258,27 @@ class GaussianNet(eqx.Module):
 
 
 Network = Net | GaussianNet
+
+
+def form_of(net: Network) -> dict[str, Any]:
+    """The structure of a network as JSON, without its arrays."""
+    mlp, image = top(net), image_of(net)
+    made: dict[str, Any] = {"sizes": [width_of(net), *(len(b) for b in mlp.biases)], "activation": mlp.activation}
+    return made if image is None else made | {"image": list(image)}
+
+
+def net_from(form: dict[str, Any], key: PRNGKey, given: int = 0) -> tuple[Net, tuple[int, ...]]:
+    """A network with the structure of `form_of`, and its sizes. `given` inputs follow the observation. Raises KeyError,
+    TypeError or ValueError if the form is invalid."""
+    sizes = tuple(int(n) for n in form["sizes"])
+    if not 2 <= len(sizes) <= 64 or not all(0 < n <= 1 << 20 for n in sizes):
+        raise ValueError(f"a network of sizes {sizes}")
+    if form["activation"] not in get_args(Activation):
+        raise ValueError(f"activation {form['activation']!r}")
+    image: Image | None = None
+    if "image" in form:
+        a, b, c = (int(n) for n in form["image"])
+        image = a, b, c
+        if min(a, b, c) < 1 or a * b * c != sizes[0] - given or not convolves(image):
+            raise ValueError(f"an image of {image} in rows of {sizes[0] - given}")
+    return network(sizes, key, image, partial(MLP, activation=form["activation"])), sizes
