@@ -28,6 +28,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "icrl": ("ICRL", "scopil.algos.icrl:ALGORITHM"),
     "bc": ("BC", "scopil.algos.bc:ALGORITHM"),
     "gail-sac": ("GAILSAC", "scopil.algos.gail_sac:ALGORITHM"),
+    "safe-qil": ("SafeQIL", "scopil.algos.safe_qil:ALGORITHM"),
     "oracle-ppo-lagrangian": ("OraclePPOLagrangian", "scopil.algos.ppo_lagrangian:ORACLE"),
     "oracle-sac-lagrangian": ("OracleSACLagrangian", "scopil.algos.sac_lagrangian:ORACLE"),
 }
