@@ -11,7 +11,7 @@ import pytest
 from probes import as_type, layers
 from reference import soft_numpy as ref
 from reference import squashed_numpy as squashed
-from scopil.algos import safe_qil, sac
+from scopil.algos import sac, safe_qil
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
 from scopil.data.dataset import DemoTransitions
@@ -276,7 +276,7 @@ def shown_at(kind: str, place: float) -> DemoTransitions:
 
 @pytest.fixture(scope="module", params=["numbered", "continuous"])
 def chosen(request):
-    """`chosen(update, place)`: the greedy places after a demonstration at `place`: the first, and the one from there."""
+    """`chosen(algorithm, place)`: the first and the second greedy place, with a demonstration at `place`."""
     kind = request.param
     head: Any = DiscreteHead(3) if kind == "numbered" else UNIT
     cfg = build(safe_qil.Config, PROBE)
