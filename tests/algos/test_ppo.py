@@ -135,6 +135,13 @@ def _begin(name: str, kind: str) -> Any:
     return state._replace(nets=state.nets._replace(params=nets), obs_stats=stats)
 
 
+def dual_parameter(name: str, state: Any) -> float | None:
+    """x with ν = softplus(x); the reference has no other form of ν."""
+    if name == "oracle-ppo-pid":
+        return float(np.log(np.expm1(float(state.multiplier.value))))
+    return float(state.multiplier.params) if name == "oracle-ppo-lagrangian" else None
+
+
 def twin(name: str, state: Any) -> ref.Learner:
     nets = state.nets.params
     gaussian = isinstance(nets.actor, GaussianNet)
@@ -146,10 +153,7 @@ def twin(name: str, state: Any) -> ref.Learner:
         var=VAR,
         count=30.0,
         lam=float(state.multiplier) if name == "ppo-dgd" else None,
-        x={
-            "oracle-ppo-lagrangian": lambda m: float(m.params),
-            "oracle-ppo-pid": lambda m: np.log(np.expm1(float(m.value))),
-        }.get(name, lambda m: None)(getattr(state, "multiplier", None)),
+        x=dual_parameter(name, state),
     )
 
 
