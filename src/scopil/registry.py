@@ -26,10 +26,14 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "ppo": ("PPO", "scopil.algos.ppo:ALGORITHM"),
     "ppo-dgd": ("PPODGD", "scopil.algos.ppo_dgd:ALGORITHM"),
     "icrl": ("ICRL", "scopil.algos.icrl:ALGORITHM"),
+    "vicrl": ("VICRL", "scopil.algos.vicrl:ALGORITHM"),
     "bc": ("BC", "scopil.algos.bc:ALGORITHM"),
     "gail-sac": ("GAILSAC", "scopil.algos.gail_sac:ALGORITHM"),
+    "safe-qil": ("SafeQIL", "scopil.algos.safe_qil:ALGORITHM"),
     "oracle-ppo-lagrangian": ("OraclePPOLagrangian", "scopil.algos.ppo_lagrangian:ORACLE"),
     "oracle-sac-lagrangian": ("OracleSACLagrangian", "scopil.algos.sac_lagrangian:ORACLE"),
+    "oracle-ppo-pid": ("OraclePPOPID", "scopil.algos.pid_lagrangian:PPO_ORACLE"),
+    "oracle-sac-pid": ("OracleSACPID", "scopil.algos.pid_lagrangian:SAC_ORACLE"),
 }
 
 

@@ -43,7 +43,9 @@ OWN: dict[str, dict[str, Any]] = {
     "ppo": {},
     "ppo-dgd": {"multiplier_init": 0.8, "multiplier_lr": 0.05, "slack": 0.6, "demo_batch_size": 5},
     "oracle-ppo-lagrangian": {"multiplier_init": 2.0, "budget": 0.2, "cost_discount": 0.7, "cost_gae_lambda": 0.6},
+    "oracle-ppo-pid": {"budget": 0.2, "cost_discount": 0.7, "cost_gae_lambda": 0.6, "smoothing": 0.8},
 }
+PID = (0.05, 0.4, 2.0)  # before the update: e, I and ν
 KINDS = ("numbered", "continuous")
 
 
@@ -64,7 +66,7 @@ def settings(name: str, cfg: Any) -> ref.Settings:
     )
     if name == "ppo":
         return s
-    s = replace(s, dual_rate=cfg.multiplier_lr)
+    s = replace(s, dual_rate=getattr(cfg, "multiplier_lr", 0.0))
     if name == "ppo-dgd":
         return replace(s, delta=3.0 if cfg.slack is None else cfg.slack, resolution=cfg.action_resolution)
     return replace(s, cost_gamma=cfg.cost_discount, cost_trace=cfg.cost_gae_lambda, budget=cfg.budget)
@@ -128,7 +130,16 @@ def _begin(name: str, kind: str) -> Any:
     nets = state.nets.params._replace(actor=actor)
     numbers = (jnp.asarray(x, jnp.float32) for x in (MEAN, VAR, 30.0))
     stats = type(state.obs_stats)(*numbers)
+    if name == "oracle-ppo-pid":
+        state = state._replace(multiplier=type(state.multiplier)(*(jnp.float32(x) for x in PID)))
     return state._replace(nets=state.nets._replace(params=nets), obs_stats=stats)
+
+
+def dual_parameter(name: str, state: Any) -> float | None:
+    """x with ν = softplus(x); the reference has no other form of ν."""
+    if name == "oracle-ppo-pid":
+        return float(np.log(np.expm1(float(state.multiplier.value))))
+    return float(state.multiplier.params) if name == "oracle-ppo-lagrangian" else None
 
 
 def twin(name: str, state: Any) -> ref.Learner:
@@ -142,7 +153,7 @@ def twin(name: str, state: Any) -> ref.Learner:
         var=VAR,
         count=30.0,
         lam=float(state.multiplier) if name == "ppo-dgd" else None,
-        x=float(state.multiplier.params) if name == "oracle-ppo-lagrangian" else None,
+        x=dual_parameter(name, state),
     )
 
 
@@ -193,6 +204,11 @@ def both(name: str, kind: str, real: Any, steps: dict[str, np.ndarray], **change
         seen["action"] = unit(seen["action"])
         pairs = None if pairs is None else (pairs[0], unit(pairs[1].astype(np.float64)))
     log = ref.update(learner, seen, schedule(name, kind, cfg, key), pairs, settings(name, cfg))
+    if name == "oracle-ppo-pid":  # ν in place of the reference's own step of it
+        e = 0.8 * PID[0] + 0.2 * (float(seen["cost"].mean()) - 0.2)
+        nu = 10.0 * e + max(PID[1] + e, 0.0) + 10.0 * max(e - PID[0], 0.0)
+        learner.x, log["dual/lambda"] = None, nu
+        np.testing.assert_allclose(after.multiplier, [e, PID[1] + e, nu], rtol=1e-5)
     return after, metrics, learner, log
 
 

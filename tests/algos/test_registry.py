@@ -87,4 +87,6 @@ def test_only_oracles_see_the_true_cost():
     assert {n for n, a in registered().items() if "true_cost" in a.wants} == {
         "oracle-ppo-lagrangian",
         "oracle-sac-lagrangian",
+        "oracle-ppo-pid",
+        "oracle-sac-pid",
     }

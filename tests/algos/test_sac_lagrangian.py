@@ -1,5 +1,5 @@
-"""The SAC-Lagrangian oracle: its update against NumPy for both kinds of actions, a bandit whose better arm violates a
-rule, and where its costs come from."""
+"""The SAC-Lagrangian oracles, with ascent and with a PID multiplier: their update against NumPy for both kinds of
+actions, a bandit whose better arm violates a rule, and where costs come from."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ import pytest
 from probes import SMALL, Probe, as_type, layers
 from reference import soft_numpy as ref
 from reference import squashed_numpy as squashed
-from scopil.algos import sac, sac_lagrangian
+from scopil.algos import pid_lagrangian, sac, sac_lagrangian
 from scopil.algos.base import Data, Spaces, TrueCost
 from scopil.algos.sac_lagrangian import Config
 from scopil.envs.jax_env import CompiledEnv
@@ -46,16 +46,55 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     return rows, rng.random(ROWS), rng.random(2)
 
 
+GAINS: dict[str, float] = {"gain_proportional": 2.0, "gain_integral": 0.5, "gain_derivative": 3.0, "smoothing": 0.6}
+PID = pid_lagrangian.SACConfig(**{k: v for k, v in vars(CONFIG).items() if "multiplier" not in k}, **GAINS)
+VARIANTS = {"ascent": (sac_lagrangian.ORACLE, CONFIG), "pid": (pid_lagrangian.SAC_ORACLE, PID)}
+both_variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+class Ascent:
+    """ν ← [ν + η_ν (c̄ − budget)]₊; the policy's loss as it is."""
+
+    nu = 0.8
+
+    def share(self) -> float:
+        return 1.0
+
+    def follow(self, excess: float) -> None:
+        self.nu = max(self.nu + 0.05 * excess, 0.0)
+
+
+class Pid(Ascent):
+    """Every error so far is kept; the policy's loss is divided by 1 + ν."""
+
+    nu = 0.0
+
+    def __init__(self):
+        self.errors, self.sum = [0.0], 0.0
+
+    def share(self) -> float:
+        return 1.0 / (1.0 + self.nu)
+
+    def follow(self, excess: float) -> None:
+        self.errors.append(0.6 * self.errors[-1] + 0.4 * excess)
+        new, old = self.errors[-1], self.errors[-2]
+        self.sum = max(self.sum + new, 0.0)
+        self.nu = max(2.0 * new + 0.5 * self.sum + 3.0 * max(new - old, 0.0), 0.0)
+
+
+DUALS = {"ascent": Ascent, "pid": Pid}
+
+
 class Twin:
     """SAC's parts are those of a reference; the cost critics and the multiplier are written out here."""
 
-    def __init__(self, state: Any, learner: Any):
+    def __init__(self, state: Any, learner: Any, variant: str):
+        self.dual = DUALS[variant]()
         self.sac = learner
         self.critics = [layers(n) for n in state.cost_critics.params]
         self.targets = [layers(n) for n in state.cost_targets]
         zeros = [np.zeros_like(a) for n in self.critics for a in ref.flat(n)]
         self.adam = ref.Adam([*zeros], [*zeros])
-        self.nu = float(state.multiplier)
 
     def fit(self, grads: list[np.ndarray]) -> None:
         """One Adam step of both cost critics."""
@@ -65,9 +104,9 @@ class Twin:
 
     def follow(self, newest: np.ndarray) -> dict[str, float]:
         """The multiplier and the targets."""
-        self.nu = max(self.nu + 0.05 * (newest.mean() - 0.1), 0.0)
+        self.dual.follow(newest.mean() - 0.1)
         self.targets = ref.tracked(self.targets, self.critics, 0.1)
-        return {"dual/lambda": self.nu, "cost/mean": float(newest.mean())}
+        return {"dual/lambda": self.dual.nu, "cost/mean": float(newest.mean())}
 
 
 def sac_parts(state: Any) -> tuple[Any, ...]:
@@ -76,8 +115,8 @@ def sac_parts(state: Any) -> tuple[Any, ...]:
 
 
 class DiscreteTwin(Twin):
-    def __init__(self, state: Any):
-        super().__init__(state, ref.Learner(*sac_parts(state)))
+    def __init__(self, state: Any, variant: str):
+        super().__init__(state, ref.Learner(*sac_parts(state)), variant)
         self.settings = ref.Settings(0.9, 1e-2, 3e-2, 0.1, 0.9, imitates=False)
 
     def step(self, rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> dict[str, float]:
@@ -94,9 +133,13 @@ class DiscreteTwin(Twin):
         q_c = np.mean([ref.forward(n, obs)[0] for n in self.critics], axis=0)
         before = np.exp(ref.log_softmax(ref.forward(self.sac.actor, obs)[0]))
         log["actor/harm"] = float((before * q_c).sum(1).mean())
-        gradient, penalty = ref.lagrangian_grad, self.nu * q_c
+        gradient, penalty, share = ref.lagrangian_grad, self.dual.nu * q_c, self.dual.share()
+
+        def penalised(actor: ref.Net, obs: np.ndarray, q: np.ndarray, *rest: Any) -> ref.Net:
+            return [(share * w, share * b) for w, b in gradient(actor, obs, q - penalty, *rest)]
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ref, "lagrangian_grad", lambda actor, obs, q, *rest: gradient(actor, obs, q - penalty, *rest))
+            patch.setattr(ref, "lagrangian_grad", penalised)
             log |= ref.step(self.sac, rows, (np.zeros((0, OBS)), np.zeros(0, int)), s)
 
         return log | self.follow(newest)
@@ -107,14 +150,16 @@ def given(rows: dict[str, np.ndarray], cost: np.ndarray, newest: np.ndarray) -> 
     return Data(replay=steps, true_cost=TrueCost(jnp.asarray(cost), jnp.asarray(newest)))
 
 
-def test_updates_equal_the_hand_written_ones():
+@both_variants
+def test_updates_equal_the_hand_written_ones(variant):
+    algorithm, cfg = VARIANTS[variant]
     with jax.enable_x64(True):
-        state = as_type(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), CONFIG), float)
-        twin = DiscreteTwin(state)
-        update = jax.jit(sac_lagrangian.update, compiler_options={"xla_backend_optimization_level": 0})
+        state = as_type(algorithm.init(jax.random.key(3), Spaces(OBS, DiscreteHead(ACTIONS)), cfg), float)
+        twin = DiscreteTwin(state, variant)
+        update = jax.jit(algorithm.update, compiler_options={"xla_backend_optimization_level": 0})
         for seed in range(3):
             rows, cost, newest = data(seed)
-            state, metrics = update(state, given(rows, cost, newest), CONFIG, jax.random.key(seed))
+            state, metrics = update(state, given(rows, cost, newest), cfg, jax.random.key(seed))
             for key, value in twin.step(rows, cost, newest).items():
                 assert float(metrics[key]) == pytest.approx(value, rel=1e-9), key
         same(state, twin, 1e-9)
@@ -144,8 +189,8 @@ Q = squashed.q_value
 class ContinuousTwin(Twin):
     """With numerical gradients."""
 
-    def __init__(self, state: Any):
-        super().__init__(state, squashed.Learner(*sac_parts(state), low=LOW, high=HIGH))
+    def __init__(self, state: Any, variant: str):
+        super().__init__(state, squashed.Learner(*sac_parts(state), low=LOW, high=HIGH), variant)
         self.settings = squashed.Settings(0.9, 1e-2, 3e-2, 0.1, -1.6, imitates=False)
 
     def step(
@@ -165,20 +210,22 @@ class ContinuousTwin(Twin):
             return float(np.mean([Q(n, x, drawn) for n in self.critics]))
 
         log["actor/harm"] = harm(self.sac.actor)
-        value, nu = squashed.lagrangian, self.nu
+        value, nu, share = squashed.lagrangian, self.dual.nu, self.dual.share()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(squashed, "lagrangian", lambda actor, *rest: value(actor, *rest) + nu * harm(actor))
+            patch.setattr(squashed, "lagrangian", lambda actor, *rest: share * (value(actor, *rest) + nu * harm(actor)))
             log |= squashed.step(self.sac, rows, None, (noise[0], noise[1], noise[1]), self.settings)
         return log | self.follow(newest)
 
 
-def test_continuous_updates_equal_the_numerical_ones():
-    cfg = replace(CONFIG, hidden=(5,), target_entropy=-1.6, normalise_obs=True)
+@both_variants
+def test_continuous_updates_equal_the_numerical_ones(variant):
+    algorithm, cfg = VARIANTS[variant]
+    cfg = replace(cfg, hidden=(5,), target_entropy=-1.6, normalise_obs=True)
     with jax.enable_x64(True):
         head = BoxHead(jnp.asarray(LOW), jnp.asarray(HIGH))
-        state = as_type(sac_lagrangian.init(jax.random.key(3), Spaces(OBS, head), cfg), float)
-        twin = ContinuousTwin(state)
-        update = jax.jit(sac_lagrangian.update)
+        state = as_type(algorithm.init(jax.random.key(3), Spaces(OBS, head), cfg), float)
+        twin = ContinuousTwin(state, variant)
+        update = jax.jit(algorithm.update)
         for seed in range(2):
             rows, cost, newest = data(seed)
             rows["action"] = np.random.default_rng(seed).uniform(LOW, HIGH, (ROWS, 2))
@@ -193,8 +240,8 @@ def test_continuous_updates_equal_the_numerical_ones():
 # --- a bandit whose better arm, 1, violates a rule -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def bandit():
+@pytest.fixture(scope="module", params=VARIANTS)
+def bandit(request):
     """π(arm 1) and ν at the end, with the cost the policy expects in place of the newest one's noise."""
     arm, ones = jnp.arange(8) % 2, jnp.ones((8, 1))
     step = Transition(ones, arm, EDGE * arm, ones, jnp.ones(8, bool), jnp.zeros(8, bool))
@@ -203,21 +250,25 @@ def bandit():
         pi: Any = sac.policy(state).distribution(jnp.ones((1, 1)))
         return pi.probs[:, 1]
 
+    algorithm = VARIANTS[request.param][0]
+    speed: Any = {"multiplier_init": 0.0, "multiplier_lr": 5e-2}
+    if request.param == "pid":
+        speed = {"gain_integral": 5e-2, "smoothing": 0.9}
+
     @jax.jit
-    def train(cfg: Config, price: jax.Array):
+    def train(cfg: Any, price: jax.Array):
         def improve(_: Any, state: Any) -> Any:
             costs = TrueCost(price * arm, price * chosen(state))
             given = Data(replay=step, true_cost=costs)
-            return sac_lagrangian.update(state, given, cfg, jax.random.key(0))[0]
+            return algorithm.update(state, given, cfg, jax.random.key(0))[0]
 
-        state = sac_lagrangian.init(jax.random.key(1), Spaces(1, DiscreteHead(2)), cfg)
+        state = algorithm.init(jax.random.key(1), Spaces(1, DiscreteHead(2)), cfg)
         state = jax.lax.fori_loop(0, 20_000, improve, state)
-        return chosen(state)[0], state.multiplier
+        return chosen(state)[0], jax.tree.leaves(state.multiplier)[-1]
 
     def run(budget: float = 0.0, price: float = 1.0) -> tuple[float, float]:
-        rates: Any = {"learning_rate": 3e-3, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA), "multiplier_lr": 5e-2}
-        cfg = Config(hidden=(4,), multiplier_init=0.0, budget=budget, **rates)
-        p, nu = train(cfg, jnp.float32(price))
+        rates: Any = {"learning_rate": 3e-3, "alpha_lr": 0.0, "log_alpha_init": math.log(ALPHA)}
+        p, nu = train(algorithm.config(hidden=(4,), budget=budget, **rates, **speed), jnp.float32(price))
         return float(p), float(nu)
 
     return run

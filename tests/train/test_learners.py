@@ -60,7 +60,10 @@ IMITATORS = {
 CAREFUL = {
     scopil.OracleSACLagrangian: (OFF | PRICE, 600),
     scopil.OraclePPOLagrangian: (ON_PRICE, 2000),
+    scopil.OracleSACPID: (OFF | {"cost_discount": 0.0, "gain_integral": 0.05, "smoothing": 0.9}, 600),
+    scopil.OraclePPOPID: (ON | {"cost_discount": 0.0, "cost_gae_lambda": 0.0, "smoothing": 0.5}, 2000),
     scopil.ICRL: (ON_PRICE | INVERSE | {"constraint_lr": 0.05}, 3000),
+    scopil.VICRL: (ON_PRICE | INVERSE | {"constraint_lr": 0.05}, 3000),
 }
 NUMBERED = pytest.param(False, id="numbered", marks=pytest.mark.slow)
 CONTINUOUS = pytest.param(True, id="continuous")

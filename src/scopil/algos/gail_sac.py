@@ -63,6 +63,21 @@ def discriminator_loss(
     return fit + penalty * ((norm - 1.0) ** 2).mean()
 
 
+def discriminator_step(
+    discriminator: Trainable, shown: Float[Array, "M X"], own: Float[Array, "B X"], cfg: Any, key: PRNGKey
+) -> tuple[Trainable, Float[Array, ""]]:
+    """One step of D, and its loss before the step. The points of the penalty lie between rows of the two batches."""
+    count = min(len(shown), len(own))
+    share = jax.random.uniform(key, (count, 1))
+    between = shown[:count] * share + own[:count] * (1.0 - share)
+    discriminator, loss, _ = gradient_step(
+        discriminator,
+        lambda net: (discriminator_loss(net, shown, own, between, cfg.gradient_penalty), None),
+        cfg.discriminator_lr,
+    )
+    return discriminator, loss
+
+
 def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
     k_between, k_sac = jax.random.split(key)
     batch, demo = data.replay, data.demo_batch
@@ -71,14 +86,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # D: minimise E_D softplus(−D) + E_B softplus(D) + ρ E (‖∇D‖ − 1)²
     shown, own = pairs(state, demo.obs, demo.action), pairs(state, batch.obs, batch.action)
-    count = min(len(shown), len(own))
-    share = jax.random.uniform(k_between, (count, 1))
-    between = shown[:count] * share + own[:count] * (1.0 - share)
-    discriminator, loss, _ = gradient_step(
-        state.discriminator,
-        lambda net: (discriminator_loss(net, shown, own, between, cfg.gradient_penalty), None),
-        cfg.discriminator_lr,
-    )
+    discriminator, loss = discriminator_step(state.discriminator, shown, own, cfg, k_between)
 
     # SAC on r' = ω r + w log sigmoid D(s,a)
     bonus = jax.nn.log_sigmoid(discriminator.params(own)[:, 0])

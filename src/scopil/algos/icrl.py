@@ -9,7 +9,8 @@ Each outer iteration keeps the networks, multipliers and statistics, and resets 
 differs from the paper in places; docs/algorithms/icrl.md lists the choices of this implementation.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,9 @@ from scopil.types import PRNGKey
 
 
 @config
-class Config(ppo_lagrangian.Config):
+class Phases(ppo_lagrangian.Config):
+    """The settings of the outer iterations, shared with VICRL."""
+
     forward_steps: int = setting(
         default=200_000, about="Environment steps of a forward phase, rounded up to whole updates: 204 800.", low=1
     )
@@ -43,12 +46,20 @@ class Config(ppo_lagrangian.Config):
     )
     backward_iters: int = setting(default=20, about="Steps of a backward phase, at most.", low=1)
     regulariser: float = setting(default=0.5, about="ρ: weight of the penalty on costs.", low=0)
+
+
+@config
+class Config(Phases):
     max_forward_kl: float = setting(
         default=10.0, about="Bound on KL(old ‖ new) of trajectories; inf switches it off.", low=0
     )
     max_reverse_kl: float = setting(
         default=2.5, about="Bound on KL(new ‖ old) of trajectories; inf switches it off.", low=0
     )
+
+
+# (state, demonstrated episodes, the policy's episodes, config, outer iteration) → state, metrics
+Backward = Callable[..., tuple["State", Metrics]]
 
 
 class State(NamedTuple):
@@ -58,7 +69,7 @@ class State(NamedTuple):
     reward_scale: normalise.ReturnScale | None
     cost_scale: normalise.ReturnScale | None
     multiplier: Trainable
-    constraint: Trainable  # the logit of ζ
+    constraint: Trainable  # the logit of ζ; VICRL: two numbers of its distribution
     forward_steps: Int[Array, ""]  # environment steps in all forward phases
     last: Metrics  # metrics of the newest backward phase, and counts over all phases; zeros before the first
 
@@ -68,15 +79,20 @@ COUNTS = ("episode_steps", "phases", "all_steps")
 
 
 def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
+    return initial(key, spaces, cfg, 1, LAST)
+
+
+def initial(key: PRNGKey, spaces: Spaces, cfg: Phases, outputs: int, measured: tuple[str, ...]) -> State:
+    """The state before the first update, with a constraint network of `outputs` outputs."""
     k_agent, k_constraint = jax.random.split(key)
     net = constraint_net.constraint_net(
-        spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint, spaces.image
+        spaces.obs_dim, spaces.head.num_actions, cfg.constraint_hidden, k_constraint, spaces.image, outputs
     )
-    last = {f"constraint/{name}": jnp.float32(0) for name in (*LAST, *COUNTS)}
+    last = {f"constraint/{name}": jnp.float32(0) for name in (*measured, *COUNTS)}
     return State(*ppo_lagrangian.init(k_agent, spaces, cfg), trainable(net, optimiser(cfg)), jnp.int32(0), last)
 
 
-def optimiser(cfg: Config) -> optax.GradientTransformation:
+def optimiser(cfg: Phases) -> optax.GradientTransformation:
     """The optimiser of the constraint network: PPO's optimiser without gradient clipping."""
     return optax.scale_by_adam(eps=cfg.adam_eps)
 
@@ -90,21 +106,29 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     k_forward, k_outer = jax.random.split(key)
     step = data.rollout
     assert step is not None
-    state, metrics = ppo_lagrangian.update_under(cost(state, step.obs, step.action), state, data, cfg, k_forward)
-    done = state.forward_steps + step.reward.size
+    return iterate(cost(state, step.obs, step.action), backward, state, data, cfg, (k_forward, k_outer))
+
+
+def iterate(
+    costs: Float[Array, "T N"], learn: Backward, state: State, data: Data, cfg: Any, keys: tuple[PRNGKey, PRNGKey]
+) -> tuple[State, Metrics]:
+    """An update of the forward phase under the given costs per step. At the end of the phase, `learn` is the backward
+    phase."""
+    state, metrics = ppo_lagrangian.update_under(costs, state, data, cfg, keys[0])
+    done = state.forward_steps + costs.size
     due = done // phase_steps(cfg) > state.forward_steps // phase_steps(cfg)
     state = state._replace(forward_steps=done)
-    state = jax.lax.cond(due, lambda s: outer(s, data, cfg, k_outer), lambda s: s, state)
+    state = jax.lax.cond(due, lambda s: outer(s, learn, data, cfg, keys[1]), lambda s: s, state)
     return state, metrics | state.last
 
 
-def phase_steps(cfg: Config) -> int:
+def phase_steps(cfg: Phases) -> int:
     """Environment steps of a forward phase, rounded up to whole updates."""
     block = cfg.num_envs * cfg.rollout_steps
     return -(-cfg.forward_steps // block) * block
 
 
-def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
+def outer(state: State, learn: Backward, data: Data, cfg: Phases, key: PRNGKey) -> State:
     """Ends a forward phase: samples episodes of the policy and learns the constraint."""
     assert data.play is not None
     assert data.demo_episodes is not None
@@ -113,7 +137,7 @@ def outer(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     phase = state.forward_steps // phase_steps(cfg)
     experts = draw(k_draw, data.demo_episodes, cfg.rollouts)
     before = state.last["constraint/all_steps"]
-    state, last = backward(state, experts, own, cfg, phase - 1)
+    state, last = learn(state, experts, own, cfg, phase - 1)
     last |= {
         "constraint/episode_steps": own.mask.sum().astype(jnp.float32),
         "constraint/phases": phase.astype(jnp.float32),
@@ -133,12 +157,16 @@ def draw(key: PRNGKey, episodes: PaddedEpisodes, count: int) -> PaddedEpisodes:
     return PaddedEpisodes(*(leaf[index] for leaf in episodes))
 
 
+def rate(cfg: Phases, outer: Array) -> Float[Array, ""]:
+    """The rate of the constraint network in outer iteration `outer`."""
+    return cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
+
+
 def backward(
     state: State, expert: PaddedEpisodes, nominal: PaddedEpisodes, cfg: Config, outer: Array
 ) -> tuple[State, Metrics]:
     """One backward phase. The bounds are tested before each step. The first step is therefore always made, and a
     step that exceeds the bounds is kept."""
-    rate = cfg.constraint_lr * cfg.constraint_lr_decay ** outer.astype(jnp.float32)
 
     def z(net, episodes: PaddedEpisodes) -> Float[Array, "M T"]:
         return constraint_net.logit(net, episodes.obs, state.head.to_learner(episodes.action))
@@ -163,7 +191,7 @@ def backward(
 
     def body(carry):
         constraint, taken, _, _ = carry
-        constraint, value, _ = gradient_step(constraint, loss, rate, optimiser(cfg))
+        constraint, value, _ = gradient_step(constraint, loss, rate(cfg, outer), optimiser(cfg))
         return constraint, taken + 1, log_ratios(constraint.params), value
 
     start = (state.constraint, jnp.int32(0), jnp.zeros_like(z_old[:, 0]), jnp.float32(0.0))

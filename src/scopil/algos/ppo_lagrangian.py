@@ -19,6 +19,7 @@ from scopil.algos import ppo
 from scopil.algos.base import Algorithm, Curve, Data, Metrics, Spaces
 from scopil.config import config, setting
 from scopil.losses import policy_gradient
+from scopil.losses.constraints import Dual
 from scopil.nn import normalise
 from scopil.nn.gradient import Trainable, gradient_step, trainable
 from scopil.nn.heads import Head
@@ -29,15 +30,21 @@ CostFunction = Callable[[Float[Array, "*B D"], Array], Float[Array, "*B"]]  # (o
 
 
 @config
-class Config(ppo.Config):
+class Costs(ppo.Config):
+    """PPO's settings and those of costs, without the multiplier's."""
+
     cost_discount: float = setting(default=0.99, about="γ of costs.", low=0, high=1)
     cost_gae_lambda: float = setting(default=0.95, about="λ of the costs' advantages.", low=0, high=1)
-    multiplier_init: float = setting(default=1.0, about="ν₀; its softplus is inverted in float32.", low=1e-6, high=80)
-    multiplier_lr: float = setting(default=0.1, about="Rate of the multiplier before its softplus (Adam).", low=0)
     budget: float = setting(default=0.0, about="Cost per step that is allowed.", low=0)
     normalise_cost: bool = setting(
         default=True, about="Whether costs are divided by the deviation of their running discounted sum."
     )
+
+
+@config
+class Config(Costs):
+    multiplier_init: float = setting(default=1.0, about="ν₀; its softplus is inverted in float32.", low=1e-6, high=80)
+    multiplier_lr: float = setting(default=0.1, about="Rate of the multiplier before its softplus (Adam).", low=0)
 
 
 class Nets(NamedTuple):
@@ -52,7 +59,7 @@ class State(NamedTuple):
     head: Head
     reward_scale: normalise.ReturnScale | None
     cost_scale: normalise.ReturnScale | None
-    multiplier: Trainable  # x, with ν = softplus(x)
+    multiplier: Any  # the state of a Dual; here x, with ν = softplus(x)
 
 
 class Batch(NamedTuple):
@@ -65,7 +72,19 @@ class Batch(NamedTuple):
     cost_target: Float[Array, " B"]
 
 
-def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
+def _first(cfg: Config) -> Trainable:
+    return trainable(jnp.log(jnp.expm1(jnp.asarray(cfg.multiplier_init, jnp.float32))))
+
+
+def _ascend(x: Trainable, excess: Float[Array, ""], cfg: Config) -> Trainable:
+    """ν: maximise ν (c̄ − budget)"""
+    return gradient_step(x, lambda x: (-jax.nn.softplus(x) * excess, None), cfg.multiplier_lr)[0]
+
+
+ADAM = Dual(_first, lambda x: jax.nn.softplus(x.params), _ascend)
+
+
+def init(key: PRNGKey, spaces: Spaces, cfg: Costs, dual: Dual = ADAM) -> State:
     k_actor, k_critic, k_cost = jax.random.split(key, 3)
     nets = Nets(
         ppo.actor_net(k_actor, spaces, cfg), ppo.critic_net(k_critic, spaces, cfg), ppo.critic_net(k_cost, spaces, cfg)
@@ -74,15 +93,17 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         trainable(nets, ppo.optimiser(cfg)),
         *ppo.statistics(spaces, cfg),
         normalise.new_scale(cfg.num_envs) if cfg.normalise_cost else None,
-        trainable(jnp.log(jnp.expm1(jnp.asarray(cfg.multiplier_init, jnp.float32)))),
+        dual.init(cfg),
     )
 
 
-def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config, key: PRNGKey) -> tuple[Any, Metrics]:
+def update_under(
+    cost: Float[Array, "T N"], state: Any, data: Data, cfg: Costs, key: PRNGKey, dual: Dual = ADAM
+) -> tuple[Any, Metrics]:
     """One update on a rollout with the given costs per step. Fields of `state` that State lacks are kept."""
     rollout = ppo.preprocess(state, data)
     batch, scales = prepare(cost, state, rollout, cfg)
-    nu = jax.nn.softplus(state.multiplier.params)
+    nu = dual.value(state.multiplier)
 
     def step(nets: Trainable, mini: Batch, key: PRNGKey) -> tuple[Trainable, Metrics]:
         # θ: minimise L(θ)
@@ -94,16 +115,13 @@ def update_under(cost: Float[Array, "T N"], state: Any, data: Data, cfg: Config,
     nets, metrics = ppo.sweep(state.nets, batch, step, key, cfg)
 
     # ν: maximise ν (c̄ − budget)
-    excess = cost.mean() - cfg.budget
-    multiplier, _, _ = gradient_step(
-        state.multiplier, lambda x: (-jax.nn.softplus(x) * excess, None), cfg.multiplier_lr
-    )
-    metrics |= {"cost/mean": cost.mean(), "dual/lambda": jax.nn.softplus(multiplier.params)}
+    multiplier = dual.step(state.multiplier, cost.mean() - cfg.budget, cfg)
+    metrics |= {"cost/mean": cost.mean(), "dual/lambda": dual.value(multiplier)}
     obs_stats = ppo.update_obs_stats(state.obs_stats, rollout.step)
     return state._replace(nets=nets, multiplier=multiplier, obs_stats=obs_stats, **scales), metrics
 
 
-def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Config) -> tuple[Batch, dict[str, Any]]:
+def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Costs) -> tuple[Batch, dict[str, Any]]:
     """PPO's batch with cost advantages and cost value targets, and the new scales of rewards and costs."""
     batch, reward_scale = ppo.prepare(state, rollout, cfg)
     ended = rollout.step.terminated | rollout.step.truncated
@@ -114,7 +132,7 @@ def prepare(cost: Float[Array, "T N"], state: Any, rollout: ppo.Rollout, cfg: Co
 
 
 def loss(
-    nets: Nets, head: Head, mini: Batch, nu: Float[Array, ""], cfg: Config, key: PRNGKey
+    nets: Nets, head: Head, mini: Batch, nu: Float[Array, ""], cfg: Costs, key: PRNGKey
 ) -> tuple[Float[Array, ""], Metrics]:
     """L(θ) of a minibatch."""
     objective, log_ratio, metrics = ppo.surrogate_objective(nets, head, mini, cfg, key)
@@ -153,9 +171,9 @@ def under(cost: CostFunction, name: str = "ppo-lagrangian", title: str = "PPO-La
     )
 
 
-def _oracle_update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, Metrics]:
+def oracle_update(state: State, data: Data, cfg: Any, key: PRNGKey, dual: Dual = ADAM) -> tuple[State, Metrics]:
     assert data.true_cost is not None
-    return update_under(data.true_cost.batch, state, data, cfg, key)
+    return update_under(data.true_cost.batch, state, data, cfg, key, dual)
 
 
 ORACLE = Algorithm(
@@ -164,7 +182,7 @@ ORACLE = Algorithm(
     summary="PPO that learns from the true cost: a reference",
     config=Config,
     init=init,
-    update=_oracle_update,
+    update=oracle_update,
     policy=ppo.policy,
     wants=frozenset({"rollout", "true_cost"}),
     curves=CURVES,

@@ -114,19 +114,13 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     # φx: minimise J_Q(φx)
     critics, m_q = critic_step(state, x, alpha, cfg)
 
-    # θ: maximise J_π(θ)
-    def loss(actor):
-        j_pi = policy_objective(actor, critics.params, x, alpha)
-        return -j_pi, j_pi
-
-    actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
+    actor, m_pi = actor_step(state, critics, x, alpha, cfg)
     log_alpha, m_alpha = temperature_step(state, actor.params, x, target_entropy(cfg, state.head), cfg)
     targets = track(state.targets, critics, cfg)
-    metrics = m_q | m_alpha | {"actor/objective": j_pi}
-    return State(actor, critics, targets, log_alpha, x.obs_stats, state.head), metrics
+    return State(actor, critics, targets, log_alpha, x.obs_stats, state.head), m_q | m_alpha | m_pi
 
 
-# --- parts shared with SCOPIL and SAC-Lagrangian ---------------------------------------------------------------------
+# --- parts shared with SCOPIL, SAC-Lagrangian and SafeQIL ------------------------------------------------------------
 
 
 class Inputs(NamedTuple):
@@ -192,6 +186,19 @@ def fit_critics(name: str, critics: Trainable, x: Inputs, y: Float[Array, " B"],
 
     critics, j_q, q_mean = gradient_step(critics, loss, cfg.learning_rate)
     return critics, {f"{name}/loss": j_q, f"{name}/q": q_mean}
+
+
+def actor_step(
+    state: Any, critics: Trainable, x: Inputs, alpha: Float[Array, ""], cfg: Any
+) -> tuple[Trainable, Metrics]:
+    """θ: maximise J_π(θ)"""
+
+    def loss(actor):
+        j_pi = policy_objective(actor, critics.params, x, alpha)
+        return -j_pi, j_pi
+
+    actor, _, j_pi = gradient_step(state.actor, loss, cfg.learning_rate)
+    return actor, {"actor/objective": j_pi}
 
 
 def policy_objective(actor: Net, critics: Any, x: Inputs, alpha: Float[Array, ""]) -> Float[Array, ""]:

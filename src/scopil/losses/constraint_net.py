@@ -18,19 +18,24 @@ LOG_EPS = math.log(1e-5)  # log e, as in the published code
 
 
 def constraint_net(
-    obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey, image: Image | None = None
+    obs_dim: int, num_actions: int, hidden: tuple[int, ...], key: PRNGKey, image: Image | None = None, outputs: int = 1
 ) -> Net:
     """A network for `num_actions` discrete actions, or for continuous actions with `num_actions` components."""
-    return network((obs_dim + num_actions, *hidden, 1), key, image)
+    return network((obs_dim + num_actions, *hidden, outputs), key, image)
 
 
 def logit(net: Net, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B"]:
-    """z(s, a). Observations are raw, clipped to ±20 unless they are images. Discrete actions are encoded one-hot;
-    continuous ones are in [−1, 1]."""
+    """z(s, a)"""
+    return outputs(net, obs, action)[..., 0]
+
+
+def outputs(net: Net, obs: Float[Array, "*B D"], action: Array) -> Float[Array, "*B K"]:
+    """The outputs of the network. Observations are raw, clipped to ±20 unless they are images. Discrete actions are
+    encoded one-hot; continuous ones are in [−1, 1]."""
     if jnp.issubdtype(action.dtype, jnp.integer):
         action = jax.nn.one_hot(action, width_of(net) - obs.shape[-1], dtype=obs.dtype)
     obs = obs if image_of(net) else jnp.clip(obs, -OBS_LIMIT, OBS_LIMIT)
-    return net(jnp.concatenate([obs, action], -1))[..., 0]
+    return net(jnp.concatenate([obs, action], -1))
 
 
 def cost(z: Float[Array, "*B"]) -> Float[Array, "*B"]:

@@ -4,6 +4,7 @@ The constraint is satisfied if the mean of G is ≤ 0.
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,3 +54,11 @@ def ascend(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, 
 def hold(multiplier: Scalar, violation: Scalar, rate: Scalar) -> Float[Array, ""]:
     """λ ← λ   (S-DGD, S-DGD-EiC)"""
     return jnp.asarray(multiplier)
+
+
+class Dual(NamedTuple):
+    """A multiplier with a state of its own: the initial state, the multiplier, and one step of the state."""
+
+    init: Callable[[Any], Any]  # config → state
+    value: Callable[[Any], Float[Array, ""]]  # state → multiplier
+    step: Callable[[Any, Float[Array, ""], Any], Any]  # (state, violation, config) → state
