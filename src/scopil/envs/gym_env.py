@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ from scopil.envs import host_call
 from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
 from scopil.envs.gym_vector import GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env
-from scopil.envs.rollout import act, host_episodes, name_of, time_limit_of, warn_endless
+from scopil.envs.rollout import act, host_episodes, name_of, owned_program, time_limit_of, warn_endless
 from scopil.envs.spaces import Spaces
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
@@ -248,7 +247,7 @@ class HostEnv(BatchEnv):
                 keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(numbers)
                 return jax.vmap(lambda o, k: act(policy, o, k, mode))(obs, keys)
 
-            self._choosers[mode] = eqx.filter_jit(choose)
+            self._choosers[mode] = owned_program(choose)
         envs, chooser = self.envs_to_play(len(starts.seeds)), self._choosers[mode]
         choose_all = lambda obs, numbers, step: chooser(policy, obs, key, numbers, step)  # noqa: E731
         return host_episodes(envs, self.spaces, choose_all, starts.seeds, self.horizon, advance)

@@ -5,8 +5,11 @@ works over keys and over the numeric settings of a config (see examples/sweep.py
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -61,9 +64,14 @@ class Costed(NamedTuple):
     cost: Float[Array, "*B"]
 
 
+def _compiled(method: Callable[..., Any], **options: Any) -> Any:
+    """A method as a compiled program. The object owns the program: both are released together."""
+    return cached_property(lambda self: jax.jit(MethodType(method, self), **options))
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """An algorithm with its environment and demonstrations. Hashable by identity, so that jit can close over it."""
+    """An algorithm with its environment and demonstrations."""
 
     algorithm: Algorithm
     env: BatchEnv
@@ -202,7 +210,7 @@ class Loop:
         return state, (metrics, episodes)
 
     # With jit, JAX traces `iteration` only once, for its shapes and for the loop. `inline` keeps the program unchanged.
-    _iteration = jax.jit(iteration, static_argnums=0, inline=True)
+    _iteration = _compiled(iteration, inline=True)
 
     def _wants(self, part: str) -> bool:
         return part in self.algorithm.wants
@@ -375,13 +383,13 @@ class Loop:
         accumulator = self._new_accumulator(state, cfg) if accumulator is None else accumulator
         return self._run_on(state, cfg, jnp.int32(iterations), accumulator)
 
-    _init = jax.jit(init, static_argnums=0)
-    _init_quickly = jax.jit(init, static_argnums=0, compiler_options=FAST_COMPILE)
-    _warm_up = jax.jit(warm_up, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
-    _run = jax.jit(run, static_argnums=0, donate_argnums=1)
-    _run_on = jax.jit(run_on, static_argnums=0, donate_argnums=1)
-    _new_accumulator = jax.jit(new_accumulator, static_argnums=0, compiler_options=FAST_COMPILE)
-    piece_metrics = jax.jit(metrics_of, static_argnums=0, compiler_options=FAST_COMPILE)
+    _init = _compiled(init)
+    _init_quickly = _compiled(init, compiler_options=FAST_COMPILE)
+    _warm_up = _compiled(warm_up, donate_argnums=0, compiler_options=FAST_COMPILE)
+    _run = _compiled(run, donate_argnums=0)
+    _run_on = _compiled(run_on, donate_argnums=0)
+    _new_accumulator = _compiled(new_accumulator, compiler_options=FAST_COMPILE)
+    piece_metrics = _compiled(metrics_of, compiler_options=FAST_COMPILE)
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
