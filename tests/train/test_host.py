@@ -20,6 +20,7 @@ from scopil import agent as agent_module
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
 from scopil.data.dataset import Demonstrations
+from scopil.envs import host_call
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import CheckpointError, DivergedError, EnvError
@@ -248,6 +249,24 @@ def test_an_agent_survives_a_fault(walk_id):
     agent.predict(np.zeros(2))
     agent.learn(100)
     assert agent.num_timesteps == 500
+
+
+def test_a_jaxlib_with_another_foreign_function_interface_trains_to_the_same_bits(walk_id, monkeypatch):
+    one, other = (scopil.SAC(HostEnv(Walk(lambda walk: Current.fault(walk))), **CONFIG) for _ in range(2))
+    one.learn(100)
+    monkeypatch.setattr(host_call, "VERSION", (host_call.VERSION[0] + 1, 0))
+    host_call._is_direct.cache_clear()
+    try:
+        other.learn(100)
+        assert not host_call._is_direct()
+    finally:
+        host_call._is_direct.cache_clear()
+    for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(other.state)):
+        np.testing.assert_array_equal(a, b)
+    Current.fault = raises(150)
+    with pytest.raises(EnvError, match="the motor fell off"):
+        other.learn(100)
+    assert other.num_timesteps == 100
 
 
 ROLLOUT = {"hidden": [4], "batch_size": 16, "num_envs": 2, "rollout_steps": 16, "epochs": 2}
