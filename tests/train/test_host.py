@@ -1,9 +1,13 @@
 """Runs on host environments: repeatable, resumable, and usable after a fault of the environment."""
 
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from jax.experimental import io_callback
 
 import scopil
 from hosts import LIMIT, OWN, Walk, gives, raises, registered
@@ -21,9 +26,10 @@ from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
 from scopil.data.dataset import Demonstrations
 from scopil.envs import host_call
+from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import CompiledEnv
-from scopil.errors import CheckpointError, DivergedError, EnvError
+from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.registry import find
 from scopil.serialization import read_arrays
 from scopil.train import run as run_module
@@ -35,6 +41,7 @@ from toys import ROLLOUT as TOY_ROLLOUT
 
 CHUNK = 200
 CONFIG: Any = SMALL | {"replay_size": 1024}
+ZERO = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 def no_fault(walk: Walk) -> None:
@@ -116,16 +123,17 @@ def test_a_resumed_run_starts_new_episodes_and_warns(walk_id, tmp_path):
 
 @pytest.mark.filterwarnings("default:a checkpoint cannot hold")  # the command line prints it
 @pytest.mark.parametrize(
-    ("fault", "match"),
+    ("fault", "match", "overlap"),
     [
-        (raises(500), "ZeroDivisionError: the motor fell off"),
-        (gives(500, obs=np.array([np.nan, 0.0])), r"obs\[0\] of an observation is nan"),
+        (raises(500), "ZeroDivisionError: the motor fell off", False),
+        (raises(500), "ZeroDivisionError: the motor fell off", True),
+        (gives(500, obs=np.array([np.nan, 0.0])), r"obs\[0\] of an observation is nan", False),
     ],
-    ids=["raises", "nan"],
+    ids=["raises", "raises-in-overlap", "nan"],
 )
-def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
+def test_a_fault_leaves_the_run_usable(fault, match, overlap, walk_id, tmp_path, capsys):
     Current.fault = fault
-    run = Run.create(tmp_path / "run", spec(walk_id))
+    run = Run.create(tmp_path / "run", spec(walk_id, config=CONFIG | {"overlap": overlap}))
     good = {}
     with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is intact; continue: scopil resume"):
         run.train(lambda status: good.update({status.env_steps: jax.device_get(status.state.learner)}))
@@ -152,11 +160,12 @@ def test_a_slow_environment_stops_in_the_middle_of_a_chunk(walk_id, tmp_path, mo
     assert [row["env_steps"] for row in run.metrics.rows()] == [0, 200, 400, 600]
 
 
-def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(walk_id, tmp_path, monkeypatch):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(overlap, walk_id, tmp_path, monkeypatch):
     runs = {}
     for name, seed, seconds in (("whole", 1, 1e9), ("pieces", 1, 0.0), ("other", 2, 1e9)):
         monkeypatch.setattr("scopil.train.trainer.PIECE", seconds)
-        runs[name] = Run.create(tmp_path / name, spec(walk_id, seed=seed))
+        runs[name] = Run.create(tmp_path / name, spec(walk_id, seed=seed, config=CONFIG | {"overlap": overlap}))
         assert runs[name].train()
     for name in ("policy.safetensors", "metrics.jsonl"):
         whole, pieces, other = ((run.folder / name).read_bytes() for run in runs.values())
@@ -204,11 +213,73 @@ def test_a_learner_without_episodes_writes_the_same_metrics_if_it_was_stopped(at
         assert (runs[0].folder / name).read_bytes() == (runs[1].folder / name).read_bytes()
 
 
+def test_with_overlap_a_step_begins_before_the_update_and_ends_after_it(walk_id, monkeypatch):
+    order: list[str] = []
+
+    def update(state, data, cfg, key):
+        state, metrics = SAC.update(state, data, cfg, key)
+        zero = io_callback(lambda loss: order.append("update") or np.float32(0), ZERO, metrics["critic/loss"])
+        return state, {name: value + zero for name, value in metrics.items()}
+
+    for name in ("_begin", "_finish"):
+        inner = getattr(HostEnv, name)
+        monkeypatch.setattr(HostEnv, name, lambda *args, i=inner, n=name: order.append(n) or i(*args))
+    agent = scopil.Agent(replace(SAC, update=update), HostEnv(Walk()), **CONFIG | {"overlap": True})
+    agent.learn(20)
+    assert order == ["_begin", "update", "_finish"] * 20
+
+
+def test_with_overlap_training_is_the_same_as_in_turns(walk_id, monkeypatch):
+    """In the same order: the update first, without the step that it does not have yet."""
+    threads = set()
+    Current.fault = lambda walk: threads.add(threading.get_ident())
+    states = {}
+    for name in ("overlap", "turns"):
+        agent = scopil.SAC(HostEnv(Walk(lambda walk: Current.fault(walk))), **CONFIG | {"overlap": True})
+        agent.learn(100)
+        states[name] = jax.device_get((agent.state, agent._trainer.state.replay))
+        assert len(threads) == (2 if name == "overlap" else 1), name  # the first steps, without updates, need no thread
+        threads.clear()
+        for method in ("begin_batch", "finish_batch"):
+            monkeypatch.setattr(HostEnv, method, getattr(BatchEnv, method))
+    assert jax.tree.structure(states["overlap"]) == jax.tree.structure(states["turns"])
+    for a, b in zip(*map(jax.tree.leaves, states.values())):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_overlap_is_refused_if_the_learner_wants_the_newest_step(walk_id):
+    for name in ("scopil-rho", "oracle-sac-lagrangian"):
+        with pytest.raises(ConfigError, match=r"overlap = True; .* learns from the newest step"):
+            scopil.Agent(find(name), walk_id, walk_demos(), overlap=True)
+
+
 @pytest.mark.slow
-def test_an_interrupt_is_answered_before_the_chunk_ends(tmp_path):
+@pytest.mark.parametrize("overlap", ["", "--overlap"])
+def test_a_killed_run_resumed_twice_ends_in_the_same_bytes(overlap, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    argv = ["sac", "--env", "own.py:Own", "--out", "run", "--hidden", "8", "--batch-size", "32", "--steps", "2e4"]
+    argv += ["--replay-size", "1000", "--checkpoint-every", "5000", *overlap.split()]
+    child = subprocess.Popen([sys.executable, "-m", "scopil", "train", *argv], cwd=tmp_path)
+    while not list((tmp_path / "run").glob("checkpoints/*.ckpt")):
+        assert child.poll() is None
+        time.sleep(0.001)
+    child.kill()
+    child.wait()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    ends = []
+    for name in ("run", "copy"):
+        subprocess.run([sys.executable, "-m", "scopil", "resume", name], cwd=tmp_path, check=True)
+        ends.append([(tmp_path / name / file).read_bytes() for file in ("policy.safetensors", "metrics.jsonl")])
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", ["", "--overlap"])
+def test_an_interrupt_is_answered_before_the_chunk_ends(overlap, tmp_path):
     """5 000 steps of this environment take two minutes."""
     (tmp_path / "slow.py").write_text(OWN.replace("pause = 0.0", "pause = 0.02"))
     argv = ["train", "sac", "--env", "slow.py:Own", "--out", "run", "--hidden", "8", "--batch-size", "32"]
+    argv += overlap.split()
     child = subprocess.Popen(
         [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )

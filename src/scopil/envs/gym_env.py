@@ -6,8 +6,9 @@ in an environment is stored until the program ends: an exception inside the prog
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -100,6 +101,9 @@ class HostEnv(BatchEnv):
         self._playing: dict[int, HostVector] = {}
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
+        # of this object, in steps that are begun in a thread
+        self._begin_number, self._finish_number = host_call.new_number(self), host_call.new_number(self)
+        self._begun: Future[np.ndarray] | None = None
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -112,8 +116,7 @@ class HostEnv(BatchEnv):
 
     def reset_batch(self, key: PRNGKey, num_envs: int, after: Array | None = None) -> EnvState:
         self._training_envs(num_envs)  # raises before compilation if that number is impossible
-        first = jnp.int32(0) if after is None else jax.lax.bitcast_convert_type(after.reshape(-1)[0], jnp.int32)
-        sent = jnp.concatenate([jnp.array([self._number], jnp.int32), _seeds(key, num_envs), first[None]])
+        sent = jnp.concatenate([jnp.array([self._number], jnp.int32), _seeds(key, num_envs), _bits(after)])
         got = host_call.call(sent, 1 + num_envs * self.spaces.size)
         return EnvState(got[0].astype(jnp.int32), got[1:].reshape(num_envs, -1), jnp.zeros(num_envs, jnp.int32))
 
@@ -136,11 +139,27 @@ class HostEnv(BatchEnv):
     def _step_batch(
         self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        size = state.steps.shape[0] * (2 * self.spaces.size + _NUMBERS + with_cost)
+        return self._stepped(state, action, host_call.call(_step_call(state, action, key), size))
+
+    def begin_batch(self, state: EnvState, action: Array, key: PRNGKey) -> Int[Array, ""]:
+        sent = jnp.concatenate([jnp.array([self._begin_number], jnp.int32), _step_call(state, action, key)])
+        return host_call.call(sent, 1)[0].astype(jnp.int32)
+
+    def finish_batch(
+        self, state: EnvState, action: Array, key: PRNGKey, after: Array
+    ) -> tuple[EnvState, Transition, EnvState]:
+        sent = jnp.concatenate([jnp.array([self._finish_number], jnp.int32), _bits(after)])
+        got = host_call.call(sent, state.steps.shape[0] * (2 * self.spaces.size + _NUMBERS))
+        later, transition, true_after, _ = self._stepped(state, action, got)
+        return later, transition, true_after
+
+    def _stepped(
+        self, state: EnvState, action: Array, got: Float[Array, " K"]
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        """The result of `step_batch_with_cost`, from the answer of `_step`."""
         n, d = state.steps.shape[0], self.spaces.size
-        assert action.dtype in (jnp.int32, jnp.float32), action.dtype
-        bits = jax.lax.bitcast_convert_type(action, jnp.int32)
-        sent = jnp.concatenate([state.inner[None], _seeds(key, n), bits.reshape(-1)])
-        got = host_call.call(sent, n * (2 * d + _NUMBERS + with_cost)).reshape(n, -1)
+        got = got.reshape(n, -1)
         next_obs, obs, reward = got[:, :d], got[:, d : 2 * d], got[:, 2 * d]
         terminated, truncated = got[:, 2 * d + 1] > 0, got[:, 2 * d + 2] > 0
         transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
@@ -159,12 +178,17 @@ class HostEnv(BatchEnv):
         that error."""
         if self._fault is None:
             try:
+                if sent[0] == self._begin_number:
+                    return self._begin(sent[1:], out)
+                if sent[0] == self._finish_number:
+                    return self._finish(out)
                 return self._reset(sent, out) if sent[0] == self._number else self._step(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
         out[:] = 0
 
     def _reset(self, sent: np.ndarray, out: np.ndarray) -> None:
+        self._wait()
         seeds = sent[1:-1]
         obs, _ = self._training_envs(len(seeds)).reset(seeds)
         out[0] = self._tickets[len(seeds)] = host_call.new_number(self)
@@ -183,6 +207,33 @@ class HostEnv(BatchEnv):
         rows[:, 2 * d + 1], rows[:, 2 * d + 2] = result.terminated, result.truncated
         if rows.shape[1] > 2 * d + _NUMBERS:
             rows[:, -1] = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
+
+    def _begin(self, sent: np.ndarray, out: np.ndarray) -> None:
+        """Step the training environments in a thread."""
+        n = (len(sent) - 1) // (1 + math.prod(self.action_space.shape or ()))
+        result = np.empty(n * (2 * self.spaces.size + _NUMBERS), np.float32)
+
+        def step() -> np.ndarray:
+            self._step(sent, result)
+            return result
+
+        self._wait()
+        self._begun = self._thread.submit(step)
+        out[:] = 0
+
+    def _finish(self, out: np.ndarray) -> None:
+        out[:] = 0 if self._begun is None else self._begun.result()  # None: a signal handler raised before `_begin`
+        self._begun = None
+
+    def _wait(self) -> None:
+        """Wait for the end of a step that was begun and whose result was not asked for: the program was interrupted."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            wait([begun])
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -300,6 +351,7 @@ class HostEnv(BatchEnv):
 
     def close(self) -> None:
         """Close the copies. They are made again when needed."""
+        self._wait()
         for env in self._to_close:
             env.close()
         self._to_close.clear()
@@ -350,6 +402,17 @@ def _copy(env: gym.Env) -> gym.Env:
     if str(made) != str(env):
         raise NoCopyError(f"{env} cannot be copied: its spec makes {made}; {way_out}.")
     return made
+
+
+def _step_call(state: EnvState, action: Array, key: PRNGKey) -> Int[Array, " K"]:
+    assert action.dtype in (jnp.int32, jnp.float32), action.dtype
+    bits = jax.lax.bitcast_convert_type(action, jnp.int32)
+    return jnp.concatenate([state.inner[None], _seeds(key, state.steps.shape[0]), bits.reshape(-1)])
+
+
+def _bits(after: Array | None) -> Int[Array, " 1"]:
+    """The bits of the first number, so that a call depends on it."""
+    return jnp.zeros(1, jnp.int32) if after is None else jax.lax.bitcast_convert_type(after.reshape(-1)[:1], jnp.int32)
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:
