@@ -123,17 +123,16 @@ def test_a_resumed_run_starts_new_episodes_and_warns(walk_id, tmp_path):
 
 @pytest.mark.filterwarnings("default:a checkpoint cannot hold")  # the command line prints it
 @pytest.mark.parametrize(
-    ("fault", "match", "overlap"),
+    ("fault", "match"),
     [
-        (raises(500), "ZeroDivisionError: the motor fell off", False),
-        (raises(500), "ZeroDivisionError: the motor fell off", True),
-        (gives(500, obs=np.array([np.nan, 0.0])), r"obs\[0\] of an observation is nan", False),
+        (raises(500), "ZeroDivisionError: the motor fell off"),
+        (gives(500, obs=np.array([np.nan, 0.0])), r"obs\[0\] of an observation is nan"),
     ],
-    ids=["raises", "raises-in-overlap", "nan"],
+    ids=["raises", "nan"],
 )
-def test_a_fault_leaves_the_run_usable(fault, match, overlap, walk_id, tmp_path, capsys):
+def test_a_fault_leaves_the_run_usable(fault, match, walk_id, tmp_path, capsys):
     Current.fault = fault
-    run = Run.create(tmp_path / "run", spec(walk_id, config=CONFIG | {"overlap": overlap}))
+    run = Run.create(tmp_path / "run", spec(walk_id))
     good = {}
     with pytest.raises(EnvError, match=rf"{match}.*The checkpoint of step 400 is intact; continue: scopil resume"):
         run.train(lambda status: good.update({status.env_steps: jax.device_get(status.state.learner)}))
@@ -160,12 +159,11 @@ def test_a_slow_environment_stops_in_the_middle_of_a_chunk(walk_id, tmp_path, mo
     assert [row["env_steps"] for row in run.metrics.rows()] == [0, 200, 400, 600]
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(overlap, walk_id, tmp_path, monkeypatch):
+def test_a_chunk_in_pieces_gives_the_same_bytes_and_another_seed_does_not(walk_id, tmp_path, monkeypatch):
     runs = {}
     for name, seed, seconds in (("whole", 1, 1e9), ("pieces", 1, 0.0), ("other", 2, 1e9)):
         monkeypatch.setattr("scopil.train.trainer.PIECE", seconds)
-        runs[name] = Run.create(tmp_path / name, spec(walk_id, seed=seed, config=CONFIG | {"overlap": overlap}))
+        runs[name] = Run.create(tmp_path / name, spec(walk_id, seed=seed))
         assert runs[name].train()
     for name in ("policy.safetensors", "metrics.jsonl"):
         whole, pieces, other = ((run.folder / name).read_bytes() for run in runs.values())
@@ -226,24 +224,31 @@ def test_with_overlap_a_step_begins_before_the_update_and_ends_after_it(walk_id,
         monkeypatch.setattr(HostEnv, name, lambda *args, i=inner, n=name: order.append(n) or i(*args))
     agent = scopil.Agent(replace(SAC, update=update), HostEnv(Walk()), **CONFIG | {"overlap": True})
     agent.learn(20)
-    assert order == ["_begin", "update", "_finish"] * 20
+    assert order == ["_begin", "update", "_finish"] * (20 - CONFIG["batch_size"])
 
 
-def test_with_overlap_training_is_the_same_as_in_turns(walk_id, monkeypatch):
-    """In the same order: the update first, without the step that it does not have yet."""
-    threads = set()
-    Current.fault = lambda walk: threads.add(threading.get_ident())
-    states = {}
-    for name in ("overlap", "turns"):
+def test_with_overlap_training_is_the_same_as_in_turns_and_in_pieces_and_survives_a_fault(walk_id, monkeypatch):
+    """In turns and in the same order: the update first, without the step that it does not have yet."""
+    apart, agents, state = set(), {}, None
+    for name, seconds in (("overlap", 1e9), ("turns", 0.0)):
+        monkeypatch.setattr("scopil.train.trainer.PIECE", seconds)
+        Current.fault = lambda walk: apart.add(threading.current_thread().name.startswith("scopil-step"))
         agent = scopil.SAC(HostEnv(Walk(lambda walk: Current.fault(walk))), **CONFIG | {"overlap": True})
-        agent.learn(100)
-        states[name] = jax.device_get((agent.state, agent._trainer.state.replay))
-        assert len(threads) == (2 if name == "overlap" else 1), name  # the first steps, without updates, need no thread
-        threads.clear()
-        for method in ("begin_batch", "finish_batch"):
-            monkeypatch.setattr(HostEnv, method, getattr(BatchEnv, method))
-    assert jax.tree.structure(states["overlap"]) == jax.tree.structure(states["turns"])
-    for a, b in zip(*map(jax.tree.leaves, states.values())):
+        agents[name] = agent.learn(100)
+        assert apart == {False, name == "overlap"}  # the first steps are without updates
+        apart.clear()
+        if name == "overlap":
+            state = jax.device_get((agent.state, agent._trainer.state.replay))
+            Current.fault = raises(150)
+            with pytest.raises(EnvError, match="the motor fell off"):
+                agent.learn(100)
+            assert agent.num_timesteps == 100
+            assert agent.learn(10).num_timesteps == 110
+            for method in ("begin_batch", "finish_batch"):
+                monkeypatch.setattr(HostEnv, method, getattr(BatchEnv, method))
+    turns = jax.device_get((agents["turns"].state, agents["turns"]._trainer.state.replay))
+    assert jax.tree.structure(state) == jax.tree.structure(turns)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(turns)):
         np.testing.assert_array_equal(a, b)
 
 

@@ -5,6 +5,7 @@ in an environment is stored until the program ends: an exception inside the prog
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ from scopil.types import PRNGKey, Transition
 
 GymEnv = gym.Env | VectorEnv
 PARALLEL_EPISODES = 10  # episodes played at the same time
+WORKERS_START = 5.0  # seconds that processes with copies take to start, on a busy machine
+SLOW_STEP = 1e-3  # seconds of one step above which such processes save time; a message takes a tenth of it
 _NUMBERS = 3  # of a step, beside its observations: reward, terminated, truncated
 AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
 
@@ -63,7 +66,8 @@ def open_env(env: Any) -> BatchEnv:
     first = env if isinstance(env, gym.Env | VectorEnv) else make_another()
     if not isinstance(first, gym.Env | VectorEnv):
         raise EnvError(f"{env} made a {type(first).__name__}; want a gymnasium.Env or VectorEnv.")
-    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env)
+    name = env if isinstance(env, str) else None
+    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env, env_id=name)
 
 
 def compile_env(env: Any) -> CompiledEnv:
@@ -81,7 +85,14 @@ class HostEnv(BatchEnv):
 
     slow: ClassVar[bool] = True
 
-    def __init__(self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False):
+    def __init__(
+        self,
+        first: GymEnv,
+        make_another: Callable[[], GymEnv] | None = None,
+        close_first: bool = False,
+        env_id: str | None = None,  # makes copies in other processes
+    ):
+        self.env_id = env_id
         self.name = name_of(first)
         self._vector, single = isinstance(first, VectorEnv), "single_" if isinstance(first, VectorEnv) else ""
         spaces = [getattr(first, f"{single}{kind}_space") for kind in ("observation", "action")]
@@ -99,6 +110,8 @@ class HostEnv(BatchEnv):
         self._twin: HostEnv | None = None  # for whole episodes inside a training program
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
+        self._serial: dict[int, SerialEnvs] = {}  # of `_playing`: those that step in this process
+        self._workers: list[Any] = []  # of `_playing`: those in other processes
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
         # of this object, in steps that are begun in a thread
@@ -233,7 +246,7 @@ class HostEnv(BatchEnv):
 
     @cached_property
     def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1)
+        return ThreadPoolExecutor(1, thread_name_prefix="scopil-step")
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -264,24 +277,51 @@ class HostEnv(BatchEnv):
 
     def _training_envs(self, num_envs: int) -> HostVector:
         if num_envs not in self._training:
-            self._training[num_envs] = self._make(num_envs)
+            self._training[num_envs], _ = self._make(num_envs)
         return self._training[num_envs]
 
     def envs_to_play(self, episodes: int) -> HostVector:
         """Return copies for evaluation or, without copies, the training environments, which then start new episodes."""
         n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
+        if n in self._serial and self._is_slow(n):
+            self._play_in_workers(n)
         if n in self._playing:
             return self._playing[n]
         if self._make_another is not None:
             spare, self._spare = self._spare, None  # reserved for training
             try:
-                return self._playing.setdefault(n, self._make(n))
+                self._playing[n], serial = self._make(n)
+                if serial is not None:
+                    self._serial[n] = serial
+                return self._playing[n]
             except NoCopyError:
                 self._make_another = None
             finally:
                 self._spare = spare
         self._tickets.pop(self._size, None)
         return self._training_envs(self._size)
+
+    def _is_slow(self, n: int) -> bool:
+        """Whether the copies have stepped for as long as workers take to start, and workers would save time."""
+        spent = self._serial[n]
+        return n > 1 and spent.seconds >= max(WORKERS_START, spent.steps * SLOW_STEP)
+
+    def _play_in_workers(self, n: int) -> None:
+        """Replace `n` copies in this process by copies in other processes, if that is possible."""
+        from scopil.envs.workers import WorkerEnvs
+
+        del self._serial[n]  # tried once
+        processes = min(n, _processes())
+        if self.env_id is None or processes < 2:
+            return
+        workers = WorkerEnvs(self.spaces, self.env_id, n, processes)
+        try:
+            workers.reset(np.zeros(n, int))
+        except EnvError:  # only this process can make the environment: a script registered it
+            workers.close()
+        else:
+            self._playing[n] = self._limited(workers)
+            self._workers.append(workers)
 
     # --- whole episodes -------------------------------------------------------------------------------------------
 
@@ -299,8 +339,9 @@ class HostEnv(BatchEnv):
                 return jax.vmap(lambda o, k: act(policy, o, k, mode))(obs, keys)
 
             self._choosers[mode] = owned_program(choose)
-        envs, chooser = self.envs_to_play(len(starts.seeds)), self._choosers[mode]
+        chooser = self._choosers[mode]
         choose_all = lambda obs, numbers, step: chooser(policy, obs, key, numbers, step)  # noqa: E731
+        envs = partial(self.envs_to_play, len(starts.seeds))
         return host_episodes(envs, self.spaces, choose_all, starts.seeds, self.horizon, advance)
 
     def attribute(self, name: str) -> Any:
@@ -329,7 +370,7 @@ class HostEnv(BatchEnv):
 
     # --- copies ---------------------------------------------------------------------------------------------------
 
-    def _make(self, num_envs: int) -> HostVector:
+    def _make(self, num_envs: int) -> tuple[HostVector, SerialEnvs | None]:
         if self.num_envs not in (None, num_envs):
             n = self.num_envs
             raise EnvError(
@@ -337,7 +378,10 @@ class HostEnv(BatchEnv):
                 f"num_envs={n} (and rollouts={n} if the algorithm has it), or give an id or a function that makes one."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
-        made = GivenVectorEnv(self.spaces, envs[0]) if self._vector else SerialEnvs(self.spaces, envs)
+        serial = None if self._vector else SerialEnvs(self.spaces, envs)
+        return self._limited(serial or GivenVectorEnv(self.spaces, envs[0])), serial
+
+    def _limited(self, made: HostVector) -> HostVector:
         return made if self.time_limit else _Unlimited(made, self.horizon, self._first)
 
     def _next_env(self) -> GymEnv:
@@ -358,7 +402,11 @@ class HostEnv(BatchEnv):
         if self._make_another is not None:
             self._spare = None
             self._training.clear()
+        for workers in self._workers:
+            workers.close()
+        self._workers.clear()
         self._playing.clear()
+        self._serial.clear()
         self._tickets.clear()
         if self._twin is not None:
             self._twin.close()
@@ -391,6 +439,12 @@ class _Unlimited:
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return self._envs.numbers(infos, index)
+
+
+def _processes() -> int:
+    """The number of cores that this process may use. Runs of a study have one each (NPROC)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return int(os.environ.get("NPROC") or cores or 1)
 
 
 def _copy(env: gym.Env) -> gym.Env:

@@ -121,17 +121,19 @@ def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
 
 
 def host_episodes(
-    envs: HostVector,
+    next_envs: Callable[[], HostVector],
     spaces: Spaces,
     choose: Callable[[np.ndarray, np.ndarray, np.int32], Any],
     seeds: np.ndarray,
     horizon: int,
     advance: Advance,
 ) -> list[Episode]:
-    """Play one episode per seed, `envs.num_envs` at a time. `choose(obs, episode numbers, step)` gives the actions."""
+    """Play one episode per seed, some at a time, in the environments that `next_envs` returns. These may be others each
+    time, of the same number. `choose(obs, episode numbers, step)` gives the actions."""
     episodes: list[Episode] = []
-    lanes = envs.num_envs
-    for begin in range(0, len(seeds), lanes):
+    while (begin := len(episodes)) < len(seeds):
+        envs = next_envs()
+        lanes = envs.num_envs
         group = seeds[begin : begin + lanes]
         obs, infos = envs.reset(np.resize(group, lanes))
         records = [Record(obs[i], envs.numbers(infos, i)) for i in range(len(group))]
