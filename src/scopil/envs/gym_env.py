@@ -34,8 +34,9 @@ from scopil.types import PRNGKey, Transition
 
 GymEnv = gym.Env | VectorEnv
 PARALLEL_EPISODES = 10  # episodes played at the same time
-WORKERS_START = 5.0  # seconds that processes with copies take to start, on a busy machine
-SLOW_STEP = 1e-3  # seconds of one step above which such processes save time; a message takes a tenth of it
+# Evaluation in several processes: seconds of steps after which they are started (a start takes about as long on a busy
+# machine), and least seconds of one step (a message to a process and back takes 0.3 ms).
+WORKERS_START, SLOW_STEP = 5.0, 1e-3
 _NUMBERS = 3  # of a step, beside its observations: reward, terminated, truncated
 AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
 
