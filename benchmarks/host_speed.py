@@ -1,7 +1,9 @@
-"""Training speed of SAC on a Python environment, compared with Stable-Baselines3 (PyTorch) and SBX (JAX).
+"""Training speed on a Python environment: SAC compared with Stable-Baselines3 (PyTorch), SBX (JAX) and SAC in the way
+of CleanRL (PyTorch); SCOPIL and SCOPIL-ρ compared with our SAC.
 
 One environment step and one update, one core, one thread, in turns. `python benchmarks/host_speed.py`, after `python
-benchmarks/host_speed.py --setup` once. Ratios are of processor time, so that other load affects all equally.
+benchmarks/host_speed.py --setup` once. Ratios are of processor time, so that other load affects all equally. The step
+of the slow environment waits 5 ms, which takes no processor time: its ratios are of wall time and need a quiet machine.
 """
 
 import argparse
@@ -17,17 +19,36 @@ from speed import Contender, race, setup
 from scopil.files import write_atomically
 
 RESULTS = Path(__file__).parent / "results" / "host_speed.json"
-VENVS = {".venv-sb3": ["torch==2.13.0", "stable-baselines3"], ".venv-sbx": ["torch==2.13.0", "sbx-rl"]}
-ENV = "Pendulum-v1"
-SIZES = {"64 64": (8.0, 2.0), "256 256": (2.0, 1.2)}  # the defaults of scopil and of the others; target ratios
+VENVS = {
+    ".venv-torch": ["torch==2.13.0", "gymnasium", "numpy"],
+    ".venv-sb3": ["torch==2.13.0", "stable-baselines3"],
+    ".venv-sbx": ["torch==2.13.0", "sbx-rl"],
+}
+PENDULUM, SLOW = "Pendulum-v1", "slow_env:SlowPendulum-v0"
+# The default sizes of scopil and of the others; target ratios by the first word of a contender's name.
+WANTED = {
+    (PENDULUM, "64 64"): {"Stable-Baselines3": 8.0, "SBX": 2.0},
+    (PENDULUM, "256 256"): {"Stable-Baselines3": 2.0, "SBX": 1.2},
+    (SLOW, "64 64"): {},
+}
 
 
-def contenders(hidden: str) -> list[Contender]:
-    args = (ENV, *hidden.split())
+def contenders(env: str, hidden: str) -> list[Contender]:
+    args, part = (env, *hidden.split()), 10 if env == SLOW else 1  # a round on the slow environment has fewer steps
+    ours = [
+        Contender(f"scopil SAC, {hidden}", "host_ours.py", 1000 // part, None, args),
+        Contender(f"scopil SCOPIL, {hidden}", "host_ours.py", 500 // part, None, (*args, "--algorithm", "scopil")),
+        Contender(
+            f"scopil SCOPIL-ρ, {hidden}", "host_ours.py", 500 // part, None, (*args, "--algorithm", "scopil-rho")
+        ),
+    ]
+    if env == SLOW:
+        ours.insert(1, Contender(f"scopil SAC, overlap, {hidden}", "host_ours.py", 100, None, (*args, "--overlap")))
     return [
-        Contender(f"scopil SAC, {hidden}", "host_ours.py", 1000, None, args),
-        Contender(f"Stable-Baselines3 SAC, {hidden}", "host_sb3.py", 200, ".venv-sb3", args),
-        Contender(f"SBX SAC, {hidden}", "host_sbx.py", 200, ".venv-sbx", args),
+        *ours,
+        Contender(f"Stable-Baselines3 SAC, {hidden}", "host_sb3.py", 200 // part, ".venv-sb3", args),
+        Contender(f"SBX SAC, {hidden}", "host_sbx.py", 200 // part, ".venv-sbx", args),
+        Contender(f"CleanRL's way, SAC, {hidden}", "host_cleanrl.py", 200 // part, ".venv-torch", args),
     ]
 
 
@@ -36,26 +57,29 @@ def main() -> None:
     cli.add_argument("--setup", action="store_true", help="make the peers' venvs and stop")
     cli.add_argument("--rounds", type=int, default=8, help="turns of every contender")
     cli.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all share")
+    cli.add_argument("--out", type=Path, default=RESULTS, help="where the JSON goes")
     args = cli.parse_args()
     say = Console()
     if args.setup:
         return setup(VENVS)
-    table = Table(ENV, "best µs a step", "best CPU µs", "steps / s", "CPU ratio", "wanted")
+    table = Table("", "best µs a step", "best CPU µs", "steps / s", "ratio", "wanted", "peak MiB, replay 10⁶")
     results: dict[str, Any] = {"rounds": args.rounds, "load_at_start": os.getloadavg()[0]}
-    for hidden, wanted in SIZES.items():
-        found = race(contenders(hidden), args.rounds, args.core, say)
+    for (env, hidden), wanted in WANTED.items():
+        found = race(contenders(env, hidden), args.rounds, args.core, say)
+        table.add_section()
+        table.add_row(f"[bold]{env}")
+        clock = "best_us" if env == SLOW else "best_cpu_us"
         ours = next(iter(found.values()))
-        targets = {"Stable-Baselines3": wanted[0], "SBX": wanted[1]}
         for name, row in found.items():
-            ratio = row["best_cpu_us"] / ours["best_cpu_us"]
-            target = targets.get(name.split()[0])
-            wish = "" if target is None else f"≥ {target:g} ×"
-            rate = f"{1e6 / row['best_cpu_us']:.0f}"
-            table.add_row(name, f"{row['best_us']:.0f}", f"{row['best_cpu_us']:.0f}", rate, f"{ratio:.2f} ×", wish)
+            ratio, target = row[clock] / ours[clock], wanted.get(name.split()[0])
+            figures = (f"{row['best_us']:.0f}", f"{row['best_cpu_us']:.0f}", f"{1e6 / row[clock]:.0f}")
+            wish, memory = "" if target is None else f"≥ {target:g} ×", round(row["peak_rss_mib"])
+            table.add_row(name, *figures, f"{ratio:.2f} ×", wish, str(memory))
             facts = {fact: row[fact] for fact in row if fact in ("jax", "stable_baselines3", "torch", "sbx")}
-            results[name] = facts | {"cpu_ratio": round(ratio, 2)}
+            facts |= {clock.removeprefix("best_").replace("us", "ratio"): round(ratio, 2), "peak_rss_mib": memory}
+            results[f"{env}: {name}"] = facts
     say.print(table)
-    write_atomically(RESULTS, json.dumps(results, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_atomically(args.out, json.dumps(results, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A program is compiled once per test run: the first process of the run makes a co
 and the workers of pytest-xdist and the processes that tests start find it in their environment.
 """
 
+import gc
 import itertools
 import os
 import shutil
@@ -45,6 +46,10 @@ QUICKLY = (
     else ""  # XLA stops at a flag that it does not know
 )
 
+# Tracing makes many objects that live long. With Python's thresholds (700, 10, 10) a tenth of the time of a test run is
+# spent in looking for garbage among them.
+gc.set_threshold(50_000, 20, 50)
+
 # The first example pays for compilation, so no deadlines; the same examples on every machine, so no flakes.
 hypothesis.settings.register_profile("scopil", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("scopil")
@@ -59,6 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no worker waits for one at the end."""
     items.sort(key=lambda item: ("test_kill.py" not in item.nodeid, "tests/train/" not in item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules are never garbage
 
 
 def pytest_unconfigure() -> None:

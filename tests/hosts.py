@@ -79,6 +79,10 @@ def raises(at: int) -> Callable[[Walk], None]:
     return fault
 
 
+def broken() -> Walk:
+    return Walk(raises(5))
+
+
 def gives(at: int, **values: Any) -> Callable[[Walk], None]:
     """From step `at` on the environment returns other values."""
     return lambda walk: vars(walk).update(values) if walk.made == at else None

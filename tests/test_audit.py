@@ -1,5 +1,6 @@
 """`scopil audit`: a policy that differs is found, in order; the demonstrator's own episodes are not."""
 
+import math
 from dataclasses import replace
 
 import gymnasium as gym
@@ -100,6 +101,11 @@ def test_the_larger_difference_comes_first_and_the_same_one_once(demos):
 def test_struck_out_differences_are_left_out(demos):
     assert "speed" not in [f.name for f in audit(FAST, demos, NAMES, strike=["speed"]).findings]
     assert not [f for f in audit(FAST, demos, NAMES, features=["x", "y"]).findings if "speed" in f.name]
+
+
+def test_own_features_are_compared(demos):
+    found = audit(FAST, demos, features=lambda obs: {"twice": 2 * math.floor(100 * obs[2]) / 100})
+    assert [finding.name for finding in found.findings] == ["twice"]
 
 
 def test_only_episodes_from_demonstrated_starts_are_compared(demos):

@@ -1,5 +1,8 @@
 """Episodes on host environments equal episodes played step by step, with the costs that the environment reported."""
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -7,10 +10,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+import hosts
 from hosts import LIMIT, InPlace, Walk
 from scopil.algos import sac
 from scopil.algos.base import spaces_of
 from scopil.data.dataset import Demonstrations
+from scopil.envs import gym_env
 from scopil.envs.base import Seeds
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.errors import DatasetError, EnvError
@@ -157,3 +162,71 @@ def test_starts():
         starts_from("demonstrated", env, demos)
     with pytest.raises(EnvError, match=r"starts\.npy"):
         starts_from("starts.npy", env, None)
+
+
+# --- in several processes ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_processes(monkeypatch):
+    """Every environment counts as slow, and there are two cores."""
+    monkeypatch.setattr(gym_env, "WORKERS_START", 0.0)
+    monkeypatch.setattr(gym_env, "SLOW_STEP", 0.0)
+    monkeypatch.setenv("NPROC", "2")
+    monkeypatch.syspath_prepend(Path(hosts.__file__).parent)
+
+
+def by_process(env: HostEnv) -> list[int]:
+    return [worker.pid for workers in env._workers for worker in workers._workers]
+
+
+def test_episodes_in_two_processes_are_those_in_one(two_processes, policy, seeds, sampled):
+    env = open_env(f"{hosts.__file__}:Walk")
+    assert isinstance(env, HostEnv)
+    for _ in range(2):  # from the second ten episodes on, then from the first
+        episodes = play(env, policy, seeds, jax.random.key(5), "sampled")
+        assert len(by_process(env)) == 2
+        for one, other in zip(sampled, episodes, strict=True):
+            for name in ("observations", "actions", "rewards"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            assert (one.terminated, one.truncated) == (other.terminated, other.truncated)
+            assert one.info.keys() == other.info.keys()
+            for name in one.info:
+                np.testing.assert_array_equal(one.info[name], other.info[name])
+    env.close()
+    assert not by_process(env)
+
+
+@pytest.mark.slow
+def test_faults_in_other_processes(two_processes, policy, seeds):
+    env = open_env(f"{hosts.__file__}:Walk")
+    assert isinstance(env, HostEnv)
+    first = play(env, policy, seeds, jax.random.key(5))
+    os.kill(by_process(env)[1], signal.SIGKILL)
+    with pytest.raises(EnvError, match="a process of the evaluation ended with exit code -9"):
+        play(env, policy, seeds, jax.random.key(5))
+    again = play(env, policy, seeds, jax.random.key(5))  # in new processes
+    assert [e.actions.tolist() for e in first] == [e.actions.tolist() for e in again]
+    env.close()
+
+    said = []
+    for _ in range(2):  # in this process, then in others
+        broken = open_env(f"{hosts.__file__}:broken")
+        if said:
+            broken.envs_to_play(10)  # type: ignore[attr-defined]
+        with pytest.raises(EnvError) as error:
+            play(broken, policy, seeds, jax.random.key(5))
+        assert len(by_process(broken)) == 2 * len(said)  # type: ignore[arg-type]
+        said.append(str(error.value))
+        broken.close()
+    assert said[0] == said[1]
+    assert "environment 0 of 10, step 5 after reset(seed=100): ZeroDivisionError: the motor fell off" in said[0]
+
+
+@pytest.mark.slow
+def test_an_environment_that_only_this_process_knows_is_played_here(two_processes, policy, seeds):
+    with hosts.registered(name="test/Here-v0") as name:
+        env = open_env(name)
+        assert isinstance(env, HostEnv)
+        assert len(play(env, policy, seeds, jax.random.key(5))) == 17
+        assert not by_process(env)

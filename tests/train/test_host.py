@@ -1,9 +1,13 @@
 """Runs on host environments: repeatable, resumable, and usable after a fault of the environment."""
 
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from jax.experimental import io_callback
 
 import scopil
 from hosts import LIMIT, OWN, Walk, gives, raises, registered
@@ -20,9 +25,11 @@ from scopil import agent as agent_module
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.cli import main
 from scopil.data.dataset import Demonstrations
+from scopil.envs import host_call
+from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import CompiledEnv
-from scopil.errors import CheckpointError, DivergedError, EnvError
+from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.registry import find
 from scopil.serialization import read_arrays
 from scopil.train import run as run_module
@@ -34,6 +41,7 @@ from toys import ROLLOUT as TOY_ROLLOUT
 
 CHUNK = 200
 CONFIG: Any = SMALL | {"replay_size": 1024}
+ZERO = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 def no_fault(walk: Walk) -> None:
@@ -203,11 +211,80 @@ def test_a_learner_without_episodes_writes_the_same_metrics_if_it_was_stopped(at
         assert (runs[0].folder / name).read_bytes() == (runs[1].folder / name).read_bytes()
 
 
+def test_with_overlap_a_step_begins_before_the_update_and_ends_after_it(walk_id, monkeypatch):
+    order: list[str] = []
+
+    def update(state, data, cfg, key):
+        state, metrics = SAC.update(state, data, cfg, key)
+        zero = io_callback(lambda loss: order.append("update") or np.float32(0), ZERO, metrics["critic/loss"])
+        return state, {name: value + zero for name, value in metrics.items()}
+
+    for name in ("_begin", "_finish"):
+        inner = getattr(HostEnv, name)
+        monkeypatch.setattr(HostEnv, name, lambda *args, i=inner, n=name: order.append(n) or i(*args))
+    agent = scopil.Agent(replace(SAC, update=update), HostEnv(Walk()), **CONFIG | {"overlap": True})
+    agent.learn(20)
+    assert order == ["_begin", "update", "_finish"] * (20 - CONFIG["batch_size"])
+
+
+def test_with_overlap_training_is_the_same_as_in_turns_and_in_pieces_and_survives_a_fault(walk_id, monkeypatch):
+    """In turns and in the same order: the update first, without the step that it does not have yet."""
+    apart, agents, state = set(), {}, None
+    for name, seconds in (("overlap", 1e9), ("turns", 0.0)):
+        monkeypatch.setattr("scopil.train.trainer.PIECE", seconds)
+        Current.fault = lambda walk: apart.add(threading.current_thread().name.startswith("scopil-step"))
+        agent = scopil.SAC(HostEnv(Walk(lambda walk: Current.fault(walk))), **CONFIG | {"overlap": True})
+        agents[name] = agent.learn(100)
+        assert apart == {False, name == "overlap"}  # the first steps are without updates
+        apart.clear()
+        if name == "overlap":
+            state = jax.device_get((agent.state, agent._trainer.state.replay))
+            Current.fault = raises(150)
+            with pytest.raises(EnvError, match="the motor fell off"):
+                agent.learn(100)
+            assert agent.num_timesteps == 100
+            assert agent.learn(10).num_timesteps == 110
+            for method in ("begin_batch", "finish_batch"):
+                monkeypatch.setattr(HostEnv, method, getattr(BatchEnv, method))
+    turns = jax.device_get((agents["turns"].state, agents["turns"]._trainer.state.replay))
+    assert jax.tree.structure(state) == jax.tree.structure(turns)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(turns)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_overlap_is_refused_if_the_learner_wants_the_newest_step(walk_id):
+    for name in ("scopil-rho", "oracle-sac-lagrangian"):
+        with pytest.raises(ConfigError, match=r"overlap = True; .* learns from the newest step"):
+            scopil.Agent(find(name), walk_id, walk_demos(), overlap=True)
+
+
 @pytest.mark.slow
-def test_an_interrupt_is_answered_before_the_chunk_ends(tmp_path):
+@pytest.mark.parametrize("overlap", ["", "--overlap"])
+def test_a_killed_run_resumed_twice_ends_in_the_same_bytes(overlap, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    argv = ["sac", "--env", "own.py:Own", "--out", "run", "--hidden", "8", "--batch-size", "32", "--steps", "2e4"]
+    argv += ["--replay-size", "1000", "--checkpoint-every", "5000", *overlap.split()]
+    child = subprocess.Popen([sys.executable, "-m", "scopil", "train", *argv], cwd=tmp_path)
+    while not list((tmp_path / "run").glob("checkpoints/*.ckpt")):
+        assert child.poll() is None
+        time.sleep(0.001)
+    child.kill()
+    child.wait()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    ends = []
+    for name in ("run", "copy"):
+        subprocess.run([sys.executable, "-m", "scopil", "resume", name], cwd=tmp_path, check=True)
+        ends.append([(tmp_path / name / file).read_bytes() for file in ("policy.safetensors", "metrics.jsonl")])
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", ["", "--overlap"])
+def test_an_interrupt_is_answered_before_the_chunk_ends(overlap, tmp_path):
     """5 000 steps of this environment take two minutes."""
     (tmp_path / "slow.py").write_text(OWN.replace("pause = 0.0", "pause = 0.02"))
     argv = ["train", "sac", "--env", "slow.py:Own", "--out", "run", "--hidden", "8", "--batch-size", "32"]
+    argv += overlap.split()
     child = subprocess.Popen(
         [sys.executable, "-m", "scopil", *argv, "--steps", "1e5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
@@ -248,6 +325,24 @@ def test_an_agent_survives_a_fault(walk_id):
     agent.predict(np.zeros(2))
     agent.learn(100)
     assert agent.num_timesteps == 500
+
+
+def test_a_jaxlib_with_another_foreign_function_interface_trains_to_the_same_bits(walk_id, monkeypatch):
+    one, other = (scopil.SAC(HostEnv(Walk(lambda walk: Current.fault(walk))), **CONFIG) for _ in range(2))
+    one.learn(100)
+    monkeypatch.setattr(host_call, "VERSION", (host_call.VERSION[0] + 1, 0))
+    host_call._is_direct.cache_clear()
+    try:
+        other.learn(100)
+        assert not host_call._is_direct()
+    finally:
+        host_call._is_direct.cache_clear()
+    for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(other.state)):
+        np.testing.assert_array_equal(a, b)
+    Current.fault = raises(150)
+    with pytest.raises(EnvError, match="the motor fell off"):
+        other.learn(100)
+    assert other.num_timesteps == 100
 
 
 ROLLOUT = {"hidden": [4], "batch_size": 16, "num_envs": 2, "rollout_steps": 16, "epochs": 2}

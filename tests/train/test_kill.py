@@ -211,14 +211,19 @@ def test_killed_around_every_checkpoint(lab, undisturbed):
     assert_same_end(lab.finish("edges"), undisturbed)
 
 
+# A limit on the address space leaves what the process has mapped and not used: that is taken too.
 NO_MORE_MEMORY = """
-import resource
+import ctypes, resource
 from scopil.train.checkpoint import Checkpoints
-save = Checkpoints.save
+save, allocate = Checkpoints.save, ctypes.CDLL(None).malloc
+allocate.argtypes, allocate.restype = [ctypes.c_size_t], ctypes.c_void_p
 def last(self, *args):
     save(self, *args)
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    for power in range(30, 11, -1):
+        while allocate(2**power):
+            pass
 Checkpoints.save = last
 """
 
@@ -227,7 +232,7 @@ Checkpoints.save = last
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much a process has")
 def test_out_of_memory_within_an_update_loses_nothing(lab, undisturbed):
     # After the first checkpoint no allocation above a page succeeds. Native code may crash instead of raising.
-    child = lab.start("starved", before=NO_MORE_MEMORY, MALLOC_MMAP_THRESHOLD_="4096")
+    child = lab.start("starved", before=NO_MORE_MEMORY, MALLOC_ARENA_MAX="1")
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode in (2, -signal.SIGSEGV, -signal.SIGABRT), out + err
     assert "Traceback" not in err

@@ -14,7 +14,7 @@ from scopil.data import storage
 from scopil.train.run import Run
 
 ENV = "scopil/MarbleMaze-Simple-v0"
-SMALL = {"hidden": (4,), "batch_size": 32, "replay_size": 1000, "demo_batch_size": 8}
+SMALL = {"hidden": (8,), "batch_size": 32, "replay_size": 1200, "demo_batch_size": 8}  # as in test_run.py
 OPTIONS = [word for k, v in SMALL.items() for word in (f"--{k}", str(v[0] if isinstance(v, tuple) else v))]
 SEEN: list[Counter[str]] = []
 

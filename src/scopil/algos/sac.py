@@ -60,6 +60,11 @@ class Config:
     replay_size: int = setting(default=1_000_000, about="Capacity of the replay in transitions.", low=1)
     num_envs: int = setting(default=1, about="Environments stepped in parallel (ours).", low=1)
     grad_steps: int = setting(default=1, about="Gradient steps after each step of all environments (ours).", low=1)
+    overlap: bool = setting(
+        default=False,
+        about="Whether Python environments step in a thread while the update runs, to save time if a step is slow. "
+        "The update's batch then lacks the newest step.",
+    )
     normalise_obs: bool = setting(
         default=False,
         about="Whether observations are normalised to zero mean and unit variance, and clipped at ±10.",

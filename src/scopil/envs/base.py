@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -120,6 +121,17 @@ class BatchEnv(ABC):
     def step_batch(self, state: EnvState, action: Array, key: PRNGKey) -> tuple[EnvState, Transition, EnvState]:
         """Step a batch and reset the environments whose episodes ended. Returns the states after these resets, the
         transitions (whose `next_obs` is the true successor), and the states before the resets."""
+
+    def begin_batch(self, state: EnvState, action: Array, key: PRNGKey) -> Int[Array, ""]:
+        """Begin a `step_batch` whose result `finish_batch` returns. Returns 0. What depends on this number is computed
+        while the environments step; a compiled environment steps in `finish_batch`."""
+        return jnp.int32(0)
+
+    def finish_batch(
+        self, state: EnvState, action: Array, key: PRNGKey, after: Array
+    ) -> tuple[EnvState, Transition, EnvState]:
+        """The result of the step that `begin_batch` began, with the same arguments, when `after` is computed."""
+        return self.step_batch(state, action, key)
 
     @abstractmethod
     def reports_cost(self) -> bool:

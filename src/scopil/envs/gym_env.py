@@ -5,12 +5,13 @@ in an environment is stored until the program ends: an exception inside the prog
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -26,13 +27,16 @@ from scopil.envs import host_call
 from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
 from scopil.envs.gym_vector import GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env
-from scopil.envs.rollout import act, host_episodes, name_of, time_limit_of, warn_endless
+from scopil.envs.rollout import act, host_episodes, name_of, owned_program, time_limit_of, warn_endless
 from scopil.envs.spaces import Spaces
 from scopil.errors import EnvError
 from scopil.types import PRNGKey, Transition
 
 GymEnv = gym.Env | VectorEnv
 PARALLEL_EPISODES = 10  # episodes played at the same time
+# Evaluation in several processes: seconds of steps after which they are started (a start takes about as long on a busy
+# machine), and least seconds of one step (a message to a process and back takes 0.3 ms).
+WORKERS_START, SLOW_STEP = 5.0, 1e-3
 _NUMBERS = 3  # of a step, beside its observations: reward, terminated, truncated
 AnyEnv = str | EnvSpec | FuncEnv | gym.Env | VectorEnv | BatchEnv | Callable[[], GymEnv]
 
@@ -63,7 +67,8 @@ def open_env(env: Any) -> BatchEnv:
     first = env if isinstance(env, gym.Env | VectorEnv) else make_another()
     if not isinstance(first, gym.Env | VectorEnv):
         raise EnvError(f"{env} made a {type(first).__name__}; want a gymnasium.Env or VectorEnv.")
-    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env)
+    name = env if isinstance(env, str) else None
+    return find_compiled(first) or HostEnv(first, make_another, close_first=first is not env, env_id=name)
 
 
 def compile_env(env: Any) -> CompiledEnv:
@@ -81,7 +86,14 @@ class HostEnv(BatchEnv):
 
     slow: ClassVar[bool] = True
 
-    def __init__(self, first: GymEnv, make_another: Callable[[], GymEnv] | None = None, close_first: bool = False):
+    def __init__(
+        self,
+        first: GymEnv,
+        make_another: Callable[[], GymEnv] | None = None,
+        close_first: bool = False,
+        env_id: str | None = None,  # makes copies in other processes
+    ):
+        self.env_id = env_id
         self.name = name_of(first)
         self._vector, single = isinstance(first, VectorEnv), "single_" if isinstance(first, VectorEnv) else ""
         spaces = [getattr(first, f"{single}{kind}_space") for kind in ("observation", "action")]
@@ -99,9 +111,14 @@ class HostEnv(BatchEnv):
         self._twin: HostEnv | None = None  # for whole episodes inside a training program
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
+        self._serial: dict[int, SerialEnvs] = {}  # of `_playing`: those that step in this process
+        self._workers: list[Any] = []  # of `_playing`: those in other processes
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
         self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
         self._restarts = host_call.new_number(self)  # in restarts
+        # of this object, in steps that are begun in a thread
+        self._begin_number, self._finish_number = host_call.new_number(self), host_call.new_number(self)
+        self._begun: Future[np.ndarray] | None = None
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -114,8 +131,7 @@ class HostEnv(BatchEnv):
 
     def reset_batch(self, key: PRNGKey, num_envs: int, after: Array | None = None) -> EnvState:
         self._training_envs(num_envs)  # raises before compilation if that number is impossible
-        first = jnp.int32(0) if after is None else jax.lax.bitcast_convert_type(after.reshape(-1)[0], jnp.int32)
-        sent = jnp.concatenate([jnp.array([self._number], jnp.int32), _seeds(key, num_envs), first[None]])
+        sent = jnp.concatenate([jnp.array([self._number], jnp.int32), _seeds(key, num_envs), _bits(after)])
         got = host_call.call(sent, 1 + num_envs * self.spaces.size)
         return EnvState(got[0].astype(jnp.int32), got[1:].reshape(num_envs, -1), jnp.zeros(num_envs, jnp.int32))
 
@@ -138,11 +154,27 @@ class HostEnv(BatchEnv):
     def _step_batch(
         self, state: EnvState, action: Array, key: PRNGKey, *, with_cost: bool
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        size = state.steps.shape[0] * (2 * self.spaces.size + _NUMBERS + with_cost)
+        return self._stepped(state, action, host_call.call(_step_call(state, action, key), size))
+
+    def begin_batch(self, state: EnvState, action: Array, key: PRNGKey) -> Int[Array, ""]:
+        sent = jnp.concatenate([jnp.array([self._begin_number], jnp.int32), _step_call(state, action, key)])
+        return host_call.call(sent, 1)[0].astype(jnp.int32)
+
+    def finish_batch(
+        self, state: EnvState, action: Array, key: PRNGKey, after: Array
+    ) -> tuple[EnvState, Transition, EnvState]:
+        sent = jnp.concatenate([jnp.array([self._finish_number], jnp.int32), _bits(after)])
+        got = host_call.call(sent, state.steps.shape[0] * (2 * self.spaces.size + _NUMBERS))
+        later, transition, true_after, _ = self._stepped(state, action, got)
+        return later, transition, true_after
+
+    def _stepped(
+        self, state: EnvState, action: Array, got: Float[Array, " K"]
+    ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
+        """The result of `step_batch_with_cost`, from the answer of `_step`."""
         n, d = state.steps.shape[0], self.spaces.size
-        assert action.dtype in (jnp.int32, jnp.float32), action.dtype
-        bits = jax.lax.bitcast_convert_type(action, jnp.int32)
-        sent = jnp.concatenate([state.inner[None], _seeds(key, n), bits.reshape(-1)])
-        got = host_call.call(sent, n * (2 * d + _NUMBERS + with_cost)).reshape(n, -1)
+        got = got.reshape(n, -1)
         next_obs, obs, reward = got[:, :d], got[:, d : 2 * d], got[:, 2 * d]
         terminated, truncated = got[:, 2 * d + 1] > 0, got[:, 2 * d + 2] > 0
         transition = Transition(state.obs, action, reward, next_obs, terminated, truncated & ~terminated)
@@ -171,6 +203,10 @@ class HostEnv(BatchEnv):
         that error."""
         if self._fault is None:
             try:
+                if sent[0] == self._begin_number:
+                    return self._begin(sent[1:], out)
+                if sent[0] == self._finish_number:
+                    return self._finish(out)
                 calls = {self._number: self._reset, self._restarts: self._restart}
                 return calls.get(int(sent[0]), self._step)(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
@@ -178,6 +214,7 @@ class HostEnv(BatchEnv):
         out[:] = 0
 
     def _reset(self, sent: np.ndarray, out: np.ndarray) -> None:
+        self._wait()
         seeds = sent[1:-1]
         obs, _ = self._training_envs(len(seeds)).reset(seeds)
         out[0] = self._tickets[len(seeds)] = host_call.new_number(self)
@@ -206,6 +243,33 @@ class HostEnv(BatchEnv):
         rows[:, 2 * d + 1], rows[:, 2 * d + 2] = result.terminated, result.truncated
         if rows.shape[1] > 2 * d + _NUMBERS:
             rows[:, -1] = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
+
+    def _begin(self, sent: np.ndarray, out: np.ndarray) -> None:
+        """Step the training environments in a thread."""
+        n = (len(sent) - 1) // (1 + math.prod(self.action_space.shape or ()))
+        result = np.empty(n * (2 * self.spaces.size + _NUMBERS), np.float32)
+
+        def step() -> np.ndarray:
+            self._step(sent, result)
+            return result
+
+        self._wait()
+        self._begun = self._thread.submit(step)
+        out[:] = 0
+
+    def _finish(self, out: np.ndarray) -> None:
+        out[:] = 0 if self._begun is None else self._begun.result()  # None: a signal handler raised before `_begin`
+        self._begun = None
+
+    def _wait(self) -> None:
+        """Wait for the end of a step that was begun and whose result was not asked for: the program was interrupted."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            wait([begun])
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="scopil-step")
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -236,24 +300,51 @@ class HostEnv(BatchEnv):
 
     def _training_envs(self, num_envs: int) -> HostVector:
         if num_envs not in self._training:
-            self._training[num_envs] = self._make(num_envs)
+            self._training[num_envs], _ = self._make(num_envs)
         return self._training[num_envs]
 
     def envs_to_play(self, episodes: int) -> HostVector:
         """Return copies for evaluation or, without copies, the training environments, which then start new episodes."""
         n = self._size if self._vector else min(episodes, PARALLEL_EPISODES)
+        if n in self._serial and self._is_slow(n):
+            self._play_in_workers(n)
         if n in self._playing:
             return self._playing[n]
         if self._make_another is not None:
             spare, self._spare = self._spare, None  # reserved for training
             try:
-                return self._playing.setdefault(n, self._make(n))
+                self._playing[n], serial = self._make(n)
+                if serial is not None:
+                    self._serial[n] = serial
+                return self._playing[n]
             except NoCopyError:
                 self._make_another = None
             finally:
                 self._spare = spare
         self._tickets.pop(self._size, None)
         return self._training_envs(self._size)
+
+    def _is_slow(self, n: int) -> bool:
+        """Whether the copies have stepped for as long as workers take to start, and workers would save time."""
+        spent = self._serial[n]
+        return n > 1 and spent.seconds >= max(WORKERS_START, spent.steps * SLOW_STEP)
+
+    def _play_in_workers(self, n: int) -> None:
+        """Replace `n` copies in this process by copies in other processes, if that is possible."""
+        from scopil.envs.workers import WorkerEnvs
+
+        del self._serial[n]  # tried once
+        processes = min(n, _processes())
+        if self.env_id is None or processes < 2:
+            return
+        workers = WorkerEnvs(self.spaces, self.env_id, n, processes)
+        try:
+            workers.reset(np.zeros(n, int))
+        except EnvError:  # only this process can make the environment: a script registered it
+            workers.close()
+        else:
+            self._playing[n] = self._limited(workers)
+            self._workers.append(workers)
 
     # --- whole episodes -------------------------------------------------------------------------------------------
 
@@ -270,9 +361,10 @@ class HostEnv(BatchEnv):
                 keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(numbers)
                 return jax.vmap(lambda o, k: act(policy, o, k, mode))(obs, keys)
 
-            self._choosers[mode] = eqx.filter_jit(choose)
-        envs, chooser = self.envs_to_play(len(starts.seeds)), self._choosers[mode]
+            self._choosers[mode] = owned_program(choose)
+        chooser = self._choosers[mode]
         choose_all = lambda obs, numbers, step: chooser(policy, obs, key, numbers, step)  # noqa: E731
+        envs = partial(self.envs_to_play, len(starts.seeds))
         return host_episodes(envs, self.spaces, choose_all, starts.seeds, self.horizon, advance)
 
     def attribute(self, name: str) -> Any:
@@ -305,7 +397,7 @@ class HostEnv(BatchEnv):
 
     # --- copies ---------------------------------------------------------------------------------------------------
 
-    def _make(self, num_envs: int) -> HostVector:
+    def _make(self, num_envs: int) -> tuple[HostVector, SerialEnvs | None]:
         if self.num_envs not in (None, num_envs):
             n = self.num_envs
             raise EnvError(
@@ -313,7 +405,10 @@ class HostEnv(BatchEnv):
                 f"num_envs={n} (and rollouts={n} if the algorithm has it), or give an id or a function that makes one."
             )
         envs: list[Any] = [self._next_env() for _ in range(1 if self._vector else num_envs)]
-        made = GivenVectorEnv(self.spaces, envs[0]) if self._vector else SerialEnvs(self.spaces, envs)
+        serial = None if self._vector else SerialEnvs(self.spaces, envs)
+        return self._limited(serial or GivenVectorEnv(self.spaces, envs[0])), serial
+
+    def _limited(self, made: HostVector) -> HostVector:
         return made if self.time_limit else _Unlimited(made, self.horizon, self._first)
 
     def _next_env(self) -> GymEnv:
@@ -327,13 +422,18 @@ class HostEnv(BatchEnv):
 
     def close(self) -> None:
         """Close the copies. They are made again when needed."""
+        self._wait()
         for env in self._to_close:
             env.close()
         self._to_close.clear()
         if self._make_another is not None:
             self._spare = None
             self._training.clear()
+        for workers in self._workers:
+            workers.close()
+        self._workers.clear()
         self._playing.clear()
+        self._serial.clear()
         self._tickets.clear()
         if self._twin is not None:
             self._twin.close()
@@ -368,6 +468,12 @@ class _Unlimited:
         return self._envs.numbers(infos, index)
 
 
+def _processes() -> int:
+    """The number of cores that this process may use. Runs of a study have one each (NPROC)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return int(os.environ.get("NPROC") or cores or 1)
+
+
 def _copy(env: gym.Env) -> gym.Env:
     way_out = "give a function that makes one, or use num_envs=1"
     try:
@@ -377,6 +483,17 @@ def _copy(env: gym.Env) -> gym.Env:
     if str(made) != str(env):
         raise NoCopyError(f"{env} cannot be copied: its spec makes {made}; {way_out}.")
     return made
+
+
+def _step_call(state: EnvState, action: Array, key: PRNGKey) -> Int[Array, " K"]:
+    assert action.dtype in (jnp.int32, jnp.float32), action.dtype
+    bits = jax.lax.bitcast_convert_type(action, jnp.int32)
+    return jnp.concatenate([state.inner[None], _seeds(key, state.steps.shape[0]), bits.reshape(-1)])
+
+
+def _bits(after: Array | None) -> Int[Array, " 1"]:
+    """The bits of the first number, so that a call depends on it."""
+    return jnp.zeros(1, jnp.int32) if after is None else jax.lax.bitcast_convert_type(after.reshape(-1)[:1], jnp.int32)
 
 
 def _seeds(key: PRNGKey, count: int) -> Int[Array, " N"]:

@@ -1,5 +1,6 @@
 """Gymnasium environments stepped together in NumPy. Errors name the environment and the step."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -40,10 +41,13 @@ class HostVector(Protocol):
 
 
 class SerialEnvs:
-    """Copies of one environment, stepped one after the other."""
+    """Copies of one environment, stepped one after the other. They may be a part of `total` copies, from number `first`
+    on."""
 
-    def __init__(self, spaces: Spaces, envs: Sequence[gym.Env]):
+    def __init__(self, spaces: Spaces, envs: Sequence[gym.Env], first: int = 0, total: int | None = None):
         self.num_envs, self._spaces, self._envs = len(envs), spaces, envs
+        self._first, self._total = first, total or len(envs)
+        self.seconds, self.steps = 0.0, 0  # of all steps
         self._steps, self._seeds = np.zeros(len(envs), int), np.zeros(len(envs), int)
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -53,7 +57,10 @@ class SerialEnvs:
     def step(self, actions: np.ndarray, seeds: np.ndarray | None, alive: np.ndarray | None = None) -> StepResult:
         actions = self._spaces.from_policy(actions)
         nothing = (np.zeros(self._spaces.size, np.float32), 0.0, False, False, {})
+        begun = time.perf_counter()
         played = [self._advance(i, actions[i]) if alive is None or alive[i] else nothing for i in range(self.num_envs)]
+        self.seconds += time.perf_counter() - begun
+        self.steps += self.num_envs if alive is None else int(alive.sum())
         rows, rewards, terminated, truncated, infos = zip(*played)
         next_obs = obs = np.array(rows)
         if seeds is not None and any(over := [a or b for a, b in zip(terminated, truncated)]):
@@ -89,7 +96,7 @@ class SerialEnvs:
             raise self._fault(i, error) from error
 
     def _fault(self, i: int, error: Exception) -> EnvError:
-        which = f"environment {i} of {self.num_envs}, " if self.num_envs > 1 else ""
+        which = f"environment {self._first + i} of {self._total}, " if self._total > 1 else ""
         when = f"step {self._steps[i]} after reset" if self._steps[i] else "reset"
         return EnvError(f"{self._spaces.name}: {which}{when}(seed={self._seeds[i]}): {_describe(error)}.")
 

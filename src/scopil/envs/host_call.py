@@ -2,7 +2,8 @@
 
 On a CPU, XLA calls a C function that `ctypes` makes (docs.jax.dev: foreign function interface). In a tight loop this
 takes 3 µs, and `jax.experimental.io_callback` 40 µs. The program names the function and contains no address: JAX's
-compilation cache can store it, which it cannot do for a program with `io_callback`.
+compilation cache can store it, which it cannot do for a program with `io_callback`. That is used elsewhere: on a GPU,
+and with a jaxlib that has another version of the interface.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -50,7 +52,7 @@ def call(sent: Int[Array, " K"], size: int) -> Float[Array, " size"]:
     Two calls are made in their order only if the second depends on the result of the first.
     """
     shape = jax.ShapeDtypeStruct((size,), jnp.float32)
-    if jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu" and _is_direct():
         return jax.ffi.ffi_call(TARGET, shape, has_side_effect=True)(sent)
     return io_callback(lambda sent: _answer(np.array(sent), np.empty(size, np.float32)), shape, sent, ordered=True)
 
@@ -107,4 +109,15 @@ def _call_python(frame: int) -> None:
 # `ctypes` returns any number. Therefore a second function, without Python code, surrounds it and returns null.
 _inner = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_call_python)
 _outer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_inner)
-jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_outer), platform="cpu")
+
+
+@cache
+def _is_direct() -> bool:
+    """Whether XLA calls `_outer`. It refuses a function for a version of its interface that it does not support. This
+    needs a backend: a function that is refused when a backend starts would stop the backend."""
+    jax.devices("cpu")
+    try:
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_outer), platform="cpu")
+    except RuntimeError:
+        return False
+    return True

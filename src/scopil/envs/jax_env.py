@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 from scopil.data.dataset import Episode
 from scopil.envs.base import Advance, BatchEnv, EnvState, Mode
 from scopil.envs.naming import split_options
-from scopil.envs.rollout import act, scan_episode, scanned_episodes, time_limit_of
+from scopil.envs.rollout import act, owned_program, scan_episode, scanned_episodes, time_limit_of
 from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, EnvError
 from scopil.types import PRNGKey, Transition
@@ -116,7 +115,7 @@ class CompiledEnv(BatchEnv):
                 play = lambda s, k: scan_episode(self, lambda s, k: act(policy, s.obs, k, mode), s, k)  # noqa: E731
                 return jax.vmap(play)(first, keys)
 
-            self._players[mode] = eqx.filter_jit(episodes)
+            self._players[mode] = owned_program(episodes)
         played = scanned_episodes(self._players[mode](policy, starts, key))
         advance(len(played))
         return played

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
 
 def act(policy: Any, obs: Array, key: PRNGKey, mode: Mode) -> Array:
     return policy.act(obs) if mode == "greedy" else policy.act(obs, key)
+
+
+def owned_program(play: Callable[..., Any]) -> Callable[..., Any]:
+    """`play(policy, *arrays)` as a program that is released with the result of this function. Leaves of the policy that
+    are not arrays are part of the program. (`equinox.filter_jit` keeps its programs as long as the process runs.)"""
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def program(form, others, arrays, *rest):
+        return play(jax.tree.unflatten(form, [a if o is None else o for a, o in zip(arrays, others)]), *rest)
+
+    def run(policy: Any, *rest: Any) -> Any:
+        leaves, form = jax.tree.flatten(policy)
+        arrays = [leaf if isinstance(leaf, jax.Array | np.ndarray) else None for leaf in leaves]
+        others = tuple(leaf if array is None else None for leaf, array in zip(leaves, arrays))
+        return program(form, others, arrays, *rest)
+
+    return run
 
 
 def scan_episode(
@@ -103,17 +121,19 @@ def by_name(infos: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
 
 
 def host_episodes(
-    envs: HostVector,
+    next_envs: Callable[[], HostVector],
     spaces: Spaces,
     choose: Callable[[np.ndarray, np.ndarray, np.int32], Any],
     seeds: np.ndarray,
     horizon: int,
     advance: Advance,
 ) -> list[Episode]:
-    """Play one episode per seed, `envs.num_envs` at a time. `choose(obs, episode numbers, step)` gives the actions."""
+    """Play one episode per seed, some at a time, in the environments that `next_envs` returns. These may be others each
+    time, of the same number. `choose(obs, episode numbers, step)` gives the actions."""
     episodes: list[Episode] = []
-    lanes = envs.num_envs
-    for begin in range(0, len(seeds), lanes):
+    while (begin := len(episodes)) < len(seeds):
+        envs = next_envs()
+        lanes = envs.num_envs
         group = seeds[begin : begin + lanes]
         obs, infos = envs.reset(np.resize(group, lanes))
         records = [Record(obs[i], envs.numbers(infos, i)) for i in range(len(group))]

@@ -5,8 +5,11 @@ works over keys and over the numeric settings of a config (see examples/sweep.py
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -61,9 +64,14 @@ class Costed(NamedTuple):
     cost: Float[Array, "*B"]
 
 
+def _compiled(method: Callable[..., Any], **options: Any) -> Any:
+    """A method as a compiled program. The object owns the program: both are released together."""
+    return cached_property(lambda self: jax.jit(MethodType(method, self), **options))
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """An algorithm with its environment and demonstrations. Hashable by identity, so that jit can close over it."""
+    """An algorithm with its environment and demonstrations."""
 
     algorithm: Algorithm
     env: BatchEnv
@@ -86,6 +94,12 @@ class Loop:
         spaces = spaces_of(self.env.observation_space, self.env.action_space, self.env.spaces)
         if problem := getattr(cfg, "problem_with", lambda head: None)(spaces.head):
             raise ConfigError(problem)
+        if getattr(cfg, "overlap", False) and (self._wants("newest") or self._wants("true_cost")):
+            raise ConfigError(
+                f"overlap = True; {self.algorithm.title} learns from the newest step, which an update with overlap "
+                f"does not have; want overlap = False.",
+                setting="overlap",
+            )
         if self._wants("replay"):
             row = ring.bytes_per_row(jax.eval_shape(self._stored_shape))
             _refuse_too_large("replay_size", cfg.replay_size, row, spaces.obs_dim)
@@ -186,6 +200,8 @@ class Loop:
     def iteration(self, state: TrainState, cfg: Any) -> tuple[TrainState, tuple[Metrics, Metrics]]:
         """One iteration. Returns the new state, the metrics of its last update, and sums over ended episodes."""
         k_collect, k_update, k_restart = self._keys(state)
+        if getattr(cfg, "overlap", False):
+            return self._overlapped(state, cfg, k_collect, k_update, k_restart)
         began = None if state.env is None else (state.env.steps == 0) | self._stops(state)
         if not self.algorithm.steps_environment:
             state, collected, episodes = state._replace(env_steps=state.env_steps + 1), None, {}
@@ -193,16 +209,34 @@ class Loop:
             state, collected, episodes = self._rollout(state, cfg, k_collect)
         else:
             state, collected, episodes = self._collect(state, k_collect)
-        learner, metrics = state.learner, {}
-        for k in jax.random.split(k_update, getattr(cfg, "grad_steps", 1)):
-            k_data, k_learn = jax.random.split(k)
-            data = self._data(state, collected, cfg, k_data, began)
-            learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
+        learner, metrics = self._learn(state, collected, cfg, k_update, began)
         state = self._restart(state._replace(learner=learner), cfg, k_restart)
         return state, (metrics, episodes)
 
+    def _learn(self, state: TrainState, collected: Any, cfg: Any, key: PRNGKey, began: Any) -> tuple[Any, Metrics]:
+        learner, metrics = state.learner, {}
+        for k in jax.random.split(key, getattr(cfg, "grad_steps", 1)):
+            k_data, k_learn = jax.random.split(k)
+            data = self._data(state, collected, cfg, k_data, began)
+            learner, metrics = self.algorithm.update(learner, data, cfg, k_learn)
+        return learner, metrics
+
+    def _overlapped(
+        self, state: TrainState, cfg: Any, k_collect: PRNGKey, k_update: PRNGKey, k_restart: PRNGKey
+    ) -> tuple[TrainState, tuple[Metrics, Metrics]]:
+        """An iteration whose environments step during the update. The step is stored after the update, so that the next
+        iteration begins with a complete state."""
+        assert state.env is not None
+        action, k_step = _act(self._behaviour(state), state.env, k_collect)
+        zero = self.env.begin_batch(state.env, action, k_step)
+        # The sum makes XLA begin the step before the update.
+        k_update = jax.random.wrap_key_data(jax.random.key_data(k_update) + zero.astype(jnp.uint32))
+        learner, metrics = self._learn(state, None, cfg, k_update, None)
+        state, _, episodes = self._store(state, action, k_step, after=_some_number(learner))
+        return self._restart(state._replace(learner=learner), cfg, k_restart), (metrics, episodes)
+
     # With jit, JAX traces `iteration` only once, for its shapes and for the loop. `inline` keeps the program unchanged.
-    _iteration = jax.jit(iteration, static_argnums=0, inline=True)
+    _iteration = _compiled(iteration, inline=True)
 
     def _stops(self, state: TrainState) -> Any:
         """The environments whose episodes are stopped before the next step."""
@@ -217,37 +251,45 @@ class Loop:
 
     # --- collecting ---------------------------------------------------------------------------------------------------
 
+    def _behaviour(self, state: TrainState) -> Policy:
+        return (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
+
     def _step(
-        self, policy: Policy, env: EnvState, so_far: Float[Array, " N"], key: PRNGKey
+        self, env: EnvState, action: Array, key: PRNGKey, so_far: Float[Array, " N"], after: Any = None
     ) -> tuple[EnvState, Float[Array, " N"], Any, Metrics]:
         """One step of every environment. Returns the next state of the environments, the returns of unfinished
-        episodes, the step to store, and sums over the episodes that ended."""
-        k_act, k_step = jax.random.split(key)
-        action = policy.act(env.obs, k_act)
-        if self._wants("true_cost") or self.env.counts_violations():
-            later, transition, after, cost = self.env.step_batch_with_cost(env, action, k_step)
+        episodes, the step to store, and sums over the episodes that ended. If `after` is given, the step was begun
+        before, and ends when `after` is computed."""
+        counted: Metrics = {}
+        if self._wants("true_cost") or (after is None and self.env.counts_violations()):
+            later, transition, before_reset, cost = self.env.step_batch_with_cost(env, action, key)
             counted = {"violations": (cost > 0).sum().astype(jnp.float32)}
             kept = Costed(transition, cost) if self._wants("true_cost") else transition
         else:
-            later, transition, after = self.env.step_batch(env, action, k_step)
-            kept, counted = transition, {}
-        so_far, sums = _episode_sums(transition, after, so_far)
+            stepped = self.env.step_batch if after is None else partial(self.env.finish_batch, after=after)
+            later, transition, before_reset = stepped(env, action, key)
+            kept = transition
+        so_far, sums = _episode_sums(transition, before_reset, so_far)
         sums |= counted
         return later, so_far, kept, sums
 
     def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
         """One step of every environment, stored in the replay."""
         assert state.env is not None
+        if self.algorithm.stops is None:
+            return self._store(state, *_act(self._behaviour(state), state.env, key))
+        stopped = self._stops(state) & (state.env.steps > 0)
+        env = self.env.restart(state.env, stopped, jax.random.fold_in(key, 1))
+        state = state._replace(env=env, episode_return=jnp.where(stopped, 0.0, state.episode_return))
+        state, kept, sums = self._store(state, *_act(self._behaviour(state), env, key))
+        return state, kept, sums | {"stopped": stopped.sum().astype(jnp.float32)}
+
+    def _store(
+        self, state: TrainState, action: Array, key: PRNGKey, after: Any = None
+    ) -> tuple[TrainState, Any, Metrics]:
+        assert state.env is not None
         assert state.replay is not None
-        policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
-        env, so_far = state.env, state.episode_return
-        if self.algorithm.stops is not None:
-            stopped = self._stops(state) & (env.steps > 0)
-            env = self.env.restart(env, stopped, jax.random.fold_in(key, 1))
-            so_far = jnp.where(stopped, 0.0, so_far)
-        env, so_far, kept, sums = self._step(policy, env, so_far, key)
-        if self.algorithm.stops is not None:
-            sums["stopped"] = stopped.sum().astype(jnp.float32)
+        env, so_far, kept, sums = self._step(state.env, action, key, state.episode_return, after)
         state = state._replace(
             env=env,
             replay=ring.add(state.replay, self._stored(kept)),
@@ -258,11 +300,11 @@ class Loop:
 
     def _rollout(self, state: TrainState, cfg: Any, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
         """`rollout_steps` steps of every environment with the same policy."""
-        policy = (self.algorithm.behaviour or self.algorithm.policy)(state.learner)
+        policy = self._behaviour(state)
 
         def step(carry, key):
             env, so_far = carry
-            env, so_far, kept, sums = self._step(policy, env, so_far, key)
+            env, so_far, kept, sums = self._step(env, *_act(policy, env, key), so_far)
             return (env, so_far), (kept, sums)
 
         (env, so_far), (kept, sums) = jax.lax.scan(
@@ -394,18 +436,24 @@ class Loop:
         accumulator = self._new_accumulator(state, cfg) if accumulator is None else accumulator
         return self._run_on(state, cfg, jnp.int32(iterations), accumulator)
 
-    _init = jax.jit(init, static_argnums=0)
-    _init_quickly = jax.jit(init, static_argnums=0, compiler_options=FAST_COMPILE)
-    _warm_up = jax.jit(warm_up, static_argnums=0, donate_argnums=1, compiler_options=FAST_COMPILE)
-    _run = jax.jit(run, static_argnums=0, donate_argnums=1)
-    _run_on = jax.jit(run_on, static_argnums=0, donate_argnums=1)
-    _new_accumulator = jax.jit(new_accumulator, static_argnums=0, compiler_options=FAST_COMPILE)
-    piece_metrics = jax.jit(metrics_of, static_argnums=0, compiler_options=FAST_COMPILE)
+    _init = _compiled(init)
+    _init_quickly = _compiled(init, compiler_options=FAST_COMPILE)
+    _warm_up = _compiled(warm_up, donate_argnums=0, compiler_options=FAST_COMPILE)
+    _run = _compiled(run, donate_argnums=0)
+    _run_on = _compiled(run_on, donate_argnums=0)
+    _new_accumulator = _compiled(new_accumulator, compiler_options=FAST_COMPILE)
+    piece_metrics = _compiled(metrics_of, compiler_options=FAST_COMPILE)
 
 
 def make_loop(algorithm: Algorithm, env: BatchEnv, demos: Any = None) -> Loop:
     """The loop for an algorithm. Raises if the algorithm needs demonstrations and `demos` is None."""
     return Loop(algorithm, env, demo_data(demos, env, algorithm.demo_filter) if algorithm.needs_demos else None)
+
+
+def _act(policy: Policy, env: EnvState, key: PRNGKey) -> tuple[Array, PRNGKey]:
+    """The next actions, and a key for the step."""
+    k_act, k_step = jax.random.split(key)
+    return policy.act(env.obs, k_act), k_step
 
 
 def _with_steps(data: Data, part: str, steps: Any, newest: Any) -> Data:
