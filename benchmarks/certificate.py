@@ -72,6 +72,7 @@ def novelty(
     for held_out in sorted({n for n, _ in SIZES}):
         bounds: dict[tuple[str, int, str], list[float]] = {}
         true: dict[str, list[float]] = {name: [] for name in groups}
+        seen: dict[str, list[float]] = {name: [] for name in clones}
         for table in range(TABLES):
             fitted = demonstrations(task, held_out, SEED + 2 + table)
             scores = np.split(novelty_scores([e for g in groups.values() for e in g], fitted), len(groups))
@@ -79,6 +80,8 @@ def novelty(
             q = np.quantile(by_name["demonstrator"], FAMILIAR, method="inverted_cdf")
             for name, mine in by_name.items():
                 true[name] += [float((mine > q).mean())] * (sets // TABLES)
+                if name in clones and (broken := np.array([breaks_a_rule(e).any() for e in clones[name]])).any():
+                    seen[name].append(float((mine[broken] > q).mean()))
                 for count in (n for h, n in SIZES if h == held_out):
                     for _ in range(sets // TABLES):
                         drawn = rng.choice(by_name["demonstrator"], held_out), rng.choice(mine, count)
@@ -87,6 +90,8 @@ def novelty(
                         naive = clopper_pearson_upper(above, count, LEVEL)
                         bounds.setdefault((name, count, "bound"), []).append(made)
                         bounds.setdefault((name, count, "naive"), []).append(naive)
+        for name, shares in seen.items():
+            found[name][f"violating episodes that are novel, {held_out} demonstrations"] = round(float(np.mean(shares)), 4)
         for (name, count, kind), values in bounds.items():
             cell = found[name].setdefault(f"{held_out} held out, {count} episodes", {})
             cell[kind] = summary(values, true[name])

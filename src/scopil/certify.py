@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import bdtr
 
 from scopil.algos import scopil_rho
 from scopil.algos.scopil_rho import KINDS, Candidates, Config
@@ -176,7 +176,7 @@ def rule_bounds(played: Sequence[Episode], level: float) -> RuleBounds | None:
 def rank_of(held_out: int, level: float) -> tuple[int, float]:
     """The rank r of the threshold among n held-out scores, the largest with P(Bin(n, 0.9) < r) ≤ (1 − level)/2, and
     this probability. r is 0 if there is none."""
-    below = stats.binom.cdf(np.arange(held_out), held_out, FAMILIAR)  # of r = 1, …, n
+    below = bdtr(np.arange(held_out), held_out, FAMILIAR)  # of r = 1, …, n
     rank = int((below <= (1.0 - level) / 2.0).sum())
     return rank, float(below[rank - 1]) if rank else 0.0
 
