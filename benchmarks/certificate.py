@@ -3,11 +3,12 @@
     .venv/bin/python benchmarks/certificate.py [--sets 1000] [--tasks speed distance]
 
 Two clones of 40 demonstrations, one trained for 500 and one for 5 000 steps, play 2 000 episodes on each task; the
-demonstrator plays 2 000 too. These pools are the populations: sets of episodes are drawn from them with replacement, so
-the true shares are known exactly. A bound holds if it is at least the true share. Five tables are made for each number of
-demonstrations. `naive` is the control: the empirical 0.9 quantile as threshold, without the correction for its error.
-Starts of both pools are mixed and drawn without replacement; shifted ones are the half with the larger first component,
-or have it moved by 0.5 or 1 standard deviation.
+demonstrator plays 2 000 too. These pools are the populations: sets of episodes are drawn from them with replacement,
+so the true shares are known exactly. A bound holds if it is at least the true share. Tables are made from five sets of
+demonstrations of each size. `naive` is the control: the empirical 0.9 quantile is taken for the true one.
+
+Starts of a clone and of the demonstrator are mixed and drawn without replacement. Shifted ones are the half with the
+larger first component, or have it moved by 0.5 or 1 standard deviation.
 """
 
 import os
@@ -91,7 +92,9 @@ def novelty(
                         bounds.setdefault((name, count, "bound"), []).append(made)
                         bounds.setdefault((name, count, "naive"), []).append(naive)
         for name, shares in seen.items():
-            found[name][f"violating episodes that are novel, {held_out} demonstrations"] = round(float(np.mean(shares)), 4)
+            found[name][f"violating episodes that are novel, {held_out} demonstrations"] = round(
+                float(np.mean(shares)), 4
+            )
         for (name, count, kind), values in bounds.items():
             cell = found[name].setdefault(f"{held_out} held out, {count} episodes", {})
             cell[kind] = summary(values, true[name])

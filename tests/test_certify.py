@@ -265,9 +265,10 @@ def test_wrong_arguments_are_refused(demos, change, kind, said):
 PUSH = "def act(obs):\n    return 1\n"
 RULES = "def left(obs, action, next_obs):\n    return next_obs[0] < -10\n"
 SCHEMA = {  # a change of these names breaks programs that read certificates: change FORMAT too
-    "": "format refused statements assumptions not_stated level episodes demonstrations starts rules novelty missing source",
+    "": "format refused statements assumptions not_stated level episodes demonstrations starts rules novelty missing "
+    "source",
     "rules": "any each",
-    "novelty": "share threshold rank held_out scores",
+    "novelty": "share threshold rank held_out",
     "starts": "p compared components",
     "source": "policy demonstrations rules environment seed features made versions",
 }
@@ -296,7 +297,7 @@ def test_the_command_writes_the_file_and_the_page(speed, monkeypatch, capsys):
     monkeypatch.chdir(speed)
     assert main(["certify", "policy.safetensors", *options(out="one.html")]) == 0
     said = capsys.readouterr().out
-    assert "With 95 % confidence, at most" in said
+    assert "with 95 % confidence, at most" in said
     body = json.loads((speed / "one.json").read_text())
     for part, names in SCHEMA.items():
         assert [*(body[part] if part else body)] == names.split()

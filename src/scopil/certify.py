@@ -3,7 +3,7 @@
     rules      the share that breaks a rule, if the rules are known: the bound of Clopper and Pearson
     novelty    the share that is more novel than 9 of 10 demonstrated episodes: threshold from held-out demonstrations
 
-The novelty of a step is the mean over tables as in losses/marginals.py, made from one half of the demonstrations E only:
+The novelty of a step is the mean over tables, as in losses/marginals.py, made from one half of the demonstrations (E):
 
     f_jk = log (1 + ε) u/(ρ_E^−k + ε u)           u uniform over the bins, instead of the density of the learner
     c_j  = mean_k clip(f_jk − τ_jk, 0, 1)         τ_jk: quantile of f_jk over the fold k of E
@@ -77,7 +77,6 @@ class Novelty:
     threshold: float
     rank: int  # the threshold is the rank-th smallest score of the held-out demonstrations
     held_out: int
-    scores: tuple[float, ...]  # of the policy's episodes
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,12 @@ def certify(
     else:
         if (rules := rule_bounds(played, level)) is None:
             missing["rules"] = "rules not known"
-        if len(demos) >= FEWEST:
+        if len(demos) >= FEWEST and rank_of(len(demos) // 2, level)[0] > 0:
             fitted, held_out = demos.split(0.5, seed)
             scores = novelty_scores([*held_out, *played], fitted, names, features=features, codec=codec)
             novelty = novelty_bound(scores[: len(held_out)], scores[len(held_out) :], level)
         else:
-            missing["novelty"] = f"{len(demos)} demonstrations are too few; at least {FEWEST} are needed"
+            missing["novelty"] = f"{len(demos)} demonstrations are too few (fewest: {FEWEST}; more at a level near 1)"
         if len(missing) == 2:
             refused = "; ".join(missing.values())
     return Certificate(level, len(played), len(demos), starts, refused, rules, novelty, missing)
@@ -181,14 +180,16 @@ def rank_of(held_out: int, level: float) -> tuple[int, float]:
     return rank, float(below[rank - 1]) if rank else 0.0
 
 
-def novelty_bound(held_out: Sequence[float] | np.ndarray, scores: Sequence[float] | np.ndarray, level: float) -> Novelty:
+def novelty_bound(
+    held_out: Sequence[float] | np.ndarray, scores: Sequence[float] | np.ndarray, level: float
+) -> Novelty:
     """The bound from scores of held-out demonstrated episodes and of the policy's episodes."""
     rank, risk = rank_of(len(held_out), level)
     threshold = float(np.sort(held_out)[rank - 1]) if rank else -np.inf
     hits = int((np.asarray(scores) > threshold).sum())
     left = (1.0 - level - risk) / (1.0 - risk)
     bound = Bound(hits, clopper_pearson_upper(hits, len(scores), 1.0 - left))
-    return Novelty(bound, threshold, rank, len(held_out), tuple(map(float, scores)))
+    return Novelty(bound, threshold, rank, len(held_out))
 
 
 # --- novelty ----------------------------------------------------------------------------------------------------------
@@ -202,16 +203,15 @@ def novelty_scores(
     features: Any = (),
     codec: Any = None,
 ) -> Float[np.ndarray, " N"]:
-    """The novelty of episodes relative to demonstrations: mean over tables and steps, in [0, 1]. Infinite for an
-    episode that has no step before the point where the time limit ended the demonstrations."""
+    """The novelty of episodes relative to demonstrations: mean over tables and steps, in [0, 1]. 1 for an episode
+    that has no step before the point where the time limit ended the demonstrations."""
     given = with_code({"features": features}, lambda name: load_object(name, OWN_FEATURES))
     cfg = build(Config, given)
     steps = steps_of(episodes, demos, columns, cfg, codec)
     novelty = _step_novelty(steps, demos.action_space, cfg)
     count = np.bincount(steps.episode, minlength=steps.total)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.bincount(steps.episode, novelty, steps.total) / count
-    return np.where(count > 0, mean, np.inf)[: len(episodes)]
+    mean = np.bincount(steps.episode, novelty, steps.total) / np.maximum(count, 1)
+    return np.where(count > 0, mean, 1.0)[: len(episodes)]
 
 
 def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarray, " M"]:

@@ -42,7 +42,7 @@ def test_a_shifted_component_is_named():
     rng = np.random.default_rng(100)
     played, shown = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
     shown[:, 0] = played[:, 0]
-    found = compare(played + [0, 1], shown)
+    found = compare(played + np.array([0, 1]), shown)
     first = found.components[0]
     assert found.p == first.p == 0.001
     assert first.component == "b"

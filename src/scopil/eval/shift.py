@@ -46,7 +46,9 @@ def shift_of(
     x = (rankdata(rows, axis=0) - 1.0) / len(rows)
     weight = np.repeat([1.0 / len(played), -1.0 / len(shown)], [len(played), len(shown)])
     ways = np.stack([weight, *(rng.permutation(weight) for _ in range(EXCHANGES))])
-    distance = np.stack([*(_along(column, ways) for column in x.T), -np.sum((ways @ cdist(x, x)) * ways, axis=1)], axis=1)
+    distance = np.stack(
+        [*(_along(column, ways) for column in x.T), -np.sum((ways @ cdist(x, x)) * ways, axis=1)], axis=1
+    )
     spread = distance.std(0)
     scaled = (distance - distance.mean(0)) / np.where(spread > 1e-12, spread, 1.0)
     largest = scaled.max(1)

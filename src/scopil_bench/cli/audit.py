@@ -26,8 +26,8 @@ from scopil.envs.naming import id_in_file
 from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, ScopilError
 from scopil.eval.episodes import play_distinct
-from scopil.eval.rules import Rules, by_own_rules, load_rules, own_rules, with_rules
 from scopil.eval.pictures import few_colours, new_figure
+from scopil.eval.rules import Rules, by_own_rules, load_rules, own_rules, with_rules
 from scopil.eval.starts import unseen_starts
 from scopil.explain import FoundRule, explain
 from scopil.files import write_atomically

@@ -1,4 +1,4 @@
-"""`scopil certify POLICY`: upper bounds on the shares of episodes that break rules or are novel, as JSON and as a page."""
+"""`scopil certify POLICY`: bounds on the shares of episodes that break rules or are novel, as JSON and as a page."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil.user_code import is_file_name, split_name
 from scopil_bench.cli.audit import compared
-from scopil_bench.report.page import Block, Grid, Heading, Items, Text, to_html
+from scopil_bench.report.page import Grid, Heading, Items, Text, to_html
 
 FORMAT = "scopil certificate 1"
 PACKAGES = ("gymnasium", "jax", "numpy", "scipy")
@@ -59,7 +59,8 @@ def run_certify(
     max_episode_steps: MaxSteps = None,
     trust_env: TrustEnv = False,
     out: Annotated[
-        Path | None, option("page to write, .html, with a .json beside it; default: certificate.html beside POLICY", "FILE")
+        Path | None,
+        option("page to write, .html, with a .json beside it; default: certificate.html beside POLICY", "FILE"),
     ] = None,
 ) -> int:
     """Play a policy from unseen starts and bound the shares of its episodes that break rules or are novel."""
@@ -90,7 +91,9 @@ def run_certify(
     console = Console(highlight=False)
     for line in body["statements"]:
         console.print(line, soft_wrap=True)
-    write_atomically(target.with_suffix(".json"), json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_atomically(
+        target.with_suffix(".json"), json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    )
     write_atomically(target, page(body).encode())
     console.print(f"written: {target} and {target.with_suffix('.json').name}", soft_wrap=True)
     return int(found.refused is not None)
@@ -121,7 +124,7 @@ def statements(found: Certificate) -> list[str]:
     """The sentences that the bounds support. Shares are rounded up."""
     if found.refused is not None:
         return [f"No certificate: {found.refused}."]
-    sure, said = f"With {_percent(found.level)} confidence, at most", []
+    sure, said = f"with {_percent(found.level)} confidence, at most", []
     if found.rules is None:
         said.append("Rules: not known. Nothing is stated about violations.")
     else:
@@ -149,48 +152,47 @@ def _percent(share: float) -> str:
 
 def page(body: dict[str, Any]) -> str:
     """The page of a certificate, from the content of its JSON file."""
-    source, starts = body["source"], body["starts"]
-    title = "Certificate" if body["refused"] is None else "No certificate"
-    blocks: list[Block] = [Text(line, lead=True) for line in body["statements"]]
-    rows = _bounds(body)
-    if rows:
-        blocks += [Grid(("share of episodes", "observed", "of", f"bound ({_percent(body['level'])})"), rows)]
-    blocks += [Heading("Assumptions"), Items(body["assumptions"]), Heading("Not stated"), Items(body["not_stated"])]
-    blocks += [Heading("Starts"), Text(_about_starts(starts))]
+    source, blocks = body["source"], [Text(line, lead=True) for line in body["statements"]]
+    if body["refused"] is None:
+        blocks += [
+            Grid(("share of episodes", "observed", "of", "upper bound"), _bounds(body)),
+            Heading("Assumptions"),
+            Items(body["assumptions"]),
+            Heading("Not stated"),
+            Items(body["not_stated"]),
+        ]
+    policy, shown, versions = source["policy"], source["demonstrations"], source["versions"]
     blocks += [
+        Heading("Starts"),
+        Text(_about_starts(body["starts"])),
         Heading("What was examined"),
-        Grid(
-            ("", ""),
+        Items(
             [
-                ["policy", f"{source['policy']['name']} (SHA-256 {source['policy']['sha256']})"],
-                [
-                    "demonstrations",
-                    f"{source['demonstrations']['name']}, {source['demonstrations']['episodes']} episodes (SHA-256 "
-                    f"{source['demonstrations']['sha256']})",
-                ],
-                ["rules", _about_rules(body)],
-                ["environment", f"{source['environment']}, {body['episodes']} episodes, seed {source['seed']}"],
-                ["made", f"{source['made']}, {', '.join(f'{k} {v}' for k, v in source['versions'].items())}"],
-            ],
+                f"Policy: {policy['name']}, SHA-256 {policy['sha256']}",
+                f"Demonstrations: {shown['name']}, {shown['episodes']} episodes, SHA-256 {shown['sha256']}",
+                f"Rules: {_about_rules(body)}",
+                f"Environment: {source['environment']}, {body['episodes']} episodes, seed {source['seed']}",
+                f"Made: {source['made']}, {', '.join(f'{name} {number}' for name, number in versions.items())}",
+            ]
         ),
     ]
-    return to_html(title, blocks)
+    return to_html("Certificate" if body["refused"] is None else "No certificate", blocks)
 
 
 def _bounds(body: dict[str, Any]) -> list[list[str]]:
     total, rules, novelty = str(body["episodes"]), body["rules"], body["novelty"]
 
-    def row(name: str, share: dict[str, Any]) -> list[str]:
-        return [name, str(share["hits"]), total, f"≤ {_at_most(Bound(**share))}"]
+    def row(name: str, share: dict[str, Any] | None, missing: str = "") -> list[str]:
+        shown = ("–", missing) if share is None else (str(share["hits"]), f"≤ {_at_most(Bound(**share))}")
+        return [name, shown[0], total, shown[1]]
 
-    rows = []
-    if rules is not None:
-        rows.append(row("breaks a rule", rules["any"]))
-        rows += [row(f"breaks the rule {name}", share) for name, share in rules["each"].items()]
-    if novelty is not None:
-        above = f"threshold: score {novelty['rank']} of {novelty['held_out']} held-out demonstrations"
-        rows.append(row(f"more novel than 9 of 10 demonstrated ({above})", novelty["share"]))
-    return rows
+    rows = [row("breaks a rule", None if rules is None else rules["any"], "rules not known")]
+    rows += [] if rules is None else [row(f"breaks the rule {name}", share) for name, share in rules["each"].items()]
+    novel = "more novel than 9 of 10 demonstrated"
+    if novelty is None:
+        return [*rows, row(novel, None, "too few demonstrations")]
+    above = f"observed: above score {novelty['rank']} of {novelty['held_out']} held-out demonstrations"
+    return [*rows, row(f"{novel} ({above})", novelty["share"])]
 
 
 def _about_starts(starts: dict[str, Any]) -> str:
@@ -210,5 +212,4 @@ def _about_starts(starts: dict[str, Any]) -> str:
 def _about_rules(body: dict[str, Any]) -> str:
     if (rules := body["source"]["rules"]) is not None:
         return f"{rules['name'] or 'of the environment'} (SHA-256 {rules['sha256']})"
-    known = body["rules"] is not None
-    return "costs that the environment reports" if known else body["missing"]["rules"]
+    return "not known" if body["rules"] is None else "costs that the environment reports"
