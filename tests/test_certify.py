@@ -327,7 +327,7 @@ def test_a_refusal_is_written_without_figures(speed, monkeypatch, capsys):
     far = replace(
         scopil.load_demos("demos.npz"),
         episodes=tuple(
-            replace(e, observations=np.clip(e.observations + np.float32([2, 0, 0, 0]), -5, 5))
+            replace(e, observations=np.clip(e.observations + np.array([2, 0, 0, 0], np.float32), -5, 5))
             for e in scopil.load_demos("demos.npz")
         ),
     )

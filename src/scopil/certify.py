@@ -48,7 +48,8 @@ FAMILIAR = 0.9  # an episode is novel if it is more novel than this share of the
 FEWEST = 20  # demonstrations: a half for the tables, a half for the threshold
 SHIFT_LEVEL = 0.02  # probability that starts of the demonstrated kind are refused
 ASSUMPTIONS = (
-    "Later episodes start as these do, and the environment responds as it did in these episodes.",
+    "Later episodes start as these do, the policy acts as it did (the most likely action), and the environment responds "
+    "as it did.",
     "These episodes are independent of each other, and so are the demonstrated ones.",
     "The policy and the rules were fixed before these episodes were played.",
     "One certificate was made. The best of several, by other seeds or settings, has a lower confidence.",
