@@ -6,15 +6,21 @@ from fractions import Fraction
 from math import comb
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import scopil
-from scopil.certify import FAMILIAR, FEWEST, certify, novelty_bound, novelty_scores, rank_of, rule_bounds
+from scopil.algos.scopil_rho import Config
+from scopil.audit import steps_of
+from scopil.certify import FAMILIAR, FEWEST, _step_novelty, certify, novelty_bound, novelty_scores, rank_of, rule_bounds
 from scopil.cli import main
+from scopil.config import build
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.errors import ConfigError, DatasetError
 from scopil.eval.measures import clopper_pearson_upper
+from scopil.losses.features import grid_of
+from scopil.losses.marginals import Grid
 from scopil_bench.cli.certify import as_json, page, statements
 from scopil_bench.studies.rules import ENVS, demonstrations
 
@@ -179,6 +185,42 @@ def test_a_score_does_not_depend_on_other_episodes(demos):
     together = novelty_scores([*own, *fast], demos, NAMES)
     np.testing.assert_allclose(novelty_scores([*fast, *own], demos, NAMES)[20:], together[:20], atol=1e-6)
     np.testing.assert_allclose(novelty_scores(own, demos, NAMES), together[:20], atol=1e-6)
+
+
+def test_step_novelty_is_that_of_the_formulas(demos):
+    """In float64 NumPy, for tables of y, of the action, and of the action at y. Only the bins are shared."""
+    cfg = build(Config, {"features": ("y",)})
+    steps = steps_of(several(109, 5, fastest=1.5), demos, NAMES, cfg)
+    shown, v = steps.episode >= steps.played, steps.values
+    fold = (steps.episode[shown] - steps.played) % cfg.folds
+    f, novelty = steps.features, []
+    for kind, sizes, columns in (
+        (0, (768, 1), (0, f.none)),
+        (0, (768, 1), (f.action, f.none)),
+        (1, (96, 96), (f.before, f.action)),
+    ):
+        row = jnp.asarray([(*columns, f.none)], jnp.int32)
+        grid = Grid(*(np.asarray(leaf)[0] for leaf in grid_of(row, kind, steps.ranges, cfg)))
+        at = [
+            np.clip(np.floor((v[:, c] - grid.low[i]) / grid.width[i]), 0, sizes[i] - 1).astype(int)
+            for i, c in enumerate(columns)
+        ]
+        cube = np.zeros((cfg.folds, *sizes))
+        for k in range(cfg.folds):
+            np.add.at(cube[k], (at[0][shown][fold != k], at[1][shown][fold != k]), 1.0 / (fold != k).sum())
+        for axis in range(2):
+            apart = np.subtract.outer(np.arange(sizes[axis]), np.arange(sizes[axis]))
+            blur = np.exp(-0.5 * (apart / max(grid.blur[axis], 1e-3)) ** 2)
+            cube = np.moveaxis(np.tensordot(blur / blur.sum(0), cube, (1, axis + 1)), 0, axis + 1)
+        u = 1 / np.prod([2 if c == f.action else n for c, n in zip(columns, sizes, strict=True)])
+        ratio = np.log(1.1 * u / (cube + 0.1 * u))
+        for k in range(cfg.folds):
+            held_out = ratio[k][at[0][shown][fold == k], at[1][shown][fold == k]]
+            ratio[k] -= max(np.quantile(held_out, cfg.quantile), 0)
+        novelty.append(np.clip(ratio, 0, 1).mean(0)[at[0], at[1]])
+    found = _step_novelty(steps, demos.action_space, cfg)
+    np.testing.assert_allclose(found, np.mean(novelty, axis=0), atol=1e-4)
+    assert found.std() > 0.01
 
 
 def test_novelty_is_about_the_chosen_features(demos):

@@ -48,8 +48,8 @@ FAMILIAR = 0.9  # an episode is novel if it is more novel than this share of the
 FEWEST = 20  # demonstrations: a half for the tables, a half for the threshold
 SHIFT_LEVEL = 0.02  # probability that starts of the demonstrated kind are refused
 ASSUMPTIONS = (
-    "Later episodes start as these do, the policy acts as it did (the most likely action), and the environment responds "
-    "as it did.",
+    "Later episodes start as these do, the policy acts as it did here (the most likely action), and the environment "
+    "responds as it did.",
     "These episodes are independent of each other, and so are the demonstrated ones.",
     "The policy and the rules were fixed before these episodes were played.",
     "One certificate was made. The best of several, by other seeds or settings, has a lower confidence.",
@@ -239,7 +239,7 @@ def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarr
             u = 1.0 / np.prod([_bins(steps, int(c), n, space) for c, n in zip(columns, SHAPES[kind], strict=True)])
             ratio = np.log((1.0 + cfg.background) * u / (e[j] + cfg.background * u))  # (K, T)
             mine = cells[shown, j]
-            for k in range(cfg.folds):
+            for k in np.unique(fold):
                 ratio[k] -= max(np.quantile(ratio[k, mine[fold == k]], cfg.quantile), 0.0)
             total += np.clip(ratio, 0.0, 1.0).mean(0)[cells[:, j]]
             tables += 1

@@ -45,7 +45,7 @@ def shift_of(
     rows = np.concatenate([played, shown]).astype(np.float64)
     x = (rankdata(rows, axis=0) - 1.0) / len(rows)
     weight = np.repeat([1.0 / len(played), -1.0 / len(shown)], [len(played), len(shown)])
-    ways = np.stack([weight, *(rng.permutation(weight) for _ in range(EXCHANGES))])
+    ways = np.concatenate([weight[None], rng.permuted(np.tile(weight, (EXCHANGES, 1)), axis=1)])
     distance = np.stack(
         [*(_along(column, ways) for column in x.T), -np.sum((ways @ cdist(x, x)) * ways, axis=1)], axis=1
     )
