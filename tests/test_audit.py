@@ -127,7 +127,7 @@ def test_scores_are_those_of_the_tables(demos):
     from scopil.losses.marginals import SHAPES, Sample
 
     cfg = replace(Config(), quantile=0.0)
-    steps = module._steps(several(5, fastest=1.2), demos, NAMES, cfg)
+    steps = module.steps_of(several(5, fastest=1.2), demos, NAMES, cfg)
     scores = module._scores(steps, module._groups(steps, cfg, np.random.default_rng(0)), cfg)
     values, number = jnp.asarray(steps.values), steps.episode
     mine = number < steps.played
@@ -179,7 +179,7 @@ def speed(tmp_path_factory):
 @pytest.mark.parametrize("policy", ["agent.safetensors", "policy.safetensors", "policy.onnx"])
 def test_files_of_policies_play_the_same_episodes(speed, policy):
     demos = str(speed / "demos.npz")
-    mine, shown, spaces = compared(str(speed / policy), ENVS["speed"], demos, 3)
+    mine, shown, spaces, *_ = compared(str(speed / policy), ENVS["speed"], demos, 3)
     agent = scopil.load(speed / "agent.safetensors", ENVS["speed"])
     for one, other in zip(mine, agent.play("unseen", 3), strict=True):
         np.testing.assert_array_equal(one.observations[0], other.observations[0])

@@ -59,6 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | PLAIN,  # loading: in Agent.load
     "loading": {"agent", "algos", "registry", "envs", "policy", "train"} | MATHS | PLAIN,
     "audit": {"algos", "data", "marginal"} | MATHS | PLAIN,
+    "certify": {"algos", "audit", "data", "eval"} | MATHS | PLAIN,
     "familiarity": {"agent", "loading"} | PLAIN,
     "callbacks": {"agent", "eval", "train"} | PLAIN,
 }

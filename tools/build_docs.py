@@ -48,6 +48,7 @@ NAVIGATION: dict[str, list[str]] = {
         "constraints.md",
         "rules.md",
         "audit.md",
+        "certificate.md",
         "own_algorithm.md",
         "studies.md",
         "studio.md",

@@ -141,7 +141,7 @@ def audit(
     given = with_code({"features": features, "strike": strike}, lambda name: load_object(name, OWN_FEATURES))
     cfg = build(Config, given)
     near = _matched(played, demos, cfg)
-    steps = _steps([e for e, ok in zip(played, near, strict=True) if ok], demos, columns, cfg, codec)
+    steps = steps_of([e for e, ok in zip(played, near, strict=True) if ok], demos, columns, cfg, codec)
     groups = _groups(steps, cfg, np.random.default_rng(seed))
     scores = _scores(steps, groups, cfg)
     t = np.array([s.gap / s.error for s in scores])
@@ -203,7 +203,7 @@ def _matched(played: Sequence[Episode], demos: Demonstrations, cfg: Config) -> n
     return near
 
 
-def _steps(
+def steps_of(
     played: Sequence[Episode], demos: Demonstrations, columns: Sequence[str], cfg: Config, codec: Any = None
 ) -> Steps:
     """Features of steps, and their ranges, as in `scopil_rho.prepare`."""
@@ -223,13 +223,13 @@ def _steps(
         for part in (slice(None, -1), slice(1, None))
     )
     action = np.concatenate([e.actions for e in episodes]) - (space.start if discrete else 0)
-    values = f(_padded(before), _padded(action), _padded(after), jnp.asarray(categories))
+    values = f(padded(before), padded(action), padded(after), jnp.asarray(categories))
     values = np.asarray(values)[: len(before)]
     known = ~(np.asarray(way)[None] * after > np.asarray(cut)[None]).any(1)  # as `scopil_rho.known`
     change = np.sqrt(np.mean((then - first) ** 2, axis=0))
     return Steps(
         f,
-        feature_set.ranges_of(f, _padded(values[-len(shown.obs) :]), jnp.asarray(change, jnp.float32), few),
+        feature_set.ranges_of(f, padded(values[-len(shown.obs) :]), jnp.asarray(change, jnp.float32), few),
         categories,
         values[known],
         np.repeat(np.arange(len(episodes)), lengths)[known],
@@ -239,7 +239,7 @@ def _steps(
     )
 
 
-def _padded(rows: np.ndarray) -> Array:
+def padded(rows: np.ndarray) -> Array:
     """The rows, with copies of the last one."""
     return jnp.asarray(np.pad(rows, [(0, -len(rows) % ROWS), *[(0, 0)] * (rows.ndim - 1)], mode="edge"))
 
@@ -265,7 +265,7 @@ def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
             candidates = candidates._replace(among=jnp.asarray(among, jnp.int32))
         chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
-        cells = np.asarray(marginals.cells_of(grid, _padded(steps.values)))[: len(steps.values)]
+        cells = np.asarray(marginals.cells_of(grid, padded(steps.values)))[: len(steps.values)]
         for j in np.flatnonzero(scopil_rho.usable(f, chosen, kind, cfg)):
             one = Grid(*(leaf[j : j + 1] for leaf in grid))
             scores.append(_score(one, SHAPES[kind], cells[:, j], steps, groups, cfg))

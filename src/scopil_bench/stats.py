@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import stats as scipy_stats
 
+from scopil.eval.measures import clopper_pearson_upper
+
 Values = Sequence[float] | np.ndarray
 Interval = tuple[float, float]
 EXACT_UP_TO = 20_000  # maximum number of splits of two samples; if there are more, this many are drawn at random
@@ -40,14 +42,6 @@ def bootstrap_interval(
         rng=np.random.default_rng(seed),
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
-def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
-    """Exact one-sided upper bound on a probability after k hits in n independent trials: the p with
-    P(X ≤ k) = 1 − level."""
-    if not 0 <= k <= n or n < 1:
-        raise ValueError(f"{k} hits in {n} trials")
-    return 1.0 if k == n else float(scipy_stats.beta.ppf(level, k + 1, n - k))
 
 
 def upper_bound(hits: Sequence[int], trials: Sequence[int], level: float = 0.95) -> float:

@@ -94,10 +94,17 @@ def with_margin(measures: Sequence[Measures]) -> dict[str, tuple[float, float]]:
     return {name: (mean, widths * deviation) for name, (mean, deviation) in mean_and_std(measures).items()}
 
 
+def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
+    """Exact one-sided upper bound on a probability after k hits in n independent trials: the p with
+    P(X ≤ k) = 1 − level."""
+    if not 0 <= k <= n or n < 1:
+        raise ValueError(f"{k} hits in {n} trials")
+    return 1.0 if k == n else float(betaincinv(k + 1, n - k, level))
+
+
 def share_interval(hits: int, trials: int) -> tuple[float, float]:
     """The exact 95 % interval of a share (Clopper and Pearson): `hits` of `trials` episodes."""
-    low = 0.0 if hits == 0 else float(betaincinv(hits, trials - hits + 1, 0.025))
-    return low, 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 0.975))
+    return 1.0 - clopper_pearson_upper(trials - hits, trials, 0.975), clopper_pearson_upper(hits, trials, 0.975)
 
 
 def violating_words(measures: Sequence[Measures]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -27,10 +27,11 @@ from scopil.envs.spaces import Spaces
 from scopil.errors import ConfigError, ScopilError
 from scopil.eval.episodes import play_distinct
 from scopil.eval.pictures import few_colours, new_figure
+from scopil.eval.rules import Rules, by_own_rules, load_rules, own_rules, with_rules
 from scopil.eval.starts import unseen_starts
 from scopil.explain import FoundRule, explain
 from scopil.files import write_atomically
-from scopil.loading import load, refuse_other_spaces
+from scopil.loading import load_with_run, refuse_other_spaces
 from scopil.policy import read_policy
 from scopil.terminal import Console
 from scopil.train.demo_data import demo_data, flattened
@@ -75,7 +76,7 @@ def run_audit(
             raise ConfigError(f"--out {out}; want a file name that ends in .html.")
         new_figure()  # raises if matplotlib is missing, before the episodes are played
     name = None if env is None else env_name(env, env_kwargs, max_episode_steps)
-    played, shown, spaces = compared(policy, name, demos, episodes, seed, trust_env)
+    played, shown, spaces, *_ = compared(policy, name, demos, episodes, seed, trust_env)
     found = audit(played, shown, spaces.columns, features=features, strike=strike, seed=seed, codec=spaces)
     console = Console(highlight=False)
     console.print(summary(found, policy), soft_wrap=True)
@@ -93,49 +94,67 @@ def run_audit(
 # --- playing ----------------------------------------------------------------------------------------------------------
 
 
+class Compared(NamedTuple):
+    """Episodes of a policy and demonstrations. Observations are flat rows."""
+
+    played: list[Episode]
+    shown: Demonstrations
+    spaces: Spaces
+    env: str  # name of the environment
+    rules: Rules | None  # that the episodes are judged by; None: the costs that the environment reports
+
+
 def compared(
-    policy: str, env: str | None, demos: str | None, episodes: int, seed: int = 0, trust_env: bool = False
-) -> tuple[list[Episode], Demonstrations, Spaces]:
-    """Episodes of a policy from unseen starts, the demonstrations, and the environment's spaces. Observations are flat
-    rows."""
+    policy: str,
+    env: str | None,
+    demos: str | None,
+    episodes: int,
+    seed: int = 0,
+    trust_env: bool = False,
+    rules: str | None = None,
+) -> Compared:
+    """Play a policy from unseen starts. Its episodes are judged by `rules`, by the rules of its run, or else by those
+    of the environment."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    path, agent = Path(policy), None
+    path, agent, run = Path(policy), None, None
+    judges = None if rules is None else load_rules(rules)
     if path.is_dir() or (path.suffix == ".safetensors" and "algorithm" in read_policy(path)[1]):
-        agent = load(path, env, demos, trust_env=trust_env)
+        agent, run = load_with_run(path, env, demos, trust_env=trust_env)
     elif not is_file_name(policy) and not (path.suffix in (".onnx", ".safetensors") and path.is_file()):
-        raise ConfigError(f"--policy {policy}: no such file; {WANTED}.")
+        raise ConfigError(f"{policy}: no such file; {WANTED}.")
     opened = agent.env if agent is not None else None
     try:
         given = None if demos is None else load_demos(demos)
         if opened is None:
             env = env or (None if given is None else id_in_file(given.env_id, str(demos), trust_env))
             if env is None:
-                raise ConfigError(f"--policy {policy} does not name its environment; give it with --env ID.")
+                raise ConfigError(f"{policy} does not name its environment; give it with --env ID.")
             opened = open_env(env)
         if opened.spaces.image is not None:
-            raise ConfigError(f"{opened.name}: observations are images; audit compares observations of named numbers.")
+            raise ConfigError(f"{opened.name}: observations are images; want observations of named numbers.")
         shown = agent.demos if agent is not None else None if given is None else load_demos(given, opened)
         if shown is None:
-            raise ConfigError(f"--policy {policy} has no demonstrations; give them with --demos SET.")
+            raise ConfigError(f"{policy} has no demonstrations; give them with --demos SET.")
         demo_data(shown, opened)  # raises if they do not fit the environment
         if agent is not None:
-            played = agent.play("unseen", episodes, seed=seed)
+            played = agent.play("unseen", episodes, seed=seed, rules=judges)
         else:
             assert env is not None
             played = _play(policy, opened, env, episodes, seed)
-        rows = [e if _is_flat(e, opened) else _flat(e, opened) for e in played]
-        return rows, flattened(shown, opened), opened.spaces
+            played = played if judges is None else with_rules(played, judges, opened)
+        judges = judges or (None if run is None else run.rules()) or own_rules(opened)
+        name = env or (None if agent is None else agent.env_id) or opened.name
+        rows = [_flat(e, opened) for e in played]
+        return Compared(rows, flattened(shown, opened), opened.spaces, name, judges)
     finally:
         if opened is not None:
             opened.close()
 
 
-def _is_flat(episode: Episode, env: BatchEnv) -> bool:
-    return episode.observations.shape[1:] == env.observation_space.shape
-
-
 def _flat(episode: Episode, env: BatchEnv) -> Episode:
+    if episode.observations.shape[1:] == env.observation_space.shape:
+        return episode
     return replace(episode, observations=env.spaces.encode(episode.observations))
 
 
@@ -147,11 +166,12 @@ def _play(policy: str, env: BatchEnv, name: str, episodes: int, seed: int) -> li
         return play_distinct(env, alone, starts, jax.random.key(seed))
     act = _onnx(path, env) if path.suffix == ".onnx" else load_object(policy, "--policy my_policy.py:act")
     try:
-        return play_expert(env, name, act, starts)
+        played = play_expert(env, name, act, starts)
     except ScopilError:
         raise
     except Exception as error:  # of the policy
-        raise ConfigError(f"--policy {policy}: {place_of(error)}.") from error
+        raise ConfigError(f"{policy}: {place_of(error)}.") from error
+    return by_own_rules(env, [_flat(e, env) for e in played])
 
 
 def _onnx(path: Path, env: BatchEnv) -> Callable[[Any], Any]:
