@@ -35,9 +35,7 @@ def make(
 
 
 @lru_cache  # equal environments share their compiled code
-def compiled(
-    data: str | None = None, left_out: tuple[int, ...] = (), levels: int = 12, seed: int = 0
-) -> "CompiledEnv":
+def compiled(data: str | None = None, left_out: tuple[int, ...] = (), levels: int = 12, seed: int = 0) -> "CompiledEnv":
     from scopil.envs.jax_env import CompiledEnv
     from scopil_bench.studies.needle_master.env import NeedleMaster
     from scopil_bench.studies.needle_master.levels import generate_levels, read_levels

@@ -32,7 +32,7 @@ PROGRESS = 10.0  # reward for crossing the screen from edge to edge
 STEP_COST = 0.05  # per step: crossing takes 5 steps at full speed and some 30 at the speed of people
 FAR, NEAR = 300.0, 200.0  # px: length scales of distances and of closeness in observations
 RAYS = np.radians([-60.0, -30.0, 0.0, 30.0, 60.0]).astype(np.float32)  # relative to the heading
-COLUMNS, TILE = 4, np.array([2040.0, 1200.0], np.float32)  # the sheet: levels per row, px between neighbours
+COLUMNS, TILE = 3, np.array([2040.0, 1260.0], np.float32)  # the sheet: levels per row, px between neighbours
 RULES = ("gate", "bar", "tissue", "turn")
 _BORDERS = np.array([[[0, 0], [WIDTH, 0]], [[0, HEIGHT], [WIDTH, HEIGHT]], [[0, 0], [0, HEIGHT]]], np.float32)
 
@@ -233,7 +233,8 @@ def _ticked(state: NeedleState, turn: Number, level: LevelArrays) -> NeedleState
     crossed, which = jnp.any(ahead), jnp.argmax(ahead)
     index = _index(level, state.gate)
     right = level.centre[index, 0] + (
-        jnp.abs(level.axis[index, 1]) * level.half_depth[index] + jnp.abs(level.axis[index, 0]) * level.half_height[index]
+        jnp.abs(level.axis[index, 1]) * level.half_depth[index]
+        + jnp.abs(level.axis[index, 0]) * level.half_height[index]
     )
     behind = ~crossed & (state.gate < level.gates) & (at[0] > right + BEYOND)
     deep = jax.vmap(lambda corners: geometry.inside(at, corners))(level.corners) & level.deep

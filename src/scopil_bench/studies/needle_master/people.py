@@ -6,7 +6,7 @@ counts rows. One step is five ticks, for which the environment holds one action;
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from scopil import compile_cache
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.naming import with_options
@@ -23,7 +24,7 @@ from scopil.errors import DatasetError, refused_as
 from scopil.eval.episodes import cut
 from scopil.eval.measures import Measures, average, measure_all
 from scopil_bench.studies.needle_master import compiled
-from scopil_bench.studies.needle_master.env import TILE, NeedleMaster, at_level, commanded, in_tissue, tile_of
+from scopil_bench.studies.needle_master.env import RULES, TILE, NeedleMaster, at_level, commanded, in_tissue, tile_of
 from scopil_bench.studies.needle_master.geometry import Number
 from scopil_bench.studies.needle_master.kinematics import MAX_SPEED, MAX_TURN, TICKS, tick
 from scopil_bench.studies.needle_master.levels import WIDTH, LevelArrays
@@ -155,9 +156,7 @@ def replayed(env: CompiledEnv, recordings: Sequence[Recording]) -> Games:
     starts = np.stack([recording.position[0] + tile for recording, tile in zip(recordings, tiles)])
     actions = recover_actions(recordings, inner)
     played = env.replay(env.starts_at(starts), np.stack([np.resize(each, (env.horizon, 2)) for each in actions]))
-    episodes = [
-        replace(cut(episode, len(mine)), start=start) for episode, mine, start in zip(played, actions, starts)
-    ]
+    episodes = [replace(cut(episode, len(mine)), start=start) for episode, mine, start in zip(played, actions, starts)]
     errors = []
     for recording, episode, tile in zip(recordings, episodes, tiles):
         true = recording.position[_step_ends(recording)[: len(episode)]]
@@ -180,11 +179,19 @@ def read_games(data: str | Path, left_out: Collection[int] = (), only: Collectio
 
 def demonstrations(data: str | Path, left_out: Collection[int] = ()) -> Demonstrations:
     """The games on the levels that are not left out, as demonstrations for training."""
+    return demonstrations_and_rates(data, left_out)[0]
+
+
+def demonstrations_and_rates(
+    data: str | Path, left_out: Collection[int] = ()
+) -> tuple[Demonstrations, dict[str, tuple[int, Measures]]]:
+    """The demonstrations, and for each level and all: the number of games and their mean measures."""
+    compile_cache.use()
     games, env = read_games(data, left_out), compiled(str(data), tuple(left_out))
     options = {"data": str(data)} | ({"left_out": tuple(left_out)} if left_out else {})
     middle, high, most = np.percentile(games.errors, [50, 95, 100])
-    return Demonstrations(
-        episodes=tuple(games.episodes),
+    demos = Demonstrations(
+        episodes=tuple(replace(episode, info={}) for episode in games.episodes),
         observation_space=env.observation_space,  # pyright: ignore[reportArgumentType]
         action_space=env.action_space,  # pyright: ignore[reportArgumentType]
         name="needle-master/people",
@@ -195,11 +202,7 @@ def demonstrations(data: str | Path, left_out: Collection[int] = ()) -> Demonstr
             "replay error": f"median {middle:.2g} px, 95 % {high:.2g}, largest {most:.2g} at the ends of 100 ms steps",
         },
     )
-
-
-def by_level(games: Games, env: CompiledEnv) -> Mapping[str, Measures]:
-    """Mean measures of the games on each level, and of all."""
     rows = measure_all(games.episodes, env)
     names = [f"level {recording.level}" for recording in games.recordings]
-    found = {name: average([row for row, n in zip(rows, names) if n == name]) for name in dict.fromkeys(names)}
-    return found | {"all": average(rows)}
+    groups = {name: [row for row, own in zip(rows, names) if own == name] for name in dict.fromkeys(names)}
+    return demos, {name: (len(group), average(group)) for name, group in (groups | {"all": rows}).items()}
