@@ -199,12 +199,13 @@ def needle_master(
     """Write people's games of Needle Master as a set, and print how often people break each rule."""
     _refuse_unwritable(out)
     from scopil_bench.studies.needle_master import people
+    from scopil_bench.studies.needle_master.env import RULES
 
     demos, rates = people.demonstrations_and_rates(data.absolute(), left_out)
     storage.write(demos, out)
     console, table = _console(), Table(box=None, pad_edge=False)
     table.add_column("mean per game")
-    shown = ("steps", "success", "gates", "violations", *(f"violations/{rule}" for rule in people.RULES))
+    shown = ("steps", "success", "gates", "violations", *(f"violations/{rule}" for rule in RULES))
     for column in ("games", *shown):
         table.add_column(column.removeprefix("violations/"), justify="right", no_wrap=True)
     for row, (games, measures) in rates.items():

@@ -1,7 +1,7 @@
 """Needle Master: games that people played on a touch screen. `make` makes `scopil/NeedleMaster-v0`.
 
-The game and its recordings are by the authors of CoSTAR Plan (Paxton, Hundt, Barnoy and Yu, The Johns Hopkins University,
-Apache License 2.0). The recordings are not shipped; a path names their folder.
+The game and its recordings are by the authors of CoSTAR Plan (Paxton, Hundt, Barnoy and Yu, The Johns Hopkins
+University, Apache License 2.0). The recordings are not shipped; a path names their folder.
 """
 
 from functools import lru_cache

@@ -1,8 +1,9 @@
 """Needle Master as a Gymnasium `FuncEnv`: steer a needle to the right edge of the screen.
 
 The reward is the progress to the right and a small cost of time. The rules (gates, bars, deep tissue, gentle turns) are
-costs in `info`, for evaluation only. An environment has several levels: training draws from the shown ones, unseen starts
-from those left out. `info["position"]` is a place on a sheet that shows all levels side by side, so it also tells the level.
+costs in `info`, for evaluation only. An environment has several levels: training draws from the shown ones, unseen
+starts from those left out. `info["position"]` is a place on a sheet that shows all levels side by side, so it also
+tells the level.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,8 +119,8 @@ class NeedleMaster(FuncEnv):
         return after._replace(broken=broken, steps=state.steps + 1)
 
     def observation(self, state: NeedleState, rng: Any = None, params: NeedleParams | None = None) -> Array:
-        """Heading, place, speed, and in the needle's frame: the next gate's centre and ends of its opening, the centre of
-        the gate after it, the nearest deep and other tissue, and what lies ahead on five rays."""
+        """Heading, place, speed, and in the needle's frame: the next gate's centre and the ends of its opening, the
+        centre of the gate after it, the nearest deep and other tissue, and what lies ahead on five rays."""
         return _observed(self._of(params).levels, state)
 
     def reward(

@@ -29,8 +29,8 @@ def nearest(point: Point, polygon: Polygon) -> Point:
 
 
 def span(p: Array, q: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """The first and last share of the way from p to q, on one axis, that lies between two bounds. The segment has a point
-    in a box if the spans on both axes and (0, 1) overlap."""
+    """The first and last share of the way from p to q, on one axis, that lies between two bounds. The segment has a
+    point in a box if the spans on both axes and (0, 1) overlap."""
     still = p == q
     to_low, to_high = ((bound - p) / jnp.where(still, 1.0, q - p) for bound in (low, high))
     never = still & ((p < low) | (p > high))

@@ -1,7 +1,7 @@
 """Levels of Needle Master: gates and tissue, read from the game's files or generated from a seed.
 
-The screen is 1920 × 1080 px, y downwards. A gate is a rectangle with a bar at two opposite ends; the needle passes between
-the bars. The files give surfaces with y upwards.
+The screen is 1920 × 1080 px, y downwards. A gate is a rectangle with a bar at two opposite ends; the needle passes
+between the bars. The files give surfaces with y upwards.
 """
 
 import re
@@ -157,8 +157,8 @@ def generate_levels(count: int, seed: int) -> dict[int, Level]:
 
 
 def generate_level(number: int, seed: int) -> Level:
-    """One to three gates from left to right, in a third of the levels a strip of tissue, and in another third deep tissue
-    below the gates."""
+    """One to three gates from left to right, in a third of the levels a strip of tissue, and in another third deep
+    tissue below the gates."""
     rng = np.random.default_rng([seed, number])
     count = int(rng.integers(1, 4))
     places = 420 + (1500 - 420) * (np.arange(count) + rng.uniform(0.2, 0.8, count)) / count

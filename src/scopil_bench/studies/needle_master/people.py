@@ -1,8 +1,9 @@
 """The games that people played, as demonstrations.
 
-A recording `trial_<level>_<time>.csv` has one row per tick: milliseconds, x, y, θ, v, Δθ. The needle points backwards along θ:
-its heading is θ + π and its speed −v. Times between touches have no rows; nothing moves then, and the environment's clock
-counts rows. One step is five ticks, for which the environment holds one action; `recover_actions` finds it.
+A recording `trial_<level>_<time>.csv` has one row per tick: milliseconds, x, y, θ, v, Δθ. The needle points backwards
+along θ: its heading is θ + π and its speed −v. Times between touches have no rows; nothing moves then, and the
+environment's clock counts rows. One step is five ticks, for which the environment holds one action; `recover_actions`
+finds it.
 """
 
 import re
@@ -24,7 +25,7 @@ from scopil.errors import DatasetError, refused_as
 from scopil.eval.episodes import cut
 from scopil.eval.measures import Measures, average, measure_all
 from scopil_bench.studies.needle_master import compiled
-from scopil_bench.studies.needle_master.env import RULES, TILE, NeedleMaster, at_level, commanded, in_tissue, tile_of
+from scopil_bench.studies.needle_master.env import TILE, NeedleMaster, at_level, commanded, in_tissue, tile_of
 from scopil_bench.studies.needle_master.geometry import Number
 from scopil_bench.studies.needle_master.kinematics import MAX_SPEED, MAX_TURN, TICKS, tick
 from scopil_bench.studies.needle_master.levels import WIDTH, LevelArrays
@@ -166,8 +167,8 @@ def replayed(env: CompiledEnv, recordings: Sequence[Recording]) -> Games:
 
 
 def read_games(data: str | Path, left_out: Collection[int] = (), only: Collection[int] | None = None) -> Games:
-    """The games on the levels in `only`, by default on those that are not left out. Games on levels without gates show no
-    rules and are not used."""
+    """The games on the levels in `only`, by default on those that are not left out. Games on levels without gates show
+    no rules and are not used."""
     env = compiled(str(data), tuple(left_out))
     levels = {int(level.name) for level in env.env.levels}  # pyright: ignore[reportAttributeAccessIssue]
     wanted = levels - set(left_out) if only is None else levels & set(only)

@@ -38,8 +38,8 @@ def parts_of(gate: Gate) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw_episodes(axes: Any, levels: Sequence[Level], episodes: Sequence[Episode]) -> None:
-    """All levels side by side, with the paths of the episodes; steps that break a rule are red. The limits are a square,
-    as reports want them."""
+    """All levels side by side, with the paths of the episodes; steps that break a rule are red. The limits are a
+    square, as reports want them."""
     for number, level in enumerate(levels):
         _draw_level(axes, level, TILE * np.array(tile_of(number)))
     for episode in episodes:
@@ -67,7 +67,7 @@ def _draw_level(axes: Any, level: Level, corner: np.ndarray) -> None:
         for bar in bars:
             axes.fill(*(bar + corner).T, color=_web(INK), zorder=2)
         axes.text(*(gate.centre + corner), str(number), fontsize=5, ha="center", va="center", color=_web(GREEN))
-    axes.text(*(corner + (20, -25)), f"level {level.name}", fontsize=6, color=_web(INK))
+    axes.text(*(corner + np.array([20, -25])), f"level {level.name}", fontsize=6, color=_web(INK))
 
 
 def _web(colour: tuple[int, int, int]) -> str:

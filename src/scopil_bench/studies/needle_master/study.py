@@ -94,9 +94,9 @@ STUDY = Study(
     title="Needle Master: games that people played",
     question="Which method keeps people's unwritten rules on levels that no game showed?",
     about=(
-        "People steered a needle across a touch screen. The reward asks for the right edge and nothing else; people also "
-        "pass the gates in order, touch no bar, stay out of deep tissue and turn gently. Policies learn from the games on "
-        "nine levels and are judged on the three others, from perturbed starts."
+        "People steered a needle across a touch screen. The reward asks for the right edge and nothing else; people "
+        "also pass the gates in order, touch no bar, stay out of deep tissue and turn gently. Policies learn from the "
+        "games on nine levels and are judged on the three others, from perturbed starts."
     ),
     tasks=TASKS,
     tables={name: Table(task.title, name, _TRAINED, _TRAINED) for name, task in TASKS.items()},
@@ -108,9 +108,9 @@ STUDY = Study(
     glossary=(
         "Unseen starts are on the levels that are left out, within 48 px, 81 px and 0.3 rad of the games' start. "
         "Demonstrated starts are those of the games, on the levels that were shown.",
-        "Violations are steps of 100 ms that break a rule. Gate: a gate is missed, or not passed by the end; gates missed "
-        "in one step count once. Bar: the path touches a bar. Tissue: the needle is in deep tissue. Turn: speed times turn "
-        "exceeds 1.5 px rad per tick².",
+        "Violations are steps of 100 ms that break a rule. Gate: a gate is missed, or not passed by the end; gates "
+        "missed in one step count once. Bar: the path touches a bar. Tissue: the needle is in deep tissue. Turn: speed "
+        "times turn exceeds 1.5 px rad per tick².",
         "Gates is the share of gates passed. Success: the needle reached the right edge. Every game on level 10 passes "
         "one of its two gates, which lie above each other.",
         f"The games are by {people.SOURCE}.",
