@@ -176,7 +176,7 @@ def test_gates_are_seen_in_the_needles_frame(env):
     ends of the opening at equal distances on both sides."""
     centre, way = np.array([600.0, 300.0]), 0.5
     ahead = np.array([np.cos(way), -np.sin(way)])  # through the gate, which is turned by 0.5
-    obs = env.env.observation(_state(env, 0, centre - 100 * ahead, -way))
+    obs = np.asarray(env.env.observation(_state(env, 0, centre - 100 * ahead, -way)))
     np.testing.assert_allclose(obs[7:10], [100 / 400, 1.0, 0.0], atol=1e-4)
     np.testing.assert_allclose(obs[[10, 11]], obs[[13, 14]], atol=1e-4)
     np.testing.assert_allclose(obs[12], -obs[15], atol=1e-4)
@@ -193,7 +193,7 @@ def test_tissue_and_obstacles_are_seen(env):
     np.testing.assert_allclose(obs[21:23], 0.0, atol=1e-6)
     down = 950 - 130 * 300 / 700 - 700  # straight down to the ground
     np.testing.assert_allclose(obs[25], np.exp(-down / 200), atol=1e-4)
-    obs = np.asarray(env.env.observation(_state(env, 2, (700.0, 100.0))))
+    obs = np.asarray(env.env.observation(_state(env, 2, (700.0, 400.0))))
     assert obs[5] == 1.0
     np.testing.assert_allclose(np.hypot(*obs[21:23]), np.exp(-200 / 200), atol=1e-4)
     np.testing.assert_allclose(obs[19:21], 0.0, atol=1e-6)
