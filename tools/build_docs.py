@@ -63,6 +63,7 @@ NAVIGATION: dict[str, list[str]] = {
         "metrics.md",
         "file_formats.md",
         "marble_maze.md",
+        "needle_master.md",
     ],
     "Algorithms": ["algorithms/*.md"],
     "Explanation": ["method.md", "results.md", "faq.md"],

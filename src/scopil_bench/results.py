@@ -172,8 +172,8 @@ def evaluate_runs(
 
 
 def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
-    """Means over the demonstrations and, if there is a scripted expert, over its episodes from unseen starts. The
-    setting's rules define the violations of both."""
+    """Means over the demonstrations and, if there is a scripted expert, over its episodes from unseen starts; and the
+    task's further references. The setting's rules define the violations of the first two."""
     kept, rows = study.tasks[setting], {}
     env = open_env(kept.env)
     try:
@@ -185,7 +185,7 @@ def demonstrator_measures(study: Study, setting: str) -> dict[str, Measures]:
             starts = unseen_starts(env, study.episodes_of(setting) or EPISODES)
             played = by_own_rules(env, play_expert(env, kept.env, kept.demonstrator, starts))
             rows["Demonstrator, unseen starts"] = reference(measure_all(played, env, kept.rules))
-        return rows
+        return rows | dict(kept.references() if kept.references else {})
     finally:
         env.close()
 

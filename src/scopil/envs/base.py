@@ -18,7 +18,7 @@ from scopil.types import PRNGKey, Transition
 ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 
 Mode = Literal["greedy", "sampled"]
-Hook = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "rules"]
+Hook = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "initial_unseen", "rules"]
 Drawing = Callable[[Any, Any], Any]  # (matplotlib axes, episodes or cost function) → an image for a colour bar, or None
 Advance = Callable[[int], None]  # called during play with the number of episodes that ended since the last call
 
@@ -77,6 +77,7 @@ class BatchEnv(ABC):
           `info["position"]` in the coordinates of these axes, reports show interactive episodes;
         - `draw_cost(axes, cost_fn, params)` draws a cost, `cost_fn(obs, action)`, on matplotlib axes;
         - `initial_at(start, params)` → the initial state at a given start;
+        - `initial_unseen(rng, params)` → an initial state for unseen starts, if they differ from those of training;
         - `rules`: the rules whose violations are counted, in any form that `scopil.Rules.of` takes.
         """
         found = self.attribute(name)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,9 @@ class CompiledEnv(BatchEnv):
         self.max_episode_steps = max_episode_steps
         self.time_limit = max_episode_steps or getattr(self.params, "max_steps", None)
 
-    def reset(self, key: PRNGKey) -> EnvState:
+    def reset(self, key: PRNGKey, initial: Callable[..., Any] | None = None) -> EnvState:
         k_state, k_obs = jax.random.split(key)
-        return self.begin(self.env.initial(k_state, *self.given_params), k_obs)
+        return self.begin((initial or self.env.initial)(k_state, *self.given_params), k_obs)
 
     def begin(self, inner: Any, key: PRNGKey) -> EnvState:
         return EnvState(inner, self._observe(inner, key), jnp.int32(0))
@@ -92,7 +92,8 @@ class CompiledEnv(BatchEnv):
     @cached_property
     def _compiled_reset(self) -> Callable[[PRNGKey, int], EnvState]:
         # Without `jit`, each call would compile a loop in the environment's `initial` again and keep the program.
-        return jax.jit(self.reset_batch, static_argnums=1)
+        draw = partial(self.reset, initial=self.hook("initial_unseen"))
+        return jax.jit(lambda key, episodes: jax.vmap(draw)(jax.random.split(key, episodes)), static_argnums=1)
 
     @property
     def can_start_at(self) -> bool:

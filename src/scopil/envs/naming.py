@@ -25,9 +25,11 @@ IDS = {
     "multiple": "scopil/MarbleMaze-Multiple-v0",
     "two-modes": "scopil/MarbleMaze-TwoModes-v0",
 }
-OTHERS = {  # third-party tasks with added rules: id → entry point, time limit in steps
+OTHERS = {  # tasks by other authors: id → entry point, time limit in steps
     "scopil/HalfCheetahWall-v0": ("scopil_bench.studies.external.half_cheetah:HalfCheetahWall", 1000),
-    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),  # has its own time limit
+    # The others have their own time limit.
+    "scopil/Highway-v0": ("scopil_bench.studies.external.highway:Highway", None),
+    "scopil/NeedleMaster-v0": ("scopil_bench.studies.needle_master:make", None),
 }
 _FORM = re.compile(r"(?P<base>[^()]*)(?:\((?P<options>.*)\))?", re.DOTALL)
 # The environments and rules of the built-in studies: the only names of code that a file from others may hold.

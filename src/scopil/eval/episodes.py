@@ -80,10 +80,10 @@ def replay(env: BatchEnv, demos: Demonstrations) -> list[Episode]:
     longest = max(len(e) for e in demos)
     actions = np.stack([np.resize(e.actions, (longest, *e.actions.shape[1:])) for e in demos])
     played = env.replay(env.starts_at(demos.starts), actions)
-    return by_own_rules(env, [_cut(episode, len(shown)) for episode, shown in zip(played, demos)])
+    return by_own_rules(env, [cut(episode, len(shown)) for episode, shown in zip(played, demos)])
 
 
-def _cut(episode: Episode, steps: int) -> Episode:
+def cut(episode: Episode, steps: int) -> Episode:
     """The first steps of an episode: a demonstration may stop before the environment would."""
     steps = min(steps, len(episode))
     whole = steps == len(episode)

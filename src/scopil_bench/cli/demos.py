@@ -1,5 +1,5 @@
 """`scopil demos`: list, show, record, generate, correct, check, export and import demonstrations; estimate how many
-suffice."""
+suffice; read people's games of Needle Master."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 
 def main(argv: list[str]) -> int | None:
     commands = {"list": list_sets, "show": show, "record": record, "generate": generate, "check": check}
-    commands |= {"export": export, "import": import_, "enough": enough}
+    commands |= {"export": export, "import": import_, "enough": enough, "needle-master": needle_master}
     # The studio has the keyboard and the window; it imports this package, so this package finds it by name.
     commands["correct"] = import_module("scopil_studio.correct").correct
     about = "Sets of demonstrations: the shipped ones, your own files, and Minari's."
@@ -186,6 +186,32 @@ def generate(
         demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
     storage.write(demos, out)
     _print_set(demos)
+    say(f"written: {out}")
+
+
+def needle_master(
+    data: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(help="folder of environment_….txt and trial_….csv", metavar="DIR")
+    ],
+    out: Out,
+    left_out: Annotated[tuple[int, ...], option("levels without demonstrations: --left-out 1 5 8", "N")] = (),
+) -> None:
+    """Write people's games of Needle Master as a set, and print how often people break each rule."""
+    _refuse_unwritable(out)
+    from scopil_bench.studies.needle_master import people
+    from scopil_bench.studies.needle_master.env import RULES
+
+    demos, rates = people.demonstrations_and_rates(data.absolute(), left_out)
+    storage.write(demos, out)
+    console, table = _console(), Table(box=None, pad_edge=False)
+    table.add_column("mean per game")
+    shown = ("steps", "success", "gates", "violations", *(f"violations/{rule}" for rule in RULES))
+    for column in ("games", *shown):
+        table.add_column(column.removeprefix("violations/"), justify="right", no_wrap=True)
+    for row, (games, measures) in rates.items():
+        table.add_row(row, str(games), *(f"{measures[name]:.3g}" for name in shown))
+    console.print(table)
+    console.print(f"replayed: {demos.about['replay error']}", soft_wrap=True)
     say(f"written: {out}")
 
 

@@ -17,6 +17,7 @@ _OURS = {
     "external": "scopil_bench.studies.external.study:STUDY",
     "half-cheetah-wall": "scopil_bench.studies.external.half_cheetah:STUDY",
     "lunar-lander": "scopil_bench.studies.external.lunar_lander:STUDY",
+    "needle-master": "scopil_bench.studies.needle_master.study:STUDY",
 }
 
 

@@ -30,6 +30,8 @@ class Task:
     demos: str | Callable[[], Demonstrations] | None = None  # an argument of `load_demos`, or a function
     # Scripted expert (observation → action) or None. It is evaluated from the same unseen starts as the policies.
     demonstrator: Callable[[Any], Any] | None = None
+    # Further rows to compare with, such as people's results on levels that training leaves out: title → measures.
+    references: Callable[[], Mapping[str, Measures]] | None = None
     rules: Any = None  # an argument of `scopil.Rules.of`; None: the costs that the environment reports
     steps: int | None = None  # environment steps per run, used if the budget sets none
     episodes: int | None = None  # per evaluation; None: the study's number
