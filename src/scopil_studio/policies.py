@@ -11,7 +11,7 @@ from scopil.eval.rules import Rules
 from scopil.loading import load_with_run
 from scopil.serialization import read_note
 from scopil.train.run import Run
-from scopil_studio.listing import plain
+from scopil_studio.listing import plain, version_of
 from scopil_studio.paths import inside, refuse_outside
 from scopil_studio.watching import RUN_FILES
 from scopil_studio.worker import StudioConfig
@@ -36,7 +36,7 @@ def open_policy(config: StudioConfig, env: str, name: str) -> Played:
     path = inside(config.folder, name)
     refuse_outside(config.folder, path, *(path / file for file in RUN_FILES))
     file = Run.open(path).newest_policy() if path.is_dir() else plain(path)
-    found = _loaded(path, file.stat().st_mtime_ns, config)
+    found = _loaded(path, version_of(file.stat()), config)
     if found.agent.env_id != env:
         raise ConfigError(f"{name} was trained on another environment; want {env}.")
     given = config.rules_for(env)
@@ -44,7 +44,7 @@ def open_policy(config: StudioConfig, env: str, name: str) -> Played:
 
 
 @lru_cache(maxsize=8)
-def _loaded(path: Path, changed: int, config: StudioConfig) -> Played:
+def _loaded(path: Path, version: tuple[int, ...], config: StudioConfig) -> Played:
     """The policy, read once per version of its file. Code that its run does not sign must be named by the caller."""
     run = Run.open(path) if path.is_dir() else None
     own = run is not None and run.code is not None and run.code.own

@@ -70,8 +70,12 @@ class Recorder:
         """The set in the existing file; None if the file does not exist."""
         if len(os.fsencode(self.out.name)) > LONGEST_NAME:  # a temporary file beside it has a longer name
             raise DatasetError(f"{self.out.name[:40]}…: want a file name of at most {LONGEST_NAME} bytes.")
+        storage.refuse_ending(self.out)
         if not self.out.exists():
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.out.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise DatasetError(f"cannot write {self.out}: {error.strerror}; choose another file.") from error
             if not os.access(self.out.parent, os.W_OK):
                 raise DatasetError(f"cannot write to {self.out.parent}; choose another file.")
             return self._begin_with
