@@ -33,8 +33,11 @@ def python() -> list[str]:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`my_file.py:name` → (my_file.py, name); the second is empty if only a file or module is named. The colon of a
-    drive (C:\\…) is part of the file name."""
+    """`my_file.py:name` → (my_file.py, name); the second is empty if only a file or module is named. Colons before
+    `.py` are part of the file name, as in C:\\…"""
+    where, found, attribute = name.partition(".py:")
+    if found:
+        return f"{where}.py", attribute
     where, colon, attribute = name.rpartition(":")
     if not colon or len(where) == 1:
         return name, ""

@@ -9,6 +9,7 @@ worker.py      the worker process: configuration, checked calls
 listing.py     files described without reading them whole
 paths.py       names sent by the page, as paths inside the studio's folder
 recording.py   episodes played by a person   comparing.py       policies side by side
+correct.py     corrections of a policy       policies.py        policies with environment and rules
 watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed
 recorder.py    a file of recorded episodes: undo, keep, drop, annotate
 keyboard.py    keys, their actions and the window of play.py

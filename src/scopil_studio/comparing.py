@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,16 +27,14 @@ from scopil.errors import CheckpointError, ConfigError, ScopilError
 from scopil.eval import starts as where
 from scopil.eval.measures import breaks_a_rule, broken_rules, measure
 from scopil.eval.rules import Rules, by_own_rules, with_rules
-from scopil.loading import load_with_run
 from scopil.nn.distributions import Categorical
-from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_bench.images import write_gif, write_mp4
 from scopil_studio import recorder, trays
-from scopil_studio.listing import plain
-from scopil_studio.paths import folders_with, inside, refuse_outside
+from scopil_studio.paths import folders_with, inside
+from scopil_studio.policies import Played, open_policy
 from scopil_studio.recording import jpeg
-from scopil_studio.watching import RUN_FILES, open_run, set_path
+from scopil_studio.watching import open_run, set_path
 from scopil_studio.worker import StudioConfig
 
 MOST_POLICIES = 4
@@ -47,15 +45,6 @@ MAP_SIDE = 24  # starts along a side of the map
 MAP_CHUNK = 64  # starts in one compiled call
 COST_SIDE = 41
 _opened = lru_cache(maxsize=8)(open_env)
-
-
-class Compared(NamedTuple):
-    """A policy, or a recorded episode if `agent` is None, with its environment and the rules that it is judged by."""
-
-    opened: BatchEnv
-    env: str  # the name that opens the environment in this process
-    rules: Callable[[], Rules | None]
-    agent: Any = None
 
 
 def tray(config: StudioConfig, env: str) -> Any:
@@ -81,7 +70,7 @@ def roll(config: StudioConfig, env: str, policies: list[str], start: list[float]
     return {"policies": [_rolled(name, policy, first) for name, policy in zip(policies, found)], "near": near}
 
 
-def _rolled(name: str, policy: Compared, start: np.ndarray) -> dict[str, Any]:
+def _rolled(name: str, policy: Played, start: np.ndarray) -> dict[str, Any]:
     agent = policy.agent
     (played,) = agent.play(start[None])
     played, unknown = _judged(policy.rules, agent.env, played)
@@ -168,7 +157,7 @@ def _grid(params: MarbleParams) -> np.ndarray:
 
 def frames(config: StudioConfig, env: str, policies: list[str], seed: int) -> tuple[dict[str, Any], bytes]:
     """One episode per policy, all from the same seed. Returns the sizes of the frames in bytes, and the frames."""
-    shown = [_drawn(policy, _greedy(policy.agent), seed) for policy in _policies(config, env, policies)]
+    shown = [_drawn(policy, policy.act, seed) for policy in _policies(config, env, policies)]
     return _pictures(zip(policies, shown))
 
 
@@ -187,7 +176,7 @@ def replay(config: StudioConfig, name: str, mark: str) -> Any:
     if at < 0:
         raise ConfigError("this episode cannot be played again: its seed is not known, since it was not recorded here.")
     actions = iter(episode.actions)
-    shown = Compared(env, _playable(config, demos.env_id), lambda: config.rules_for(str(demos.env_id)))
+    shown = Played(env, _playable(config, demos.env_id), lambda: config.rules_for(str(demos.env_id)))
     return _pictures([(name, _drawn(shown, lambda obs: next(actions, None), int(recorded[at]["seed"])))])
 
 
@@ -198,7 +187,7 @@ def download(
     if kind not in ("gif", "mp4", "npz"):
         raise ConfigError(f"kind {kind[:20]!r}; want gif, mp4 or npz.")
     found = _policies(config, env, policies)
-    shown = [_drawn(policy, _greedy(policy.agent), seed, start, draw=kind != "npz") for policy in found]
+    shown = [_drawn(policy, policy.act, seed, start, draw=kind != "npz") for policy in found]
     about = {"type": "application/octet-stream"}
     if kind == "npz":
         arrays = {f"{i}:{k}": np.asarray(s[k]) for i, s in enumerate(shown) for k in s if k not in ("frames", "about")}
@@ -209,13 +198,7 @@ def download(
         return about, file.read_bytes()
 
 
-def _greedy(agent: Agent) -> Any:
-    return lambda obs: agent.predict(obs, deterministic=True)[0]
-
-
-def _drawn(
-    policy: Compared, act: Any, seed: int, start: list[float] | None = None, draw: bool = True
-) -> dict[str, Any]:
+def _drawn(policy: Played, act: Any, seed: int, start: list[float] | None = None, draw: bool = True) -> dict[str, Any]:
     """An episode played step by step, with its frames. `act` maps an observation to an action, or to None to stop."""
     made, spaces = make_env(policy.env, render_mode="rgb_array" if draw else None), policy.opened.spaces
     try:
@@ -269,35 +252,10 @@ def _side_by_side(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate([e[min(t, len(e) - 1)] for e in tall], axis=1) for t in range(longest)]
 
 
-def _policies(config: StudioConfig, env: str, names: list[str]) -> list[Compared]:
+def _policies(config: StudioConfig, env: str, names: list[str]) -> list[Played]:
     if not 1 <= len(names) <= MOST_POLICIES:
         raise ConfigError(f"{len(names)} policies; want 1 … {MOST_POLICIES}.")
-    found = [_policy(config, name) for name in names]
-    if other := [name for name, policy in zip(names, found) if policy.agent.env_id != env]:
-        raise ConfigError(f"{other[0]} was trained on another environment; want {env}.")
-    given = config.rules_for(env)
-    return found if given is None else [policy._replace(rules=lambda: given) for policy in found]
-
-
-def _policy(config: StudioConfig, name: str) -> Compared:
-    path = inside(config.folder, name)
-    refuse_outside(config.folder, path, *(path / file for file in RUN_FILES))
-    file = Run.open(path).newest_policy() if path.is_dir() else plain(path)
-    return _loaded(path, file.stat().st_mtime_ns, config)
-
-
-@lru_cache(maxsize=8)
-def _loaded(path: Path, changed: int, config: StudioConfig) -> Compared:
-    """The policy, read once per version of its file. Code that its run does not sign must be named by the caller."""
-    run = Run.open(path) if path.is_dir() else None
-    own = run is not None and run.code is not None and run.code.own
-    env = run.spec.env if run is not None else read_note(path).get("env")
-    if not own:
-        config.refuse_env(str(env))
-    name = run.env_name() if run is not None and own else str(env)
-    agent, source = load_with_run(path, None if own else name)
-    agent._rules = None  # the pages judge the episodes
-    return Compared(agent.env, name, (lambda: None) if source is None else source.rules, agent)
+    return [open_policy(config, env, name) for name in names]
 
 
 def _playable(config: StudioConfig, env: str) -> str:

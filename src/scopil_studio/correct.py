@@ -12,11 +12,12 @@ import tyro
 
 from scopil.cli.options import TrustEnv, option
 from scopil.config import checked_seed
+from scopil.data.dataset import Demonstrations
 from scopil.envs.window import TEXT, Colour, Key
 from scopil.errors import ConfigError, EnvError
 from scopil.terminal import say
 from scopil_studio.keyboard import KeyMap, Session, keys_for, marble_maze_keys, run
-from scopil_studio.recorder import Recorder
+from scopil_studio.recorder import Recorder, step_cost
 
 GIVE_BACK = "tab"
 
@@ -24,19 +25,21 @@ GIVE_BACK = "tab"
 class Correction(Session):
     """The policy plays until a key of an action is pressed. Then the person plays, until the key tab or the end."""
 
-    def __init__(self, recorder: Recorder, keys: KeyMap, live: bool, policy: Callable[[Any], Any]):
+    def __init__(
+        self, recorder: Recorder, keys: KeyMap, live: bool, policy: Callable[[Any], Any], at_once: bool = False
+    ):
         if keys.knows(GIVE_BACK):
             raise ConfigError(f"--keys: {GIVE_BACK} gives the control back to the policy; choose another key.")
-        super().__init__(recorder, keys, live)
+        super().__init__(recorder, keys, live, at_once)
         self._policy = policy
         self._spans: list[list[int]] = []  # first step and end of each correction; the newest may be open
         self.person = False  # whether the person plays
-        self._next_step = 0.0  # the time of the policy's next step
+        self.next_step = 0.0  # the time of the policy's next step
 
     def key(self, key: Key, now: float) -> None:
         if key.down and key.name == GIVE_BACK and self.person:
             self._end_span()
-            self._next_step = now
+            self.next_step = now
         elif key.down and self.keys.knows(key.name) and not self.person and not self.recorder.over:
             self.person = True
             self._spans.append([self.recorder.steps, self.recorder.steps])
@@ -45,9 +48,9 @@ class Correction(Session):
     def tick(self, now: float) -> None:
         if self.person:
             super().tick(now)
-        elif not self.recorder.over and now >= self._next_step:
+        elif not self.recorder.over and now >= self.next_step:
             self.recorder.step(self._policy(self.recorder.observation))
-            self._next_step = now + 1 / self.rate
+            self.next_step = now + 1 / self.rate
 
     @property
     def parts(self) -> list[tuple[int, int]]:
@@ -55,6 +58,11 @@ class Correction(Session):
         if self.person:
             self._spans[-1][1] = self.recorder.steps
         return [(first, end) for first, end in self._spans if end > first]
+
+    @property
+    def corrected(self) -> int:
+        """The steps of the person in this episode."""
+        return sum(end - first for first, end in self.parts)
 
     def _end_span(self) -> None:
         self._spans[-1][1] = self.recorder.steps
@@ -80,9 +88,17 @@ class Correction(Session):
 
     def text(self) -> list[tuple[str, Colour]]:
         now, kept, last, rest = super().text()
-        steps = sum(end - first for first, end in self.parts)
         player = f"You play ({GIVE_BACK}: stop)" if self.person else "The policy plays (any action's key: take over)"
-        return [now, (f"{player}   corrected {steps} steps", TEXT), kept, last, (f"Enter: keep    {rest[0]}", TEXT)]
+        player += f"   corrected {self.corrected} steps"
+        return [now, (player, TEXT), kept, last, (f"Enter: keep    {rest[0]}", TEXT)]
+
+
+def demonstrated(agent: Any, env: str) -> Demonstrations | None:
+    """The demonstrations that an agent learned from, in the spaces of its environment, to which corrections are added.
+    `env` is the name that opens the environment."""
+    from scopil.data.fit_to_env import into_spaces  # imports JAX
+
+    return None if agent.demos is None else replace(into_spaces(agent.demos, env), env_id=agent.env_id)
 
 
 def correct(
@@ -99,8 +115,7 @@ def correct(
     trust_env: TrustEnv = False,
 ) -> None:
     """Watch a policy, take over by key, and keep the corrections. scopil resume RUN --demos FILE learns from them."""
-    from scopil.data.fit_to_env import into_spaces  # these import JAX
-    from scopil.envs.jax_env import make_env
+    from scopil.envs.jax_env import make_env  # these import JAX
     from scopil.loading import load_with_run
 
     checked_seed(seed)
@@ -114,8 +129,10 @@ def correct(
     try:
         maze = keys is None and name.startswith("scopil/MarbleMaze")
         chosen = marble_maze_keys() if maze else keys_for(env.action_space, keys)
-        shown = None if agent.demos is None else replace(into_spaces(agent.demos, name), env_id=agent.env_id)
-        recorder = Recorder(env, out, seed=seed, name=out.stem, env_id=agent.env_id, begin_with=shown)
+        cost = step_cost(None if source is None else source.rules())
+        recorder = Recorder(
+            env, out, seed=seed, name=out.stem, env_id=agent.env_id, cost=cost, begin_with=demonstrated(agent, name)
+        )
         demos = run(
             Correction(recorder, chosen, live, lambda obs: agent.predict(obs)[0]), "scopil demos correct", episodes
         )

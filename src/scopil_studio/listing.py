@@ -2,6 +2,7 @@
 its type and size are checked first, little of it is read, and each file has a time limit."""
 
 import math
+import os
 import signal
 import stat
 import threading
@@ -24,7 +25,7 @@ LARGEST_PART = 2**25  # bytes of a header, of the lengths of a set's episodes, o
 DIRECTORY = b"PK\5\6"  # begins the last record of an archive, which gives the size of its directory
 LOCATOR = b"PK\6\7"  # before that record: the directory is described elsewhere, as in archives above 4 GB
 NOT_YET = "not read yet: the files before it took too long; open the page again."
-_known: dict[Path, tuple[tuple[int, int] | None, dict[str, Any]]] = {}  # version and description of each file
+_known: dict[Path, tuple[tuple[int, ...] | None, dict[str, Any]]] = {}  # version and description of each file
 
 
 def plain(path: Path, largest: int = LARGEST_SET) -> Path:
@@ -52,6 +53,11 @@ def plain_set(path: Path) -> Path:
     return path
 
 
+def version_of(state: os.stat_result) -> tuple[int, ...]:
+    """Differs after a file was replaced, also if the clock was set back."""
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 def set_about(path: Path, until: float = math.inf) -> dict[str, Any]:
     """Environment, episodes and steps of a set; or its `problem`. After the time `until` no new file is read."""
     return _described(_set_about, path, until)
@@ -67,7 +73,7 @@ def _described(describe: Callable[[Path], dict[str, Any]], path: Path, until: fl
         state = plain(path).stat()
     except (ScopilError, OSError) as error:
         return {"problem": str(error)}
-    version, (known, found) = (state.st_mtime_ns, state.st_size), _known.get(path, (None, {}))
+    version, (known, found) = version_of(state), _known.get(path, (None, {}))
     if known == version:
         return found
     if time.monotonic() > until:

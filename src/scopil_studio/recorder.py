@@ -4,8 +4,9 @@ Each change locks the file, reads it and writes it again, because other processe
 """
 
 import hashlib
+import numbers
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -69,8 +70,12 @@ class Recorder:
         """The set in the existing file; None if the file does not exist."""
         if len(os.fsencode(self.out.name)) > LONGEST_NAME:  # a temporary file beside it has a longer name
             raise DatasetError(f"{self.out.name[:40]}…: want a file name of at most {LONGEST_NAME} bytes.")
+        storage.refuse_ending(self.out)
         if not self.out.exists():
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.out.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise DatasetError(f"cannot write {self.out}: {error.strerror}; choose another file.") from error
             if not os.access(self.out.parent, os.W_OK):
                 raise DatasetError(f"cannot write to {self.out.parent}; choose another file.")
             return self._begin_with
@@ -225,6 +230,31 @@ class Recorder:
     @property
     def kept_violations(self) -> int:
         return sum(kept["violations"] or 0 for kept in self.recorded)
+
+
+def step_cost(rules: Any) -> StepCost | None:
+    """A function that applies rules to one step; None without rules."""
+    if rules is None:
+        return None
+    from scopil.eval.measures import breaks_a_rule  # imports JAX
+    from scopil.eval.rules import with_rules
+
+    def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
+        reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
+        seen = np.stack([_held(obs), _held(next_obs)])
+        step = Episode(observations=seen, actions=np.asarray(action)[None], info=reported)
+        return float(breaks_a_rule(with_rules([step], rules)[0])[-1])
+
+    return cost
+
+
+def _held(obs: Any) -> np.ndarray:
+    """An observation in the form that rules receive. A Dict or Tuple becomes a 0-d object array."""
+    if not isinstance(obs, Mapping | tuple):
+        return np.asarray(obs)
+    held = np.empty((), object)
+    held[()] = obs
+    return held
 
 
 def _broken(costs: Sequence[float | None]) -> int | None:

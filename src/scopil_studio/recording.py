@@ -1,5 +1,5 @@
-"""Record episodes that a person plays in the browser. The page sends keys and pointer positions and gets states. The
-recorder and the key assignments are the same as in `scopil play`."""
+"""Record episodes that a person plays in the browser, or corrections of a policy. The page sends keys and pointer
+positions and gets states. Recorder and key assignments are those of `scopil play` and `scopil demos correct`."""
 
 import io
 import time
@@ -13,10 +13,12 @@ from scopil.envs.jax_env import make_env
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio import trays
+from scopil_studio.correct import Correction, demonstrated
 from scopil_studio.keyboard import KeyMap, Session, marble_maze_keys, parse_keys
 from scopil_studio.listing import plain_set
 from scopil_studio.paths import inside
-from scopil_studio.recorder import Recorder
+from scopil_studio.policies import open_policy
+from scopil_studio.recorder import Recorder, step_cost
 from scopil_studio.worker import Channel, StudioConfig, checked_call, fits
 
 POINTER_ACTION = 0  # placeholder for the action given by the pointer
@@ -72,36 +74,56 @@ class PointerRecorder(Recorder):
 
 class Playing:
     """One environment and the file of its episodes; new episodes are added to an existing file. `keys` assigns keys to
-    actions, as in `a=0,d=1`; it may be empty for Marble Maze and for continuous actions."""
+    actions, as in `a=0,d=1`; it may be empty for Marble Maze and for continuous actions. With the name of a `policy`,
+    the policy plays until the person takes over, and the file begins with its demonstrations."""
 
-    def __init__(self, config: StudioConfig, env: str, file: str, keys: str = "", live: bool = False, seed: int = 0):
+    def __init__(
+        self,
+        config: StudioConfig,
+        env: str,
+        file: str,
+        keys: str = "",
+        live: bool = False,
+        seed: int = 0,
+        policy: str = "",
+    ):
         if not file.endswith(".npz"):
             raise ConfigError(f"{file!r}; want a name that ends in .npz.")
-        config.refuse_env(env)
+        played = open_policy(config, env, policy) if policy else None
+        if played is None:
+            config.refuse_env(env)
+        name = env if played is None else played.env
         out = plain_set(inside(config.folder, file))
         if not 0 <= seed < 2**31:
             raise ConfigError(f"seed = {seed}; want 0 … {2**31 - 1}.", setting="seed")
-        made = make_env(env)
+        made = make_env(name)
         self.tray = trays.tray_of(made)
         if self.tray is None:
             made.close()
-            made = make_env(env, render_mode="rgb_array")
+            made = make_env(name, render_mode="rgb_array")
         self.keys = _keys(keys, made.action_space, marble=self.tray is not None)
         continuous = isinstance(made.action_space, gym.spaces.Box)
         kind = PointerRecorder if continuous else Recorder
-        drawn = self.tray is None
-        self.recorder = kind(made, out, seed=seed, name=out.stem, env_id=env, drawn=drawn, cost=config.step_cost(env))
-        if self.tray is not None:  # compiles the step function before the first key
-            self.recorder.step(0)
+        cost = step_cost(config.rules_for(env) if played is None else played.rules())
+        shown = None if played is None else demonstrated(played.agent, name)
+        self.recorder = kind(
+            made, out, seed=seed, name=out.stem, env_id=env, drawn=self.tray is None, cost=cost, begin_with=shown
+        )
+        if self.tray is not None or cost is not None:  # compiles the step; rules that fail are refused now
+            self.recorder.step(made.action_space.sample())
             self.recorder.restart()
         # On a tray, undo is exact and fast, so a step does not wait for a possible second key.
-        self.session = Session(self.recorder, self.keys, live, at_once=self.tray is not None)
+        at_once = self.tray is not None
+        if played is None:
+            self.session = Session(self.recorder, self.keys, live, at_once)
+        else:
+            self.session = Correction(self.recorder, self.keys, live, played.act, at_once)
         self.period = 1 / (made.metadata.get("render_fps") or 12)
         self._next, self._last_input, self._sent = 0.0, 0, ()
         sizes, self.picture = ({}, b"") if self.tray is None else trays.described(self.tray)
         keys_shown = [{"keys": sorted(chord), "action": action} for chord, action in self.keys.actions.items()]
         self.about = {"env": env, "file": file, "live": live, "tray": sizes or None, "pointer": continuous}
-        self.about |= {"period": self.period, "keys": keys_shown}
+        self.about |= {"period": self.period, "keys": keys_shown, "policy": policy}
 
     def input(self, message: dict[str, Any]) -> None:
         """Process an input: a key that was pressed or released, or the axes of a pointer."""
@@ -116,10 +138,14 @@ class Playing:
 
     def wait(self) -> float | None:
         """Seconds until `tick` is due; None if only an input can change the state."""
-        session, now = self.session, time.monotonic()
-        if session.live:
-            return max(0.0, self._next - now) if session.running and not self.recorder.over else None
-        return None if session.held.due is None else max(0.0, session.held.due - now)
+        session, over = self.session, self.recorder.over
+        if isinstance(session, Correction) and not session.person:
+            due = None if over else session.next_step
+        elif session.live:
+            due = self._next if session.running and not over else None
+        else:
+            due = session.held.due
+        return None if due is None else max(0.0, due - time.monotonic())
 
     def tick(self) -> None:
         now = time.monotonic()
@@ -130,7 +156,8 @@ class Playing:
     def news(self) -> tuple[dict[str, Any], bytes] | None:
         """The message with the new state for the page; None if the state has not changed."""
         r, session = self.recorder, self.session
-        current = (r.kept, r.steps, self._last_input, session.message, session.running, id(r.observation))
+        correcting = (session.person, session.corrected) if isinstance(session, Correction) else None
+        current = (r.kept, r.steps, self._last_input, session.message, session.running, correcting, id(r.observation))
         if current == self._sent:
             return None
         drawn = current[:2] + current[-1:] != self._sent[:2] + self._sent[-1:]
@@ -138,6 +165,8 @@ class Playing:
         names = ("over", "terminated", "violations", "broken", "kept", "kept_steps", "kept_violations")
         state: dict[str, Any] = {"kind": "state", "n": self._last_input, "step": r.steps, "running": session.running}
         state |= {"message": session.message} | {name: getattr(r, name) for name in names}
+        if correcting is not None:
+            state["person"], state["corrected"] = correcting
         if self.tray is None:
             return state, jpeg(r.image) if drawn else b""
         state["position"] = trays.positions(r.observation).tolist()

@@ -62,13 +62,20 @@ def _option(name: str, value: str) -> str:
     return {"true": f"--{name}", "false": f"--no-{name}"}.get(str(value).lower(), f"--{name}={value}")
 
 
-def resume(config: StudioConfig, name: str) -> dict[str, Any]:
-    """Run `scopil train --resume RUN`, which refuses code that this user's key did not sign."""
+def resume(config: StudioConfig, name: str, demos: str = "", steps: int = 0) -> dict[str, Any]:
+    """Run `scopil train --resume RUN`, which refuses code that this user's key did not sign. With `demos`: learn from
+    these demonstrations, until `steps` in all."""
     folder = inside(config.folder, name)
-    run = Run.open(folder)
-    if run.finished:
+    run, words = Run.open(folder), ["--resume", str(folder)]
+    if demos:
+        if run.spec.demos is None:
+            raise ConfigError(f"{name} was trained without demonstrations; start a run with {demos}.")
+        if not run.steps_done < steps <= MOST_STEPS:
+            raise ConfigError(f"{steps:,} steps; {name} has {run.steps_done:,}; want more, to learn from {demos}.")
+        words += [f"--demos={inside(config.folder, demos)}", f"--steps={steps}"]
+    elif run.finished:
         raise ConfigError(f"{name} is finished.")
-    _begin(config.folder, folder, ["--resume", str(folder)])
+    _begin(config.folder, folder, words)
     return {"started": name}
 
 

@@ -7,23 +7,19 @@ The role `recording` serves one recording page. Any other role is a module. Its 
 import importlib
 import inspect
 import json
-import numbers
 import os
 import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_origin
 
 import gymnasium as gym
-import numpy as np
 
-from scopil.data.dataset import Episode
 from scopil.errors import ConfigError, EnvError, ScopilError
-from scopil_studio.recorder import StepCost
 from scopil_studio.workers import LENGTHS, REQUESTS, Message, pack
 
 if TYPE_CHECKING:
@@ -52,30 +48,6 @@ class StudioConfig:
         from scopil.eval.rules import load_rules  # imports JAX
 
         return load_rules(self.rules) if self.rules is not None and env in self.envs else None
-
-    def step_cost(self, env: str) -> StepCost | None:
-        """A function that applies the caller's rules to one step; None if the environment's own cost is used."""
-        if (rules := self.rules_for(env)) is None:
-            return None
-        from scopil.eval.measures import breaks_a_rule
-        from scopil.eval.rules import with_rules
-
-        def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
-            reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
-            seen = np.stack([_held(obs), _held(next_obs)])
-            step = Episode(observations=seen, actions=np.asarray(action)[None], info=reported)
-            return float(breaks_a_rule(with_rules([step], rules)[0])[-1])
-
-        return cost
-
-
-def _held(obs: Any) -> np.ndarray:
-    """An observation in the form that rules receive. A Dict or Tuple becomes a 0-d object array."""
-    if not isinstance(obs, Mapping | tuple):
-        return np.asarray(obs)
-    held = np.empty((), object)
-    held[()] = obs
-    return held
 
 
 class Channel:

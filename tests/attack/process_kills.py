@@ -21,8 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import scopil_bench.cli.render
+import scopil_bench.cli.report  # these are imported before the fork
 import scopil_bench.cli.study
-import scopil_bench.report.study_page  # noqa: F401  (imported before the fork)
+import scopil_bench.cli.tune
+import scopil_bench.report.study_page  # noqa: F401
 from attack.kills import Kills
 from scopil.cli import main
 from scopil.data import storage
@@ -317,6 +320,42 @@ def study() -> Command:
     return Command(resume, prepare, whom=("all", "itself", "a child"), summarises=True)
 
 
+TUNE = """
+[tune]
+trials = 2
+
+[tune.settings]
+learning_rate = [1e-4, 1e-2, "log"]
+"""
+
+
+def tuning() -> Command:
+    """`scopil tune`: both trials are drawn before the first run, so that an undisturbed search has the same."""
+
+    def resume() -> int:
+        return main(["tune", "study.toml", "--out", "out", "--workers", "2"])
+
+    def prepare() -> int:
+        Path("study.toml").write_text(STUDY + TUNE)
+        return 0
+
+    return Command(resume, prepare, whom=("all", "itself", "a child"), summarises=True)
+
+
+def drawing() -> Command:
+    """`scopil report` and `scopil render` of a run, over an earlier film."""
+
+    def prepare() -> int:
+        Path("film.gif").write_text("an earlier film")
+        return main(["train", "sac", "--out", "run", "--steps", "200", *TINY])
+
+    def resume() -> int:
+        codes = [main(["render", "run", "--out", "film.gif"]), main(["report", "run", "--out", "seen"])]
+        return max(codes)
+
+    return Command(resume, prepare)
+
+
 class Robot:
     """Replaces the window: presses keys in turn, and Enter at the end of an episode."""
 
@@ -360,5 +399,7 @@ COMMANDS: dict[str, Callable[[], Command]] = {
     "training": training,
     "evaluation": evaluation,
     "study": study,
+    "tuning": tuning,
+    "report and film": drawing,
     "recording": recording,
 }

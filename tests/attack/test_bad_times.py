@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -27,6 +28,8 @@ from scopil.train.checkpoint import Checkpoints
 from scopil.train.logging import JsonLines, tensorboard
 from scopil_bench import ray_cluster
 from scopil_bench.cache import read_evaluation, write_evaluation
+from scopil_studio import listing
+from scopil_studio.worker import StudioConfig
 
 COMMANDS = "import sys; from scopil.cli import main; print([main(a.split()) for a in sys.argv[1:]])"
 EVALUATED = {"env_steps": 1, "measures": {"greedy/unseen": [{"reward": 1.0}]}, "extra": {}}
@@ -123,6 +126,44 @@ def test_a_read_only_folder_is_an_error_of_one_line(own_mounts, tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == before
 
 
+def test_the_studio_reads_a_folder_that_it_cannot_write(own_mounts, tmp_path):
+    """Each change is refused in one line, and nothing is left behind."""
+    untrained_run(tmp_path / "run", "bc", demos="marble-maze/simple-v1")
+    storage.write(small_set(), tmp_path / "demos.npz")
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    done = own_mounts(mount, "from attack.test_bad_times import *; in_a_read_only_studio(sys.argv[1])", tmp_path)
+    assert done.returncode == 0, done.stderr
+    refused = done.stdout.splitlines()
+    assert len(refused) == 6, done.stdout
+    assert all("cannot write" in line or "Read-only file system" in line for line in refused), done.stdout
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+def in_a_read_only_studio(place: str) -> None:
+    from scopil_studio import recording, watching
+    from scopil_studio.recorder import mark_of
+
+    config = StudioConfig(Path(place))
+    seen = watching.overview(config)
+    assert [run["state"] for run in seen["runs"]] == ["finished"]
+    assert [found["episodes"] for found in seen["sets"]] == [3]
+    mark = mark_of(small_set().episodes[0])
+    maze = {"env": "CartPole-v1", "keys": "a=0,d=1"}
+    for change in (
+        lambda: watching.note(config, "demos.npz", mark, "text"),
+        lambda: watching.drop(config, "demos.npz", mark),
+        lambda: watching.start(config, "new", "sac", "CartPole-v1"),
+        lambda: watching.resume(config, "run", "demos.npz", 2000),
+        lambda: recording.Playing(config, file="new.npz", **maze),
+        lambda: recording.Playing(config, file="deep/new.npz", **maze),
+    ):
+        try:
+            change()
+        except (ScopilError, OSError) as error:
+            print(error)
+
+
 @pytest.mark.slow
 def test_a_run_without_a_home_and_without_shared_memory(own_mounts, tmp_path):
     tiny = "--hidden 8 --batch-size 32 --replay-size 2000 --steps 600 --verbosity quiet"
@@ -179,6 +220,17 @@ def test_a_clock_that_goes_back_hides_no_file_from_a_cluster(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("2\n")
     os.utime(tmp_path / "metrics.jsonl", (1, 1))  # 1970
     assert ray_cluster._news(tmp_path, stamps)[0] == {"metrics.jsonl": b"2\n"}
+
+
+def test_a_clock_that_stands_still_hides_no_file_from_the_studio(tmp_path):
+    """A file of the same size and time is another file."""
+    sizes = set()
+    for name in ("a/b-v0", "b/a-v0"):
+        storage.write(replace(small_set(), env_id=name), tmp_path / "demos.npz")
+        os.utime(tmp_path / "demos.npz", (1, 1))
+        sizes.add((tmp_path / "demos.npz").stat().st_size)
+        assert listing.set_about(tmp_path / "demos.npz")["env"] == name
+    assert len(sizes) == 1
 
 
 def test_a_folder_copied_while_it_is_written_can_be_opened(tmp_path):

@@ -6,19 +6,23 @@ Markdown is parsed by markdown-it with raw HTML enabled, as on GitHub.
 import io
 import json
 import re
+from html.parser import HTMLParser
 
 import pytest
 from markdown_it import MarkdownIt
 
+from made_results import result
 from runs import untrained_run
 from scopil.cli import main
 from scopil.errors import CheckpointError
 from scopil.eval.tables import markdown_table, print_measures
 from scopil.terminal import Console
 from scopil.train.run import Run
+from scopil_bench import results
 from scopil_bench.cli.report import _list_of_runs
 from scopil_bench.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown
 from scopil_bench.results import Evaluator
+from scopil_bench.summaries import EVALUATIONS, Cell
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -71,6 +75,39 @@ def test_a_run_with_markup_in_its_names_is_listed_in_its_cells(tmp_path):
         page = render(to_markdown("Report", [_list_of_runs([Run.open(run.folder)], Evaluator())], tmp_path))
         assert page.count("<td>") == 5
         assert not re.search("<(img|a|script|code)", page)
+
+
+class Tags(HTMLParser):
+    """The tags of a page, each with the names of its attributes, and its links."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.links: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, *sorted(name for name, _ in attrs)))
+        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
+
+
+def test_names_in_a_foreign_results_file_add_no_tag(tmp_path):
+    """results.json of another user: the page has the same tags as with plain names, and no address but its own."""
+    pages = []
+    for name in ("plain", '</script><img src=x onerror="alert(1)">', "[a](javascript:alert(1)) &lt;script&gt;"):
+        folder = tmp_path / str(len(pages))
+        means = {key: {"reward": 1.0, "violations": 2.0, f"violations/{name}": 2.0} for key in EVALUATIONS}
+        cell = Cell(f"task {name}", "sac")
+        made = [result("sac", seed, 1.0, cell=cell, means=means) for seed in (0, 1)]
+        results.save(folder, "paper", "paper", made, {f"run {name}": f"state {name}"})
+        assert main(["report", str(folder)]) == 0
+        texts = (folder / "report.html").read_text(), render((folder / "report.md").read_text())
+        pages.append([Tags(text) for text in texts])
+    plain, *hostile = pages
+    assert len(plain[0].found) > 100
+    for page in hostile:
+        assert [form.found for form in page] == [form.found for form in plain]
+        assert all(link.startswith("#") for form in page for link in form.links)
 
 
 @pytest.mark.parametrize("key", ["algorithm", "title", "env", "demos", "rules"])

@@ -1,5 +1,6 @@
 """Wrong inputs of a user's first hour: one line that says what to do, exit code 2, no traceback, no file left."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def one(obs):
     "rules.toml": 'env = "CartPole-v1"\nmethods = ["sac"]\nrules = "absent.py"\n',
     "setting.toml": 'env = "CartPole-v1"\nmethods = ["sac"]\n[overrides]\nhiden = [4]\n',
     "table.csv": "obs_0,obs_1,act\n0,1,left\n",
+    "no_rows.csv": "obs_0,act\n",
+    "ragged.csv": "obs_0,act\n0,1\n0\n",
+    "no_lines.csv": "",
+    "note.json": "{}",
+    "text.hdf5": "no HDF5",
+    "fewer.toml": 'env = "CartPole-v1"\nmethods = ["sac"]\nseeds = -1\n',
+    "steps.toml": 'env = "CartPole-v1"\nmethods = ["sac"]\nsteps = "many"\n',
+    "shown.toml": 'env = "CartPole-v1"\nmethods = ["sac"]\ndemonstrator = "expert.py"\n',
 }
 TRAIN = "train sac --out new --hidden 4 --steps 300"
 RECORD = "demos record --out new.npz --episodes 1 --policy expert.py:act"
@@ -150,6 +159,59 @@ WRONG = [
     ("play --out new.npz --env Pendulum-v1 --keys a=1:2", "want 1 numbers"),
     ("studio absent", "absent"),
     ("studio . --port 99999", "port"),
+    # names and paths that are almost right
+    (f"{TRAIN} --env cart.py:Cart:Cart", "cart.py has no 'Cart:Cart'; it has gym, np, Cart"),
+    (f"{TRAIN} --env cart.py:Cart(3)", "options without a name"),
+    (f"{TRAIN} --env https://example.com/env.py:Env", "no file https://example.com/env.py"),
+    (f"{TRAIN} --env CartPole-v99", "version `v99`"),
+    ("train sac --hidden 4 --out ''", "'' is not a path"),
+    ("train bc --out new --demos ''", "demonstrations ''; want a file"),
+    ("evaluate ''", "'' is not a path"),
+    ("evaluate run --rules small.npz", "cannot import 'small.npz'"),
+    ("evaluate cut.safetensors", "no checksum at its end"),
+    ("report run --rules rules.py:absent", "rules.py has no 'absent'; it has fast"),
+    ("rules absent", "cannot read absent"),
+    ("runs run run", "'run' is an extra word"),
+    ("studio . --rules absent.py --env CartPole-v1", "no file absent.py"),
+    ("studio . --host 0.0.0.0", "want the one address browsers use"),
+    # words that are missing or unknown
+    ("demos", "Expected one of {list, show"),
+    ("demos frobnicate", "'frobnicate' is an extra word or an unknown command"),
+    ("demos show", "Missing from scopil demos show: NAME"),
+    ("render run", "Missing from scopil render: --out FILE"),
+    ("audit", "Missing from scopil audit: --policy"),
+    ("demos generate simple --out new.npz --player human", "invalid choice 'human'"),
+    ("reproduce --budget tiny", "no budget 'tiny'; it has paper, short"),
+    # files of other kinds
+    ("demos show note.json", "a .json file is not read"),
+    ("demos show text.hdf5", "text.hdf5 cannot be read"),
+    ("demos show no_lines.csv", "want a header and at least one row"),
+    ("demos show no_rows.csv", "want a header and at least one row"),
+    ("demos show ragged.csv", "row 2: 1 cells for 2 columns"),
+    ("demos show utf16.csv", "cannot read utf16.csv"),
+    ("study latin.toml", "latin.toml cannot be read"),
+    # outputs of another kind: refused before the work
+    ("demos show marble.npz --plot plot.xyz", "pictures end in .png"),
+    ("demos import small.npz --out new.csv", "demonstrations are written as .npz"),
+    ("demos import small.npz --out small.npz/new.npz", "cannot write small.npz/new.npz"),
+    (f"{EXPERT}:act --out new.hdf5", "demonstrations are written as .npz"),
+    ("play --out new.csv --env CartPole-v1 --keys a=0", "demonstrations are written as .npz"),
+    ("evaluate run --out empty", "--out empty is a folder; want a file"),
+    ("report run --out table.csv", "--out table.csv is a file; want a folder"),
+    ("export run --onnx p.onnx --jax p.onnx", "name the same file p.onnx"),
+    # numbers and values
+    ("evaluate run --episodes 1e15", "want at least 1 and at most 1,000,000"),
+    ("resume run --steps 1e30", "want fewer than 2³¹"),
+    ("render --demos marble.npz --episode -1 --out p.gif", "has episodes 0 … 1"),
+    ("demos correct run --out new.npz --episodes 0", "--episodes 0; want at least 1"),
+    ("demos export small.npz --minari ''", "Minari refuses the id ''"),
+    (f"{EXPERT}:act --seed -3", "--seed = -3; want a whole number"),
+    ("demos record --out new.npz --env cart.py:Cart --policy cart.py:Cart", "the expert is the class Cart"),
+    ("play --out new.npz --env CartPole-v1 --keys a=", "want key=action"),
+    ("tune list.toml --trials 0", "--trials 0; want at least 1"),
+    ("study fewer.toml", "seeds = -1; want at least 1"),
+    ("study steps.toml", "steps = 'many'; want a whole number"),
+    ("study shown.toml", "want demonstrator ="),
 ]
 
 
@@ -165,6 +227,9 @@ def folder(tmp_path_factory):
     small_set().save(place / "small.npz")
     marble_episodes(steps=4, episodes=2).save(place / "marble.npz")
     untrained_run(place / "run")
+    (place / "cut.safetensors").write_bytes((place / "run" / "policy.safetensors").read_bytes()[:300])
+    (place / "utf16.csv").write_bytes("obs_0,act\n0,1\n".encode("utf-16"))
+    (place / "latin.toml").write_bytes('env = "Wägelchen"'.encode("latin-1"))
     (place / "empty").mkdir()
     yield place
     shutil.rmtree(place)
@@ -173,7 +238,7 @@ def folder(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # of Gymnasium's checker, about the same environments
 @pytest.mark.parametrize(("line", "fragment"), WRONG, ids=[line for line, _ in WRONG])
 def test_a_wrong_input_is_refused_in_one_line(line, fragment, capsys, folder):
-    assert main(line.split()) == 2
+    assert main(shlex.split(line)) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert said.count("\n") == 1, said

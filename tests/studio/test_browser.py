@@ -241,23 +241,45 @@ def test_a_cart_is_recorded_by_touch_and_gamepad_and_its_runs_are_watched(cart_s
     assert page.faults == []
 
 
-def test_compare_opens_on_an_environment_that_it_may_play(tmp_path, page):
+def test_compare_opens_on_an_environment_that_it_may_play_and_a_policy_is_corrected(tmp_path, page):
     note = untrained_run(tmp_path / "a", env=CART).folder / "run.json"
     note.write_text(re.sub('"signature": ".*"', '"signature": null', note.read_text()))  # as if made by another user
-    untrained_run(tmp_path / "b", env="CartPole-v1")
+    untrained_run(tmp_path / "b", env="MountainCar-v0")
     studio = Studio(tmp_path)
     try:
         page.goto(f"{studio.address}")
         page.get_by_role("button", name="Begin").wait_for()
         page.evaluate("location.hash = '#/compare'")
         page.get_by_role("button", name="Play").wait_for()
-        assert page.get_by_label("Environment", exact=True).input_value() == "CartPole-v1"
+        assert page.get_by_label("Environment", exact=True).input_value() == "MountainCar-v0"
         page.get_by_role("button", name="Play").first.click()
         page.get_by_text("rules not known").wait_for()
         page.set_viewport_size({"width": 390, "height": 844})
         page.get_by_label("Environment", exact=True).select_option(CART)
         page.get_by_text(f'scopil studio --env "{CART}"').wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.evaluate("location.hash = '#/record?policy=b'")
+        page.get_by_text("you correct it").first.wait_for(state="attached")
+        players = page.get_by_label("Who plays").locator("option").all_inner_texts()
+        assert players == ["you", "b (SAC); you correct it"]  # not the run of another user
+        assert page.get_by_label("Keys").input_value() == "left=0,down=1,right=2"
+        begin(page)
+        page.wait_for_function("n => Number(document.querySelector('.stage').dataset.step) > n", arg=2)  # it plays
+        keep = page.get_by_role("button", name="Keep")
+        assert keep.is_disabled()
+        page.keyboard.press("ArrowRight")
+        page.get_by_text("You play, 1 step corrected").wait_for()
+        page.keyboard.press("ArrowLeft")
+        page.get_by_text("You play, 2 steps corrected").wait_for()
+        page.keyboard.press("Tab")
+        page.get_by_text("The policy plays, 2 steps corrected").wait_for()
+        keep.click()
+        page.get_by_text("This policy has not learned from demonstrations").wait_for()
+        (episode,) = storage.read(tmp_path / "demos" / "b-corrected.npz")
+        assert episode.actions.tolist() == [2, 0]
+        assert page.faults == []
     finally:
         studio.kill()
 
@@ -306,6 +328,17 @@ def test_record_train_watch_and_compare(studio, page):
     assert (run["algorithm"], run["env"]) == ("scopil", "CartPole-v1")
     assert run["config"]["hidden"] == [8]
     assert run["demos"].endswith("demos/pole.npz")
+
+    page.evaluate("location.hash = '#/record?policy=mazes/bc'")
+    begin(page)
+    page.keyboard.press("d")
+    page.get_by_text("You play, 1 step corrected").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_label("Learn from them until step").fill("3")
+    page.get_by_role("button", name="Learn").click()
+    page.get_by_text("mazes/bc learns from demos/mazes-bc-corrected.npz").wait_for()
+    page.evaluate("location.hash = '#/watch'")
+    page.get_by_text("3 / 3").wait_for()  # finished
 
     page.evaluate("location.hash = '#/compare'")
     page.get_by_label("Environment", exact=True).select_option("scopil/MarbleMaze-Simple-v0")

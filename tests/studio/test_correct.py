@@ -1,6 +1,9 @@
 """Corrections: the policy plays, a person takes over, and only the person's steps become demonstrations."""
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,11 +16,14 @@ from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.data.record import record
 from scopil.envs.window import Key
+from scopil.errors import ConfigError
 from scopil.train.run import Run
-from scopil_studio import correct
+from scopil_studio import correct, training_jobs, watching
 from scopil_studio.correct import Correction
 from scopil_studio.keyboard import keys_for, parse_keys
 from scopil_studio.recorder import Recorder
+from scopil_studio.recording import Playing
+from scopil_studio.worker import StudioConfig, checked_call
 
 KEYS = parse_keys("a=0,d=1", 2)
 
@@ -65,7 +71,7 @@ def tap(one: Correction, *names: str) -> None:
 def ticks(one: Correction, count: int) -> None:
     for i in range(count):
         one.tick(1e3 * (i + 1))
-    one._next_step = 0.0
+    one.next_step = 0.0
 
 
 def test_only_the_steps_of_the_person_are_kept(tmp_path, shown):
@@ -161,3 +167,76 @@ def test_a_run_without_demonstrations_takes_none(tmp_path, capsys, shown):
     assert main(["resume", str(run.folder), "--demos", str(tmp_path / "demos.npz"), "--steps", "2000"]) == 2
     assert "was trained without demonstrations" in capsys.readouterr().err
     assert run.finished
+
+
+def begin(folder: Path, env: str, policy: str, rules: str | None = None, **args: Any) -> Playing:
+    wanted = {"env": env, "file": "more.npz", "keys": "a=0,d=1", "policy": policy} | args
+    return checked_call(Playing, wanted, StudioConfig(folder, (env,), rules))
+
+
+def press(playing: Playing, *names: str) -> dict[str, Any]:
+    """The state that the page gets after these keys."""
+    for name in names:
+        for down in (True, False):
+            playing.input({"key": name, "down": down, "n": 1})
+    news = playing.news()
+    assert news is not None
+    return news[0]
+
+
+def test_a_policy_is_corrected_in_the_studio_and_its_run_learns_on(tmp_path, monkeypatch, shown):
+    (tmp_path / "rules.py").write_text("def any_step(obs, action, next_obs): return True\n")
+    with registered(Line, "test/Line-v0", max_episode_steps=40) as name:
+        shown.save(tmp_path / "demos.npz")
+        rules = str(tmp_path / "rules.py")
+        untrained_run(tmp_path / "run", "bc", demos=str(tmp_path / "demos.npz"), env=name, steps=50, rules=rules)
+        playing = begin(tmp_path, name, "run")
+        assert playing.about["policy"] == "run"
+        for steps in (1, 2):  # the policy plays without a key
+            wait = playing.wait()
+            assert wait is not None
+            assert wait <= 1 / 500
+            time.sleep(wait)
+            playing.tick()
+            assert playing.recorder.steps == steps
+        state = press(playing, "d", "d")
+        assert (state["person"], state["corrected"], state["step"]) == (True, 2, 4)
+        assert state["violations"] == 4  # by the rules of the run, not by the environment's cost
+        assert playing.wait() is None  # the person is waited for
+        assert not press(playing, "tab")["person"]
+        assert playing.wait() is not None
+        state = press(playing, "d", "return")
+        assert (state["kept"], state["step"], state["corrected"]) == (len(shown) + 2, 0, 0)
+        demos = storage.read(tmp_path / "more.npz")
+        assert [e.actions.tolist() for e in demos.episodes[len(shown) :]] == [[1, 1], [1]]
+        assert demos.env_id == name
+        (run,) = watching.overview(StudioConfig(tmp_path))["runs"]
+        assert run["learns_from_demos"]
+
+        begun: list[list[str]] = []
+        monkeypatch.setattr(training_jobs, "_begin", lambda home, folder, words: begun.append(words))
+        with pytest.raises(ConfigError, match="want more"):
+            training_jobs.resume(StudioConfig(tmp_path), "run", "more.npz", 0)
+        training_jobs.resume(StudioConfig(tmp_path), "run", "more.npz", 60)
+        assert main(["train", *begun[0], "--verbosity", "quiet"]) == 0
+        found = Run.open(tmp_path / "run").demos()
+        assert found is not None
+        assert len(found) == len(shown) + 2
+
+
+def test_a_policy_that_may_not_be_corrected_is_refused(tmp_path):
+    """Of another environment, with rules of others or with rules that fail: no false count of violations."""
+    (tmp_path / "fails.py").write_text("def far(obs, action, next_obs): return obs[9] > 0\n")
+    with registered(Line, "test/Line-v0", max_episode_steps=40) as name:
+        run = untrained_run(tmp_path / "run", env=name, rules=str(tmp_path / "fails.py"))
+        for args, said in (({"env": "CartPole-v1"}, "another environment"), ({}, "rule 'far' failed")):
+            with pytest.raises(ConfigError, match=said):
+                begin(tmp_path, **{"env": name, "policy": "run"} | args)
+        note = json.loads((run.folder / "run.json").read_text())
+        (run.folder / "run.json").write_text(json.dumps(note | {"signature": "0" * 64}))
+        run.policy_file.touch()  # it is read again
+        with pytest.raises(ConfigError, match="your key did not sign it"):
+            begin(tmp_path, name, "run")
+        with pytest.raises(ConfigError, match="without demonstrations"):
+            training_jobs.resume(StudioConfig(tmp_path), "run", "more.npz", 2000)
+    assert not (tmp_path / "more.npz").exists()

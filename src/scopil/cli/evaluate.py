@@ -9,6 +9,7 @@ import tyro
 from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.errors import ConfigError
 from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
 from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known
@@ -42,6 +43,8 @@ def evaluate(
     ] = None,
 ) -> None:
     """Play episodes of a policy and count violations."""
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out {out} is a folder; want a file name such as {out / 'measures.json'}.")
     counted = None if rules is None else load_rules(rules)
     agent = load(run, env, trust_env=trust_env)
     console = Console()

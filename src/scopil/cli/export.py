@@ -25,6 +25,8 @@ def export(
     """Write a trained policy that runs without scopil (see docs/deploy.md)."""
     if onnx is None and jax is None:
         raise ConfigError("nothing to write; give --onnx policy.onnx, --jax policy.jaxexport, or both.")
+    if onnx == jax:
+        raise ConfigError(f"--onnx and --jax name the same file {onnx}; want two.")
     policy, note, monitor = policy_of(run, trust_env=trust_env)
     for write, path, ending in ((policy.to_onnx, onnx, ".onnx"), (policy.to_jax, jax, ".jaxexport")):
         if path is not None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -134,6 +135,26 @@ def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | N
         is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+@_REGISTRY.primitive_rule
+def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+    """An empty path, as of an unset variable of a shell, would be the current folder."""
+    if info.type is not Path:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=lambda words: _path(words[0]),
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("'' is not a path")
+    return Path(text)
 
 
 def whole_number(text: str) -> int:

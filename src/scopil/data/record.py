@@ -141,6 +141,8 @@ def _opened(env: Any) -> gym.Env:
 
 def choice(policy: Any, deterministic: bool = True) -> Callable[[Any], Any]:
     """The function from an observation to an action of an expert, as `record` takes it."""
+    if isinstance(policy, type):
+        raise ConfigError(f"the expert is the class {policy.__name__}; want a function act(obs), or an object of it.")
     if hasattr(policy, "predict"):
         how = {"deterministic": deterministic}  # passed explicitly: Stable-Baselines3 samples by default
         try:

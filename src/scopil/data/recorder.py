@@ -41,6 +41,7 @@ class Recorder:
         self._out, self._name, self._env_id = None if out is None else Path(out), name, id_of(env)
         if self._out is not None and self._out.exists():
             raise DatasetError(f"{self._out} exists; want the name of a new file.")
+        storage.refuse_ending(self._out or "")
         self._env = None if env is None else open_env(env)
         self._shared = env is self._env
         self._done: list[dict[str, Any]] = []

@@ -90,6 +90,8 @@ def _from_memory(source: Any) -> Demonstrations:
 
 def format_of(source: str) -> Format:
     """The first format that matches. Formats of other packages are tried first."""
+    if not source:
+        raise DatasetError("demonstrations ''; want a file, a folder or a shipped set.")
     for ending, advice in _REFUSED.items():
         if source.lower().endswith(ending) and not any(one.matches(source) for one in installed()):
             raise DatasetError(f"{source}: {advice}")
@@ -179,8 +181,16 @@ _OURS = (
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+def refuse_ending(path: str | Path) -> None:
+    """Raise if a file of this name would be read as another format, or not at all."""
+    others = (*_REFUSED, ".csv", ".h5", ".hdf5", ".parquet")
+    if str(path).lower().endswith(others):
+        raise DatasetError(f"{path}: demonstrations are written as .npz; want a name such as mine.npz.")
+
+
 def write(demos: Demonstrations, path: str | Path) -> None:
     """Write a sealed file. An existing file is replaced only once the new one is complete."""
+    refuse_ending(path)
     data = to_bytes(demos)
     try:
         write_atomically(Path(path), data)

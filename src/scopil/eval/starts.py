@@ -15,6 +15,7 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 UNSEEN_SEED = 20_250_709  # unseen starts are drawn from this seed; no run trains from it
 WATCH_SEED = 20_250_710  # unseen starts of evaluations during training; never used to judge a run
 EPISODES = 40
+MOST = 10**6  # episodes of an evaluation, which are all in memory
 FEWEST = 20  # smallest number of episodes per evaluation during training; slow environments play this many
 
 
@@ -55,8 +56,8 @@ def starts_from(
         seed: the seed of the unseen starts.
     """
     seed = checked_seed(seed)
-    if episodes is not None and episodes < 1:
-        raise ConfigError(f"{episodes} episodes; want at least 1.")
+    if episodes is not None and not 1 <= episodes <= MOST:
+        raise ConfigError(f"{episodes} episodes; want at least 1 and at most {MOST:,}.")
     if isinstance(which, np.ndarray):
         first = env.starts_at(which)
         return first if episodes is None else _cycled(first, episodes)

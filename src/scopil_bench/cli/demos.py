@@ -149,6 +149,7 @@ def record(
     """Record episodes of a scripted expert into a file."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
+    checked_seed(seed)
     _refuse_unwritable(out)
     expert, given = load_object(policy, "--policy my_expert.py:act"), _rules(rules)
     from scopil.data import record as recording  # imports JAX
@@ -225,7 +226,8 @@ def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _refuse_unwritable(out: Path) -> None:
-    """Raise before the work starts if `out` is a folder."""
+    """Raise before the work starts if `out` is a folder or has the ending of another format."""
+    storage.refuse_ending(out)
     if out.is_dir():
         raise DatasetError(f"--out {out} is a folder; want a file name such as {out / 'mine.npz'}.")
 

@@ -67,6 +67,8 @@ def report(
     """Report on runs. Seeds of one algorithm become a mean with a band; each algorithm has its colour."""
     if not runs:
         raise ConfigError("no run folders; want at least one: scopil report RUN…")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; want a folder.")
     new_figure()  # raises if matplotlib is missing, before an evaluation that takes minutes
     console, folder = Console(), runs[0]
     alone = len(runs) == 1 and not (folder / "run.json").exists()

@@ -24,7 +24,7 @@ export async function open(main, overview) {
   const episodes = new Episodes(list);
   const player = new Player(stage, episodes);
   const lead = h("p", { className: "lead" }, "Demonstrate the task by playing it. Each episode is saved when you keep it; closing the page loses at most the current episode.");
-  const begin = (wanted, begun) => player.begin(wanted, () => { begun(); lead.hidden = true; }); // makes space for the stage
+  const begin = (wanted, run, begun) => player.begin(wanted, run, () => { begun(); lead.hidden = true; }); // makes space for the stage
   const setup = form(overview, begin, (file) => episodes.show(file));
   fill(main,
     h("h1", {}, "Record"),
@@ -34,10 +34,10 @@ export async function open(main, overview) {
 }
 
 // A file for an environment: an existing one with its episodes, else a new name.
-function fileFor(env, sets) {
+function fileFor(env, sets, policy) {
   const known = sets.find((set) => set.env === env && !set.problem);
-  if (known) return known.name;
-  const name = env.replace(/\(.*/s, "").split(/[/:]/).at(-1).replace(/-v\d+$/, "").replace(/[^a-zA-Z0-9]+/g, "-").toLowerCase() || "mine";
+  if (known && !policy) return known.name;
+  const name = policy ? `${policy.replace(/\.safetensors$/, "").replace(/[^a-zA-Z0-9]+/g, "-")}-corrected` : env.replace(/\(.*/s, "").split(/[/:]/).at(-1).replace(/-v\d+$/, "").replace(/[^a-zA-Z0-9]+/g, "-").toLowerCase() || "mine";
   const taken = new Set(sets.map((set) => set.name));
   let file = `demos/${name}.npz`;
   for (let i = 2; taken.has(file); i++) file = `demos/${name}-${i}.npz`;
@@ -45,28 +45,35 @@ function fileFor(env, sets) {
 }
 
 function form(overview, begin, fileChanged) {
+  const policies = [...overview.runs.filter((r) => r.playable), ...overview.policies].filter((p) => p.env && p.allowed);
+  const wanted = new URLSearchParams(location.hash.split("?")[1]).get("policy");
+  const player = h("select", { name: "player" }, options([["", "you"], ...policies.map((p) => [p.name, `${p.name} (${p.title}); you correct it`])], wanted ?? ""));
+  const corrected = () => policies.find((p) => p.name === player.value);
   const own = overview.own_envs.filter((env) => !MAZES.some(([id]) => id === env));
   const maze = h("select", { name: "maze" }, options([...own.map((env) => [env, env]), ...MAZES, [OTHER, "another environment"]], own[0] ?? MAZES[0][0]));
   const env = h("input", { type: "text", name: "env", value: "CartPole-v1", autocomplete: "off", spellcheck: false });
   env.setAttribute("list", "envs");
-  const chosen = () => (maze.value === OTHER ? env.value : maze.value);
+  const chosen = () => corrected()?.env ?? (maze.value === OTHER ? env.value : maze.value);
   const keys = h("input", { type: "text", name: "keys", autocomplete: "off", spellcheck: false });
   const file = h("input", { type: "text", name: "file", value: fileFor(chosen(), overview.sets), autocomplete: "off", spellcheck: false });
   file.setAttribute("list", "files");
   const seed = h("input", { type: "number", name: "seed", value: 0, min: 0, step: 1 });
   const freeze = h("input", { type: "radio", name: "mode", checked: true }), live = h("input", { type: "radio", name: "mode" });
+  const mazeField = field("Environment", maze);
   const envField = field("Environment's id", env, "any registered environment with rgb_array");
   const keysField = field("Keys", keys, "key=action, also up+left=4");
   let written = false; // the file's name was written by hand and stays
   const update = () => {
-    envField.hidden = maze.value !== OTHER;
-    const tray = MAZES.some(([id]) => id === maze.value);
+    mazeField.hidden = Boolean(player.value);
+    envField.hidden = mazeField.hidden || maze.value !== OTHER;
+    const tray = MAZES.some(([id]) => id === chosen());
     keysField.querySelector("small").textContent = tray ? "empty: arrows, two for a diagonal" : "key=action, also up+left=4; empty for continuous actions";
     keys.value = tray ? "" : (KNOWN_KEYS[chosen()] ?? "");
     if (written) return;
-    file.value = fileFor(chosen(), overview.sets);
+    file.value = fileFor(chosen(), overview.sets, player.value);
     fileChanged(file.value);
   };
+  player.addEventListener("change", update);
   maze.addEventListener("change", update);
   env.addEventListener("change", update);
   file.addEventListener("change", () => {
@@ -77,16 +84,17 @@ function form(overview, begin, fileChanged) {
   const node = h("details", { className: "panel", open: true }, summary, h("form", {
     onsubmit: (event) => {
       event.preventDefault();
-      const wanted = { env: chosen(), file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value) };
-      begin(wanted, () => {
+      const wanted = { env: chosen(), file: file.value, keys: keys.value, live: live.checked, seed: Number(seed.value), policy: player.value };
+      begin(wanted, corrected(), () => {
         node.open = false;
-        summary.textContent = `${maze.value === OTHER ? env.value : maze.selectedOptions[0].text} → ${wanted.file}`;
+        const what = maze.value === OTHER ? env.value : maze.selectedOptions[0].text;
+        summary.textContent = `${player.value ? `Corrections of ${player.value}` : what} → ${wanted.file}`;
       });
     } },
     h("datalist", { id: "envs" }, overview.envs.map((id) => h("option", { value: id }))),
     h("datalist", { id: "files" }, overview.sets.filter((set) => !set.problem).map((set) => h("option", { value: set.name }))),
     h("div", { className: "fields" },
-      field("Environment", maze), envField, keysField,
+      policies.length ? field("Who plays", player) : null, mazeField, envField, keysField,
       field("Into the file", file, "continued if it exists"), field("Seed", seed, null, true),
       h("fieldset", {}, h("legend", {}, "Time"),
         h("label", { className: "choice" }, freeze, "Freeze: one step per key"),
@@ -105,8 +113,9 @@ class Player {
     this.poll = this.poll.bind(this);
   }
 
-  begin(wanted, onBegun) {
+  begin(wanted, run, onBegun) {
     this.end();
+    this.run = run; // that is corrected
     this.onBegun = onBegun;
     say("Starting the environment …");
     const socket = (this.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/play`, ["scopil", key()]));
@@ -150,13 +159,15 @@ class Player {
       onkeydown: (event) => this.key(event, true), onkeyup: (event) => this.key(event, false), onblur: () => this.releaseKeys(),
       onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event, true), onpointerup: () => this.press("space", false) });
     this.numbers = Object.fromEntries(["Episode", "Step", "Violations", "Kept"].map((name) => [name, h("dd", {}, "0")]));
-    this.buttons = CONTROLS.map(([key, text, shown]) =>
+    const controls = about.policy ? [...CONTROLS, ["tab", "Give back", "Tab"]] : CONTROLS;
+    this.buttons = controls.map(([key, text, shown]) =>
       h("button", { type: "button", onclick: () => { this.tap(key); this.view.focus(); } }, text, " ", h("kbd", {}, shown)));
     this.hint = h("p", { className: "quiet" });
+    this.next = h("div", {});
     fill(this.stage,
       h("dl", { className: "hud" }, Object.entries(this.numbers).map(([name, dd]) => h("div", {}, h("dt", {}, name), dd))),
       this.view, this.pad(about), this.hint,
-      h("div", { className: "bar" }, this.buttons, h("button", { type: "button", onclick: () => { this.end(); this.stage.hidden = true; say("Stopped."); } }, "Stop")));
+      h("div", { className: "bar" }, this.buttons, h("button", { type: "button", onclick: () => { this.end(); this.stage.hidden = true; say("Stopped."); } }, "Stop")), this.next);
     this.stage.hidden = false;
     if (!about.tray) this.frame();
     if (about.pointer) this.poll();
@@ -198,11 +209,13 @@ class Player {
     numbers.Violations.textContent = state.violations ?? "not known";
     numbers.Violations.className = state.violations ? "bad" : "";
     numbers.Kept.textContent = `${count(state.kept, "episode")}, ${count(state.kept_steps, "step")}${state.violations === null ? "" : `, ${count(state.kept_violations, "violation")}`}`;
-    const [undo, restart, keep, discard] = this.buttons;
-    undo.disabled = this.about.live || state.step === 0;
+    const [undo, restart, keep, discard, giveBack] = this.buttons, correcting = Boolean(this.about.policy);
+    undo.disabled = this.about.live || state.step === 0 || (correcting && !state.person);
     restart.disabled = state.step === 0;
-    keep.disabled = discard.disabled = !state.over;
-    keep.className = state.over ? "first" : "";
+    keep.disabled = correcting ? !state.corrected : !state.over;
+    discard.disabled = !correcting && !state.over;
+    keep.className = state.over && !keep.disabled ? "first" : "";
+    if (correcting) giveBack.disabled = !state.person || state.over;
     this.hint.textContent = this.text(state);
     if (state.message) say(state.message, true);
     if (this.tray) {
@@ -214,8 +227,21 @@ class Player {
     if (this.kept !== null && state.kept !== this.kept) {
       say(`Kept: ${count(state.kept, "episode")} in ${this.about.file}.`);
       this.episodes.show(this.about.file);
+      if (this.about.policy) this.learnOn();
     }
     this.kept = state.kept;
+  }
+
+  // What the corrected run does with the corrections.
+  learnOn() {
+    const { run } = this, file = this.about.file;
+    if (!run.learns_from_demos) return fill(this.next, h("p", { className: "quiet" }, "This policy has not learned from demonstrations. Start a run with this file on the page ", h("a", { href: "#/watch" }, "Watch"), "."));
+    const steps = h("input", { type: "number", min: run.done + 1, value: run.done + Math.max(1, Math.round(run.steps / 2)), step: 1 });
+    return fill(this.next, h("form", { className: "fields", onsubmit: showErrors(async (event) => {
+      event.preventDefault();
+      await ask("resume", { name: run.name, demos: file, steps: Number(steps.value) });
+      say(`${run.name} learns from ${file}. The page Watch shows it.`);
+    }) }, field("Learn from them until step", steps), h("button", {}, "Learn")));
   }
 
   drawn(n, step) {
@@ -224,6 +250,13 @@ class Player {
   }
 
   text(state) {
+    if (!this.about.policy) return this.play(state);
+    const steps = `${count(state.corrected, "step")} corrected.`;
+    if (state.over) return `The episode has ended after ${count(state.step, "step")}, ${steps} Keep the corrections, or discard them for another start.`;
+    return state.person ? `You play, ${steps} Tab gives back to the policy, Enter keeps the corrections. ${this.play(state)}` : `The policy plays, ${steps} ${this.about.pointer ? "Space, a press or the gamepad's first button takes" : "A key of an action takes"} over.`;
+  }
+
+  play(state) {
     if (state.over) return `${state.terminated ? "The episode has ended" : "Out of time"} after ${count(state.step, "step")}: keep it, or discard it for another start.`;
     const waiting = this.about.live && !state.running;
     if (this.about.pointer) return `Point with mouse, finger or stick. ${waiting || !this.about.live ? `Space, a press or the gamepad's first button ${waiting ? "begins" : "plays a step"}.` : ""}`;
@@ -264,7 +297,7 @@ class Player {
 
   key(event, down) {
     const name = keyName(event);
-    if (event.ctrlKey || event.metaKey || event.altKey || name === "tab" || name.length > 20) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || (name === "tab" && !this.about.policy) || name.length > 20) return;
     if (name === "escape") return this.stage.querySelector("button").focus();
     event.preventDefault();
     if (!event.repeat) this.press(name, down);
