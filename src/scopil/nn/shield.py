@@ -36,7 +36,8 @@ class Shield(eqx.Module):
     def moved(self, action: Float[Array, "*B A"], s: Float[Array, "*B D"]) -> Float[Array, "*B A"]:
         """The continuous action, in [−1, 1], that replaces `action`."""
         a = action[..., None, :]
-        targets, share = (jnp.asarray(x, jnp.float32) for x in points(action.shape[-1]))
+        lead = (1,) * (action.ndim - 1)
+        targets, share = (jnp.asarray(x, jnp.float32).reshape(*lead, *x.shape) for x in points(action.shape[-1]))
         tried = jnp.concatenate([a, a + share * (targets - a)], axis=-2)
         x = jnp.concatenate([jnp.broadcast_to(s[..., None, :], (*tried.shape[:-1], s.shape[-1])), tried], axis=-1)
         q = jnp.maximum(*(critic(x)[..., 0] for critic in self.critics))
