@@ -2,6 +2,7 @@
 optimum of the dual, and the scale of the reward."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from scopil.config import build
 from scopil.data.dataset import DemoStarts
 from scopil.errors import ConfigError
 from scopil.losses.features import features_of, singles
-from scopil.losses.marginals import CELLS, Tables
+from scopil.losses.marginals import CELLS, Sample, Tables
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.types import Transition
 
@@ -190,6 +191,52 @@ def test_the_start_of_an_episode_decides_for_all_its_steps(begun):
     assert new.ended[1:5].tolist() == [6, 6, -1, -1]
     assert new.rows.obs[:7, 0].tolist() == pytest.approx([0.1, 5.0, 9.0, 1.1, 3.0, 1.1, 0.0])
     assert (int(new.steps), int(new.begun)) == (6, 4)
+
+
+def test_an_episode_is_stopped_after_too_many_novel_steps_in_a_row(begun):
+    """The table of the first constraint is 1 for x > 0.5 of the state that a step leads to, 0 elsewhere."""
+    f, one = begun.features, begun.slots
+    grid = one.grid._replace(
+        feature=one.grid.feature.at[0].set(jnp.array([0, f.none, f.none])),
+        low=one.grid.low.at[0].set(jnp.array([0.5 - 384, -0.5, -0.5])),
+        width=jnp.ones((3, 3)),
+        bins=one.grid.bins.at[0].set(jnp.array([768, 1, 1])),
+    )
+    table = jnp.zeros((3, CELLS)).at[0, 384:768].set(1.0)
+    state = begun._replace(slots=one._replace(kind=jnp.array([0, -1, -1]), grid=grid, table=table))
+    state = state._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32), patience=jnp.int32(3))
+    novel, familiar = 0.0, -9.0  # `observed` adds 1
+    state = observed(at_update(state, 1), [novel, novel], [True, True], [False, False], 1.0)
+    state = observed(at_update(state, 2), [novel, familiar], [False, False], [False, False], 1.0)
+    assert state.newest.novel.tolist() == [2, 0]
+    assert scopil_rho.stops(state).tolist() == [False, False]
+    state = observed(at_update(state, 3), [novel, novel], [False, False], [False, False], 1.0)
+    assert scopil_rho.stops(state).tolist() == [True, False]
+    new = state.newest
+    assert (new.stopped[1:3].tolist(), new.ended[1:3].tolist(), float(new.returns[1])) == ([True, False], [3, -1], 3.0)
+    state = observed(at_update(state, 4), [novel, novel], [True, False], [False, False], 1.0)  # as the loop does
+    assert state.newest.novel.tolist() == [1, 2]
+    assert state.newest.number[6:8].tolist() == [3, 2]
+    assert not scopil_rho.stops(state).any()
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 0.95, 1.0])
+def test_novel_steps_in_a_row_equal_a_loop(quantile):
+    rng = np.random.default_rng(0)
+    episode = np.repeat([0, 1, 4, 5, 7], [30, 1, 25, 40, 24])  # numbers may be missing
+    demo, use = np.asarray(rng.uniform(size=(120, 3)), np.float32), rng.random(120) < 0.9
+    demo[:, 2] = 1.0  # of an empty slot
+    longest: dict[int, int] = {}
+    run = 0
+    for i in range(120):
+        new = i == 0 or episode[i] != episode[i - 1]
+        run = (0 if new else run) + 1 if use[i] and max(demo[i, :2]) >= 0.5 else 0
+        longest[int(episode[i])] = max(longest.get(int(episode[i]), 0), run)
+    slots = occupancy.no_slots(3)._replace(kind=jnp.array([1, 0, -1]))
+    shown = Sample(jnp.zeros((120, 1)), jnp.asarray(use))
+    seen: Any = SimpleNamespace(demos=shown, episode=jnp.asarray(episode))
+    got = occupancy.novel_in_a_row(slots, Tables(jnp.zeros((3, 4, 1)), jnp.asarray(demo)), seen, quantile)
+    assert int(got) == 1 + int(np.ceil(ref.quantile([float(x) for x in longest.values()], quantile)))
 
 
 def test_an_episode_whose_start_is_unknown_is_not_matched(begun):
@@ -482,6 +529,28 @@ def test_a_speed_limit_enters(limited):
     assert all((np.asarray(e) == 0).all() for e in state.candidates.evidence)  # it was about another policy
 
 
+def test_the_average_of_the_actors_begins_anew_when_a_constraint_enters(limited):
+    before, cfg = ready(DEMOS, margin=0.26)
+    before = before._replace(learner=before.learner._replace(averaged=jnp.int32(70)))
+    for top, kept in ((1.5, 0), (0.9, 70)):  # a speed limit enters, or nothing does
+        state = after_refreshes(before, cfg, DEMOS, partial(paths, top=top), 1)
+        assert (len(names(state)) > 1) == (kept == 0)
+        assert int(state.learner.averaged) == kept
+
+
+def test_without_a_shield_no_episode_is_stopped():
+    """The learner leaves the demonstrated circle."""
+
+    def outside(episodes: int, seed: int) -> Any:
+        x = paths(episodes, seed)
+        return x._replace(obs=3 * x.obs, next_obs=3 * x.next_obs)
+
+    for shield in ("off", "learning"):
+        state, cfg = ready(DEMOS, shield=shield)
+        state = after_refreshes(state, cfg, DEMOS, outside, 1)
+        assert (int(state.patience) < LENGTH) == (shield == "learning")
+
+
 def test_nothing_enters_while_the_first_constraint_improves():
     """The learner leaves the demonstrated square, less and less, and is too fast."""
 
@@ -552,7 +621,7 @@ def test_a_struck_limit_does_not_enter():
     assert names(state) == ["x y"]
 
 
-@pytest.mark.parametrize("why", ["returns", "unmatched", "few episodes", "critics first"])
+@pytest.mark.parametrize("why", ["returns", "unmatched", "few episodes", "critics first", "stopped"])
 def test_only_good_matched_episodes_are_tested(why):
     state, cfg = ready(DEMOS, critics_first=10_000 if why == "critics first" else 0)
     fast = partial(paths, top=1.5)
@@ -562,6 +631,8 @@ def test_only_good_matched_episodes_are_tested(why):
         state = state._replace(newest=new._replace(returns=jnp.full(600, -1e6)))
     if why == "unmatched":
         state = state._replace(newest=new._replace(matched=jnp.zeros(600, bool)))
+    if why == "stopped":
+        state = state._replace(newest=new._replace(stopped=jnp.ones(600, bool)))
     if why == "few episodes":
         state = state._replace(newest=new._replace(ended=jnp.where(jnp.arange(600) < 4, 100, -1)))
     assert names(refresh(state, given(DEMOS), cfg, jax.random.key(0))) == ["x y"]
@@ -627,6 +698,41 @@ def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles(li
     assert names(state) == ["x y"]
     c, number = state.candidates, number + cfg.patience
     assert (int(c.failed), int(c.wait)) == (2, number + 4 * cfg.patience)
+
+
+def leaving(own: list[float], others: float, age: int, f: Any, cfg: Any, fresh: Any) -> Any:
+    """The constraints x y (older), v and y, after `age` refreshes of v; y is younger. All are met."""
+    singles_of = occupancy.marginals_of(f, fresh.candidates, 0, cfg)
+    grid = fresh.slots.grid._replace(
+        feature=jnp.stack([jnp.array([0, 1, f.none]), singles_of[2], singles_of[1]]).astype(jnp.int32)
+    )
+    s = fresh.slots._replace(
+        kind=jnp.array([1, 0, 0]),
+        grid=grid,
+        mu=jnp.ones(3),
+        own=jnp.array(own),
+        budget=jnp.full(3, 10.0),
+        others=jnp.array([0.0, others, 0.0]),
+        age=jnp.array([age + 5, age, 0]),
+    )
+    return occupancy.leave(s, fresh.candidates, f, jnp.int32(40), cfg)
+
+
+@pytest.mark.parametrize(
+    ("older", "age", "leaves"),
+    [(0.30, 3, True), (0.26, 3, False), (0.30, 2, False), (0.05, 3, False)],
+    ids=["worse", "within the factor", "too early", "better"],
+)
+def test_a_constraint_that_makes_older_ones_worse_leaves_for_good(older, age, leaves):
+    """The older one had 0.2 at entry; harm = 1.25 and 0.01 allow 0.26. The novelty of a younger one does not count."""
+    cfg = config(**MOVES)
+    state = fresh(cfg)
+    s, c = leaving([older, 0.1, 9.0], 0.2, age, state.features, cfg, state)
+    assert s.kind.tolist() == [1, -1 if leaves else 0, 0]
+    assert s.mu.tolist() == [1.0, 0.0 if leaves else 1.0, 1.0]
+    assert c.allowed[0].tolist() == [True, True, not leaves, True]
+    assert all(np.asarray(ok).all() for ok in c.allowed[1:])
+    assert (int(c.failed), int(c.wait)) == ((1, 40 + 2 * cfg.patience) if leaves else (0, 0))
 
 
 def test_multipliers_stop_at_the_largest_one(limited):

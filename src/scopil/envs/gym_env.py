@@ -100,8 +100,8 @@ class HostEnv(BatchEnv):
         self._training: dict[int, HostVector] = {}  # by number of environments
         self._playing: dict[int, HostVector] = {}
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
-        self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
-        self._restarts = host_call.new_number(self)  # in restarts
+        self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset,
+        # and restarts the ticket with a minus sign
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -156,9 +156,8 @@ class HostEnv(BatchEnv):
 
     def restart(self, state: EnvState, which: Bool[Array, " N"], key: PRNGKey) -> EnvState:
         n = len(which)
-        head = jnp.stack([jnp.int32(self._restarts), state.inner])
         bits = jax.lax.bitcast_convert_type(state.obs, jnp.int32).reshape(-1)
-        sent = jnp.concatenate([head, _seeds(key, n), which.astype(jnp.int32), bits])
+        sent = jnp.concatenate([-state.inner[None], _seeds(key, n), which.astype(jnp.int32), bits])
         obs = jax.lax.cond(
             which.any(), lambda obs: host_call.call(sent, obs.size).reshape(obs.shape), lambda obs: obs, state.obs
         )
@@ -171,8 +170,8 @@ class HostEnv(BatchEnv):
         that error."""
         if self._fault is None:
             try:
-                calls = {self._number: self._reset, self._restarts: self._restart}
-                return calls.get(int(sent[0]), self._step)(sent, out)
+                made = self._reset if sent[0] == self._number else self._restart if sent[0] < 0 else self._step
+                return made(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
         out[:] = 0
@@ -184,9 +183,9 @@ class HostEnv(BatchEnv):
         out[1:] = obs.reshape(-1)
 
     def _restart(self, sent: np.ndarray, out: np.ndarray) -> None:
-        n = (len(sent) - 2) // (2 + self.spaces.size)
-        self._refuse_stale(int(sent[1]), n)
-        seeds, which, before = np.split(sent[2:], [n, 2 * n])
+        n = (len(sent) - 1) // (2 + self.spaces.size)
+        self._refuse_stale(-int(sent[0]), n)
+        seeds, which, before = np.split(sent[1:], [n, 2 * n])
         rows = before.view(np.float32).reshape(n, -1)
         out[:] = self._training_envs(n).restart(rows, which > 0, seeds).reshape(-1)
 
@@ -363,6 +362,10 @@ class _Unlimited:
         if self._steps.max() >= self._most:
             warn_endless(self._given, self._most)
         return result
+
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        self._steps[which] = 0
+        return self._envs.restart(before, which, seeds)
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return self._envs.numbers(infos, index)
