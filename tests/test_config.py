@@ -1,6 +1,7 @@
 """Configs: refusals of `build`, defaults, leaves, tables."""
 
 import dataclasses
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ class Small:
     flag: bool = setting(False, "A switch.")
     free: float = setting(0.0, "Any number.")
     top: float = setting(0.0, "At most zero.", high=0)
+    mode: Literal["slow", "fast"] = setting("slow", "A choice.")
 
     def problem(self) -> str | None:
         return "count 7 and flag exclude each other." if self.flag and self.count == 7 else None
@@ -44,6 +46,10 @@ class Small:
         ({"count": True}, r"count = True; want a whole number\."),
         ({"rate": "0.5"}, r"rate = '0\.5'; want a number\."),
         ({"flag": 1}, r"flag = 1; want True or False\."),
+        ({"mode": "quick"}, r"mode = 'quick'; want slow or fast\."),
+        ({"mode": 3}, r"mode = 3; want slow or fast\."),
+        ({"mode": np.zeros(2)}, "mode = array.*; want slow or fast"),
+        ({"mode": None}, r"mode = None; want a value\."),
         ({"rate": None}, r"rate = None; want a value\."),
     ],
 )
@@ -115,6 +121,7 @@ def test_real_numbers_are_leaves_and_all_else_is_structure():
     assert {path[0].name for path, _ in leaves} == {"rate", "bound", "free", "top"}  # pyright: ignore[reportAttributeAccessIssue]
     assert jax.tree.structure(Small(rate=0.1)) == jax.tree.structure(Small(rate=0.2))
     assert jax.tree.structure(Small(count=4)) != jax.tree.structure(Small(count=5))
+    assert jax.tree.structure(Small(mode="fast")) != jax.tree.structure(Small())
     assert hash(jax.tree.structure(Small())) is not None
 
 
@@ -131,4 +138,5 @@ def test_the_table_for_the_docs():
     assert rows[3] == "| `bound` | `None`, continuous actions `-1.0` | ≥ -2 | A bound. |"
     assert rows[6] == "| `flag` | `False` |  | A switch. |"
     assert rows[8] == "| `top` | `0.0` | ≤ 0 | At most zero. |"
+    assert rows[9] == "| `mode` | `slow` | slow, fast | A choice. |"
     assert len(rows) == 2 + len(settings(Small))

@@ -26,8 +26,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy import sparse, stats
 
-from scopil.algos import scopil_rho
-from scopil.algos.scopil_rho import KINDS, Candidates, Config
+from scopil.algos import learned_constraints, occupancy, scopil_rho
+from scopil.algos.occupancy import KINDS, Candidates
+from scopil.algos.scopil_rho import Config
 from scopil.config import OWN_FEATURES, build, with_code
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.errors import DatasetError
@@ -263,10 +264,10 @@ def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
             spread = [float(s.means.std()) for s in scores if int(s.grid.feature[0, 0]) < f.states]
             among = np.sort(np.argsort([-x for x in spread], kind="stable")[: cfg.pair_features])
             candidates = candidates._replace(among=jnp.asarray(among, jnp.int32))
-        chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
+        chosen = occupancy.marginals_of(f, candidates, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
         cells = np.asarray(marginals.cells_of(grid, padded(steps.values)))[: len(steps.values)]
-        for j in np.flatnonzero(scopil_rho.usable(f, chosen, kind, cfg)):
+        for j in np.flatnonzero(occupancy.usable(f, chosen, kind, cfg)):
             one = Grid(*(leaf[j : j + 1] for leaf in grid))
             scores.append(_score(one, SHAPES[kind], cells[:, j], steps, groups, cfg))
     return scores
@@ -276,17 +277,21 @@ def _score(grid: Grid, shape: Shape, cells: np.ndarray, steps: Steps, groups: Gr
     episode, n, ways = steps.episode, steps.total, len(groups.half)
     lengths = np.bincount(episode, minlength=n)
     visited, place = np.unique(cells, return_inverse=True)
-    blurred = _histograms(grid, shape, cells, episode, n)[:, visited]  # (N, U)
+    blurred = _histograms(grid, shape, cells, episode, n)  # (N, T)
 
-    def density(member: Bool[np.ndarray, "W G N"]) -> Float[np.ndarray, "W G U"]:
+    def density(member: Bool[np.ndarray, "W G N"], of: Float[np.ndarray, "N T"]) -> Float[np.ndarray, "W G U"]:
         weight = member / np.maximum((member * lengths).sum(-1, keepdims=True), 1)
-        return (weight.astype(np.float32).reshape(-1, n) @ blurred).reshape(*member.shape[:2], -1)
+        return (weight.astype(np.float32).reshape(-1, n) @ of[:, visited]).reshape(*member.shape[:2], -1)
 
     half, fold = groups.half[:, None], groups.fold[:, None]
-    b = density(half == np.arange(PARTS)[:, None])[:, :, None]  # (W, Q, 1, U)
-    e = density((fold >= 0) & (fold != np.arange(cfg.folds)[:, None]))[:, None]  # (W, 1, K, U)
+    others = (fold >= 0) & (fold != np.arange(cfg.folds)[:, None])
+    b = density(half == np.arange(PARTS)[:, None], blurred)[:, :, None]  # (W, Q, 1, U)
+    e = density(others, blurred)[:, None]  # (W, 1, K, U)
     background = cfg.background * b + 1e-7
     c = np.log((b + background) / (e + background))  # (W, Q, K, U)
+    if grid.limit[0]:  # as `marginals.outermost`
+        below, above, slices = (density(others, sums)[:, None] for sums in _sides(blurred, shape))
+        c = np.where(np.minimum(below, above) <= cfg.tail * slices, c, np.minimum(c, 0.0))
     for way in range(ways):
         shown = groups.fold[way][episode]
         at = np.flatnonzero(shown >= 0)
@@ -318,6 +323,14 @@ def _histograms(grid: Grid, shape: Shape, cells: np.ndarray, episode: np.ndarray
     if shape[1] > 1:
         cube = np.einsum("cd,nadk->nack", second, cube, optimize=True)
     return np.einsum("ab,nbck->nack", first, cube, optimize=True).reshape(count, size)
+
+
+def _sides(histograms: Float[np.ndarray, "N T"], shape: Shape) -> list[np.ndarray]:
+    """The sums up to a cell, from a cell on, and of all cells, in its slice along the last axis of a limit."""
+    cube, axis = histograms.reshape(-1, *shape), 2 if shape[1] > 1 else 1
+    from_above = np.flip(np.flip(cube, axis).cumsum(axis), axis)
+    slices = np.broadcast_to(cube.sum(axis, keepdims=True), cube.shape)
+    return [sums.reshape(histograms.shape) for sums in (cube.cumsum(axis), from_above, slices)]
 
 
 def _welch(value: Float[np.ndarray, "W N"], mine: Bool[np.ndarray, "W N"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -368,7 +381,7 @@ def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marg
     made = marginals.tables(grid, shape, Sample(values, ~use), fold, own, own, cfg)  # pyright: ignore[reportArgumentType]
     actions = range(space.start, space.start + space.n) if isinstance(space, gym.spaces.Discrete) else range(0)
     bins = Grid(*(leaf[0] for leaf in grid))
-    axes, table = scopil_rho.on_host(f, bins, made.novelty[0], steps.categories, actions)
+    axes, table = learned_constraints.on_host(f, bins, made.novelty[0], steps.categories, actions)
     novelty = score.means[: steps.played].mean(), score.means[steps.played :].mean()
     return Marginal(
         axes=axes,

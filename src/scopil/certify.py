@@ -30,8 +30,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from scopil.algos import scopil_rho
-from scopil.algos.scopil_rho import KINDS, Candidates, Config
+from scopil.algos import occupancy
+from scopil.algos.occupancy import KINDS, Candidates
+from scopil.algos.scopil_rho import Config
 from scopil.audit import Steps, padded, steps_of
 from scopil.config import OWN_FEATURES, build, checked_seed, with_code
 from scopil.data.dataset import Demonstrations, Episode
@@ -228,8 +229,8 @@ def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarr
     weight[: len(fold)] = fold[:, None] != np.arange(cfg.folds)
     total, tables = np.zeros(len(steps.values)), 0
     for kind in KINDS:
-        chosen = scopil_rho.marginals_of(f, candidates, kind, cfg)
-        chosen = chosen[np.flatnonzero(scopil_rho.usable(f, chosen, kind, cfg))]
+        chosen = occupancy.marginals_of(f, candidates, kind, cfg)
+        chosen = chosen[np.flatnonzero(occupancy.usable(f, chosen, kind, cfg))]
         if len(chosen) == 0:
             continue
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)

@@ -76,6 +76,8 @@ class Setting(NamedTuple):
 
     @property
     def range(self) -> str:
+        if get_origin(self.type) is Literal:
+            return ", ".join(get_args(self.type))
         if math.isinf(self.low) and math.isinf(self.high):
             return ""
         if math.isinf(self.high):
@@ -168,7 +170,7 @@ def _numbers(f: Field, value: Any) -> Iterator[float]:
             raise ConfigError(f"{f.name} = None; want a value.", setting=f.name)
         return
     if get_origin(f.type) is Literal:
-        if value not in get_args(f.type):
+        if not isinstance(value, str) or value not in get_args(f.type):
             raise ConfigError(f"{f.name} = {value!r}; want {' or '.join(get_args(f.type))}.", setting=f.name)
         return
     if f.type == tuple[str, ...]:

@@ -2,6 +2,7 @@
 optimum of the dual, and the scale of the reward."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,13 +13,14 @@ import pytest
 from compiling import OPTIMISED
 from probes import demo_steps
 from reference import marginals_numpy as ref
-from scopil.algos import scopil_clone, scopil_rho
+from scopil.algos import guard, occupancy, sac, scopil_clone, scopil_rho
 from scopil.algos.base import Data, Spaces
+from scopil.algos.learned_constraints import learned_cost
 from scopil.config import build
 from scopil.data.dataset import DemoStarts
 from scopil.errors import ConfigError
-from scopil.losses.features import features_of
-from scopil.losses.marginals import CELLS, Tables
+from scopil.losses.features import features_of, singles
+from scopil.losses.marginals import CELLS, Sample, Tables
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.types import Transition
 
@@ -95,9 +97,10 @@ def at_update(state: scopil_rho.State, number: int) -> scopil_rho.State:
 # --- the update -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end_cost", [0.0, 99.0])
-def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, begun):
-    cfg = config(refund=10.0)
+@pytest.mark.parametrize(("end_cost", "shield"), [(0.0, "learning"), (99.0, "learning"), (0.0, "off")])
+def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, shield, begun):
+    """With a charge for expected novelty above the limit; without a shield there is none, and the guard learns nothing."""
+    cfg = config(refund=10.0, shield=shield)
     rng = np.random.default_rng(0)
     slots = begun.slots._replace(
         kind=jnp.array([1, 0, -1]),
@@ -108,6 +111,7 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, b
     state = at_update(
         begun._replace(end_cost=jnp.asarray(end_cost, np.float32), unit=jnp.asarray(4.0, np.float32), slots=slots), 1
     )
+    state = state._replace(guard=state.guard._replace(limit=jnp.float32(-1.0)))
     data = batches()
     batch = data.replay
     assert batch is not None
@@ -118,8 +122,23 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, b
     r = np.asarray(batch.reward) / 4 - 2.0 * (c[:, 0] - 0.1) - 3.0 * (c[:, 1] - 0.2)
     r -= end_cost * max(3.0, cfg.occupancy_init) * np.asarray(batch.terminated)
     charged = batch._replace(reward=jnp.asarray(r, jnp.float32))
-    k_learner = jax.random.split(jax.random.key(7))[1]
-    want, _ = jax.jit(scopil_clone.update)(state.learner, data._replace(replay=charged), cfg, k_learner)
+    _, k_learner, k_guard = jax.random.split(jax.random.key(7), 3)
+
+    def wanted(learner: Any) -> Any:
+        x = sac.preprocess(learner, data._replace(replay=batch), k_guard, learn_stats=False)
+        watched, _ = guard.step(state.guard, learner.actor.params, x, jnp.minimum(jnp.asarray(c).sum(1), 1.0), cfg)
+
+        def beyond(pi: Any, x: Any) -> Any:
+            return 10.0 * guard.excess(watched, pi, x).mean()
+
+        more = () if shield == "off" else (beyond,)
+        now, _ = scopil_clone.update(learner, data._replace(replay=charged), cfg, k_learner, *more)
+        return now, state.guard if shield == "off" else watched
+
+    want, watched = jax.jit(wanted)(state.learner)
+    for a, b in zip(jax.tree.leaves(new.guard), jax.tree.leaves(watched)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert ("shield/limit" in metrics) == (shield != "off")
     for a, b in zip(jax.tree.leaves(new.learner), jax.tree.leaves(want)):
         np.testing.assert_allclose(a, b, rtol=1e-4 if end_cost else 1e-5, atol=1e-6)
     assert float(metrics["occupancy/mu"]) == 5.0
@@ -174,6 +193,52 @@ def test_the_start_of_an_episode_decides_for_all_its_steps(begun):
     assert (int(new.steps), int(new.begun)) == (6, 4)
 
 
+def test_an_episode_is_stopped_after_too_many_novel_steps_in_a_row(begun):
+    """The table of the first constraint is 1 for x > 0.5 of the state that a step leads to, 0 elsewhere."""
+    f, one = begun.features, begun.slots
+    grid = one.grid._replace(
+        feature=one.grid.feature.at[0].set(jnp.array([0, f.none, f.none])),
+        low=one.grid.low.at[0].set(jnp.array([0.5 - 384, -0.5, -0.5])),
+        width=jnp.ones((3, 3)),
+        bins=one.grid.bins.at[0].set(jnp.array([768, 1, 1])),
+    )
+    table = jnp.zeros((3, CELLS)).at[0, 384:768].set(1.0)
+    state = begun._replace(slots=one._replace(kind=jnp.array([0, -1, -1]), grid=grid, table=table))
+    state = state._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32), patience=jnp.int32(3))
+    novel, familiar = 0.0, -9.0  # `observed` adds 1
+    state = observed(at_update(state, 1), [novel, novel], [True, True], [False, False], 1.0)
+    state = observed(at_update(state, 2), [novel, familiar], [False, False], [False, False], 1.0)
+    assert state.newest.novel.tolist() == [2, 0]
+    assert scopil_rho.stops(state).tolist() == [False, False]
+    state = observed(at_update(state, 3), [novel, novel], [False, False], [False, False], 1.0)
+    assert scopil_rho.stops(state).tolist() == [True, False]
+    new = state.newest
+    assert (new.stopped[1:3].tolist(), new.ended[1:3].tolist(), float(new.returns[1])) == ([True, False], [3, -1], 3.0)
+    state = observed(at_update(state, 4), [novel, novel], [True, False], [False, False], 1.0)  # as the loop does
+    assert state.newest.novel.tolist() == [1, 2]
+    assert state.newest.number[6:8].tolist() == [3, 2]
+    assert not scopil_rho.stops(state).any()
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.5, 0.95, 1.0])
+def test_novel_steps_in_a_row_equal_a_loop(quantile):
+    rng = np.random.default_rng(0)
+    episode = np.repeat([0, 1, 4, 5, 7], [30, 1, 25, 40, 24])  # numbers may be missing
+    demo, use = np.asarray(rng.uniform(size=(120, 3)), np.float32), rng.random(120) < 0.9
+    demo[:, 2] = 1.0  # of an empty slot
+    longest: dict[int, int] = {}
+    run = 0
+    for i in range(120):
+        new = i == 0 or episode[i] != episode[i - 1]
+        run = (0 if new else run) + 1 if use[i] and max(demo[i, :2]) >= 0.5 else 0
+        longest[int(episode[i])] = max(longest.get(int(episode[i]), 0), run)
+    slots = occupancy.no_slots(3)._replace(kind=jnp.array([1, 0, -1]))
+    shown = Sample(jnp.zeros((120, 1)), jnp.asarray(use))
+    seen: Any = SimpleNamespace(demos=shown, episode=jnp.asarray(episode))
+    got = occupancy.novel_in_a_row(slots, Tables(jnp.zeros((3, 4, 1)), jnp.asarray(demo)), seen, quantile)
+    assert int(got) == 1 + int(np.ceil(ref.quantile([float(x) for x in longest.values()], quantile)))
+
+
 def test_an_episode_whose_start_is_unknown_is_not_matched(begun):
     """The first one after a warm-up, for example, even where it passes a demonstrated start."""
     state = begun._replace(start_scale=jnp.ones(3), reach=jnp.asarray(0.2, np.float32))
@@ -192,7 +257,7 @@ def test_states_beyond_the_cut_are_not_matched(begun):
 @pytest.mark.parametrize(("grad_steps", "wanted"), [(1, 8), (2, 4)])
 def test_every_step_is_observed_once(grad_steps, wanted, begun):
     cfg, state = config(grad_steps=grad_steps, num_envs=4), fresh(config(num_envs=4))
-    state = begun._replace(newest=state.newest)
+    state = begun._replace(newest=state.newest, clone=state.newest)
     for number in range(8):  # gradient steps
         seed = number // grad_steps
         data = batches()._replace(newest=steps(4, seed), began=jnp.ones(4, bool))
@@ -213,7 +278,8 @@ def test_kept_transitions_are_a_uniform_sample(begun):
             obs = jnp.full((600, 3), number, jnp.float32)
             state = begun._replace(kept=kept, offered=offered)
             state = state._replace(newest=begun.newest._replace(rows=begun.newest.rows._replace(obs=obs)))
-            return scopil_rho.keep(state, taken, jax.random.fold_in(key, number))
+            state = scopil_rho.keep(state, taken, jax.random.fold_in(key, number))
+            return state.kept, state.offered
 
         return jax.lax.fori_loop(0, 10, offer, (rows, jnp.int32(0)))
 
@@ -373,13 +439,13 @@ MORE = {"obs[1] at |obs[0], obs[1]|, obs[2]": {"obs[1] |obs[0], obs[1]| obs[2]"}
 @pytest.mark.parametrize("name", [*STRIKES, *MORE])
 def test_a_struck_constraint_may_not_enter(name):
     f = features_of(COLUMNS if name in STRIKES else NUMBERED, 0)
-    c = scopil_rho.Candidates(
+    c = occupancy.Candidates(
         jnp.arange(f.states, dtype=jnp.int32), jnp.array([2], jnp.int32), (), (), jnp.int32(0), jnp.int32(0)
     )
     struck = set()
-    for kind in scopil_rho.KINDS:
-        feature = scopil_rho.marginals_of(f, c, kind, config())
-        for row in np.asarray(feature)[np.asarray(scopil_rho.is_struck(f, feature, (name,)))]:
+    for kind in occupancy.KINDS:
+        feature = occupancy.marginals_of(f, c, kind, config())
+        for row in np.asarray(feature)[np.asarray(occupancy.is_struck(f, feature, (name,)))]:
             struck.add(" ".join(f.label(int(i)) for i in row if i != f.none))
     assert struck == (STRIKES | MORE)[name]
 
@@ -387,9 +453,9 @@ def test_a_struck_constraint_may_not_enter(name):
 def test_what_no_candidate_is_made_of_may_be_struck():
     """A component that is not among the features, and a continuous action."""
     f = features_of(("x", "y", "v"), 2, ("x", "y"))
-    feature = scopil_rho.feature_set.singles(f)
-    assert not scopil_rho.is_struck(f, feature, ("v", "action")).any()
-    assert scopil_rho.is_struck(f, feature, ("v", "x")).tolist() == [True, False]
+    feature = singles(f)
+    assert not occupancy.is_struck(f, feature, ("v", "action")).any()
+    assert occupancy.is_struck(f, feature, ("v", "x")).tolist() == [True, False]
 
 
 # --- constraints that enter and leave ---------------------------------------------------------------------------------
@@ -431,7 +497,7 @@ def ready(demos: Any, **changes: Any) -> tuple[scopil_rho.State, scopil_rho.Conf
     """The first constraint has stopped to improve, so that others may enter."""
     cfg = config(**(MOVES | MORE_ROWS | changes))
     state = prepare(fresh(cfg), given(demos), cfg)
-    return state._replace(slots=state.slots._replace(stale=jnp.full(cfg.slots, cfg.patience))), cfg
+    return state._replace(slots=state.slots._replace(stale=jnp.full(cfg.slots, 2 * cfg.patience))), cfg
 
 
 def after_refreshes(
@@ -463,6 +529,28 @@ def test_a_speed_limit_enters(limited):
     assert all((np.asarray(e) == 0).all() for e in state.candidates.evidence)  # it was about another policy
 
 
+def test_the_average_of_the_actors_begins_anew_when_a_constraint_enters(limited):
+    before, cfg = ready(DEMOS, margin=0.26)
+    before = before._replace(learner=before.learner._replace(averaged=jnp.int32(70)))
+    for top, kept in ((1.5, 0), (0.9, 70)):  # a speed limit enters, or nothing does
+        state = after_refreshes(before, cfg, DEMOS, partial(paths, top=top), 1)
+        assert (len(names(state)) > 1) == (kept == 0)
+        assert int(state.learner.averaged) == kept
+
+
+def test_without_a_shield_no_episode_is_stopped():
+    """The learner leaves the demonstrated circle."""
+
+    def outside(episodes: int, seed: int) -> Any:
+        x = paths(episodes, seed)
+        return x._replace(obs=3 * x.obs, next_obs=3 * x.next_obs)
+
+    for shield in ("off", "learning"):
+        state, cfg = ready(DEMOS, shield=shield)
+        state = after_refreshes(state, cfg, DEMOS, outside, 1)
+        assert (int(state.patience) < LENGTH) == (shield == "learning")
+
+
 def test_nothing_enters_while_the_first_constraint_improves():
     """The learner leaves the demonstrated square, less and less, and is too fast."""
 
@@ -478,7 +566,7 @@ def test_nothing_enters_while_the_first_constraint_improves():
         s = state.slots
         assert names(state) == ["x y"]
         assert float(s.own[0]) > float(s.budget[0]) / cfg.occupancy_share  # not met
-        assert int(s.stale[0]) < cfg.patience
+        assert int(s.stale[0]) < 2 * cfg.patience
     for number in range(5, 25):  # it improves no longer
         state = after_refreshes(state, cfg, DEMOS, outside(4), 1, number)
         if len(names(state)) > 1:
@@ -533,7 +621,7 @@ def test_a_struck_limit_does_not_enter():
     assert names(state) == ["x y"]
 
 
-@pytest.mark.parametrize("why", ["returns", "unmatched", "few episodes", "critics first"])
+@pytest.mark.parametrize("why", ["returns", "unmatched", "few episodes", "critics first", "stopped"])
 def test_only_good_matched_episodes_are_tested(why):
     state, cfg = ready(DEMOS, critics_first=10_000 if why == "critics first" else 0)
     fast = partial(paths, top=1.5)
@@ -543,6 +631,8 @@ def test_only_good_matched_episodes_are_tested(why):
         state = state._replace(newest=new._replace(returns=jnp.full(600, -1e6)))
     if why == "unmatched":
         state = state._replace(newest=new._replace(matched=jnp.zeros(600, bool)))
+    if why == "stopped":
+        state = state._replace(newest=new._replace(stopped=jnp.ones(600, bool)))
     if why == "few episodes":
         state = state._replace(newest=new._replace(ended=jnp.where(jnp.arange(600) < 4, 100, -1)))
     assert names(refresh(state, given(DEMOS), cfg, jax.random.key(0))) == ["x y"]
@@ -610,6 +700,41 @@ def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles(li
     assert (int(c.failed), int(c.wait)) == (2, number + 4 * cfg.patience)
 
 
+def leaving(own: list[float], others: float, age: int, f: Any, cfg: Any, fresh: Any) -> Any:
+    """The constraints x y (older), v and y, after `age` refreshes of v; y is younger. All are met."""
+    singles_of = occupancy.marginals_of(f, fresh.candidates, 0, cfg)
+    grid = fresh.slots.grid._replace(
+        feature=jnp.stack([jnp.array([0, 1, f.none]), singles_of[2], singles_of[1]]).astype(jnp.int32)
+    )
+    s = fresh.slots._replace(
+        kind=jnp.array([1, 0, 0]),
+        grid=grid,
+        mu=jnp.ones(3),
+        own=jnp.array(own),
+        budget=jnp.full(3, 10.0),
+        others=jnp.array([0.0, others, 0.0]),
+        age=jnp.array([age + 5, age, 0]),
+    )
+    return occupancy.leave(s, fresh.candidates, f, jnp.int32(40), cfg)
+
+
+@pytest.mark.parametrize(
+    ("older", "age", "leaves"),
+    [(0.30, 3, True), (0.26, 3, False), (0.30, 2, False), (0.05, 3, False)],
+    ids=["worse", "within the factor", "too early", "better"],
+)
+def test_a_constraint_that_makes_older_ones_worse_leaves_for_good(older, age, leaves):
+    """The older one had 0.2 at entry; harm = 1.25 and 0.01 allow 0.26. The novelty of a younger one does not count."""
+    cfg = config(**MOVES)
+    state = fresh(cfg)
+    s, c = leaving([older, 0.1, 9.0], 0.2, age, state.features, cfg, state)
+    assert s.kind.tolist() == [1, -1 if leaves else 0, 0]
+    assert s.mu.tolist() == [1.0, 0.0 if leaves else 1.0, 1.0]
+    assert c.allowed[0].tolist() == [True, True, not leaves, True]
+    assert all(np.asarray(ok).all() for ok in c.allowed[1:])
+    assert (int(c.failed), int(c.wait)) == ((1, 40 + 2 * cfg.patience) if leaves else (0, 0))
+
+
 def test_multipliers_stop_at_the_largest_one(limited):
     state, cfg = limited
     state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, cfg.occupancy_most - 0.01, 0.0])))
@@ -624,23 +749,23 @@ def test_pairs_are_made_of_the_features_that_differ_most():
     c = fresh(cfg).candidates
     assert c.among.tolist() == [0, 1]
     evidence = (jnp.array([0.0, 1.0, 5.0, 0.0]), *(jnp.ones_like(e) for e in c.evidence[1:]))
-    new = scopil_rho.with_other_features(f, c._replace(evidence=evidence), cfg)
+    new = occupancy.with_other_features(f, c._replace(evidence=evidence), cfg)
     assert new.among.tolist() == [1, 2]
     assert not new.evidence[1].any()
-    assert scopil_rho.with_other_features(f, new._replace(evidence=evidence), cfg).evidence[1].all()
+    assert occupancy.with_other_features(f, new._replace(evidence=evidence), cfg).evidence[1].all()
 
 
 def test_a_pair_that_was_given_up_stays_out_beside_other_features():
     cfg = config(pair_features=3)
     begun = fresh(cfg, Spaces(4, DiscreteHead(3), None, ("x", "y", "v", "w")))
     f, c = begun.features, begun.candidates
-    pairs = scopil_rho.marginals_of(f, c, 1, cfg)
+    pairs = occupancy.marginals_of(f, c, 1, cfg)
     given_up = (pairs[:, :2] == jnp.array([[1, 2]])).all(1)
     evidence = (jnp.array([0.0, 1.0, 5.0, 2.0, 0.0])[: len(c.evidence[0])], *c.evidence[1:])
     c = c._replace(evidence=evidence, allowed=(c.allowed[0], ~given_up, *c.allowed[2:]))
-    new = scopil_rho.with_other_features(f, c, cfg)
+    new = occupancy.with_other_features(f, c, cfg)
     assert new.among.tolist() == [1, 2, 3]
-    now = scopil_rho.marginals_of(f, new, 1, cfg)
+    now = occupancy.marginals_of(f, new, 1, cfg)
     out = [row[:2] for row, ok in zip(now.tolist(), new.allowed[1].tolist(), strict=True) if not ok]
     assert out
     assert all(row == [1, 2] for row in out)
@@ -691,8 +816,8 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem(monkeypatch):
     )
     known = jnp.zeros((1, cfg.folds, CELLS)).at[:, :, 1].set(1.0)
     demo = demos.next_obs[:, :1]
-    monkeypatch.setattr(scopil_rho, "slot_tables", lambda *_: Tables(known, demo))
-    monkeypatch.setattr(scopil_rho, "enter", lambda state, s, c, *_: (s, c))
+    monkeypatch.setattr(occupancy, "slot_tables", lambda *_: Tables(known, demo))
+    monkeypatch.setattr(occupancy, "enter", lambda s, c, *_: (s, c, jnp.bool_(False)))
     state = state._replace(
         slots=state.slots._replace(kind=jnp.zeros(1, jnp.int32), grid=grid),
         unit=jnp.asarray(unit, np.float32),
@@ -777,5 +902,5 @@ def test_large_observations(size, continuous):
     assert all(np.isfinite(x) for x in metrics.values())
     assert (int(state.slots.kind[0]) == 1) == (size > 0)
     assert len(state.candidates.among) == (4 if size else 0)
-    assert scopil_rho.learned_cost(state, demos.obs, demos.action).shape == (40,)
+    assert learned_cost(state, demos.obs, demos.action).shape == (40,)
     assert scopil_rho.monitor(state, demos, cfg).ratio.shape[0] == (1 if size else 0)

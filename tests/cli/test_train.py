@@ -44,6 +44,8 @@ def test_help_names_every_algorithm_and_every_setting(capsys):
         assert option in out
     assert "γ per environment step" in out  # meaning and range, as the config has them
     assert "[0, 1]" in out
+    assert main(["train", "scopil-rho", "--help"]) == 0
+    assert "--shield {off,learning,always}" in capsys.readouterr().out
 
 
 def test_help_shows_the_defaults_of_the_kind_of_actions(here, capsys):

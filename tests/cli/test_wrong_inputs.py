@@ -103,6 +103,7 @@ WRONG = [
     (f"{TRAIN} --seed -1", "--seed = -1; want a whole number"),
     (f"{TRAIN} --discount 2", "--discount = 2; want"),
     (f"{TRAIN} --hidden 0", "hidden"),
+    ("train scopil-rho --out new --shield nonsense", "--shield'. Expected one of ('off', 'learning', 'always')"),
     ("train --resume", "a run folder (required)"),
     ("train --resume absent", "absent is not a run folder"),
     ("train --resume damaged", "damaged/run.json is damaged"),

@@ -56,6 +56,20 @@ def test_advance_never_resets(getkey):
     assert int(state.steps) == 5
 
 
+@pytest.mark.parametrize("marked", [0, 1, RESETS_AT_ONCE + 1])
+def test_a_restart_begins_the_marked_episodes_and_no_others(marked, getkey):
+    env, count = CompiledEnv(Countdown()), RESETS_AT_ONCE + 3
+    state = env.reset_batch(getkey(), count)
+    state, _ = env.advance_batch(state, jnp.zeros(count, jnp.int32), getkey())
+    which = np.arange(count) < marked
+    after = jax.jit(env.restart)(state, jnp.asarray(which), getkey())
+    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after)):
+        np.testing.assert_array_equal(old[~which], new[~which])
+    assert after.obs[:, 1].tolist() == [5.0] * marked + [4.0] * (count - marked)
+    assert after.steps.tolist() == [0] * marked + [1] * (count - marked)
+    assert len(np.unique(after.obs[:, 0])) == count
+
+
 def test_a_limit_truncates_and_an_ending_at_the_limit_terminates(getkey):
     for limit, expected in ((3, (False, True)), (5, (True, False)), (8, (True, False))):
         env = CompiledEnv(Countdown(), max_episode_steps=limit)

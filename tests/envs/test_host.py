@@ -105,6 +105,66 @@ def test_a_vector_environment_in_any_autoreset_mode(mode, copy):
             np.testing.assert_array_equal(a, b)
 
 
+KINDS = {
+    "serial": lambda: HostEnv(Walk(), Walk),
+    "vector": lambda: open_env(SyncVectorEnv([Walk] * 3)),
+    "vector, disabled": lambda: open_env(SyncVectorEnv([Walk] * 3, autoreset_mode=AutoresetMode.DISABLED)),
+}
+
+
+@partial(jax.jit, static_argnums=0)
+def stopped(env, which, key):
+    """Three steps of three environments, a restart of those that `which` marks, three more steps."""
+    keys = jax.random.split(key, 8)
+    state, rows = env.reset_batch(keys[0], 3), []
+    for i in range(6):
+        if i == 3:
+            state = env.restart(state, which, keys[7])
+        # left and right in turn. It depends on the observation, so that the calls are made in this order.
+        state, transition, _ = env.step_batch(state, (state.obs[:, 1] % 2).astype(jnp.int32), keys[i + 1])
+        rows.append((transition, state))
+    return rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_restart_the_marked_environments_are_new_and_the_others_go_on(kind):
+    which = np.array([False, True, False])
+    played = []
+    for marked in (which, np.zeros(3, bool)):
+        env = KINDS[kind]()
+        played.append(jax.device_get(stopped(env, jnp.asarray(marked), jax.random.key(0))))
+        env.refuse_faults()
+    new, alone = played
+    for i, ((t, state), (u, other)) in enumerate(zip(new, alone)):
+        for a, b in zip(jax.tree.leaves((t, state.obs, state.steps)), jax.tree.leaves((u, other.obs, other.steps))):
+            np.testing.assert_array_equal(a[~which], b[~which])
+        assert (t.obs[1].tolist() == u.obs[1].tolist()) == (i < 3)
+    assert new[3][0].obs[1, 1] == 0  # the clock of the new episode
+    assert [row[1].steps[1] for row in new[3:]] == [1, 2, 3]
+
+
+def test_a_reset_that_fails_in_a_restart_is_the_usual_error():
+    class Once(Walk):
+        def reset(self, **options):
+            if self.made:
+                raise OSError("no power")
+            return super().reset(**options)
+
+    for make in (lambda: HostEnv(Once(), Once), lambda: open_env(SyncVectorEnv([Once] * 3))):
+        env = make()
+        jax.block_until_ready(stopped(env, jnp.array([False, True, False]), jax.random.key(0)))
+        with pytest.raises(EnvError, match="OSError: no power"):
+            env.refuse_faults()
+
+
+def test_a_restart_of_a_stale_state_is_refused():
+    env = HostEnv(Walk())
+    state, _ = (jax.jit(lambda key: env.reset_batch(key, 1))(jax.random.key(i)) for i in range(2))
+    jax.block_until_ready(jax.jit(env.restart)(state, jnp.ones(1, bool), jax.random.key(2)))
+    with pytest.raises(EnvError, match="reset between two steps"):
+        env.refuse_faults()
+
+
 @pytest.mark.parametrize(("mode", "shared"), [("NEXT_STEP", True), ("SAME_STEP", False)])
 def test_an_asynchronous_vector_environment(mode, shared):
     vector = AsyncVectorEnv([Walk] * 2, shared_memory=shared, autoreset_mode=AutoresetMode[mode], context="spawn")
@@ -291,7 +351,11 @@ def test_a_stored_program_serves_every_environment_of_the_same_spaces():
     texts = []
     for env in (HostEnv(Walk()), HostEnv(Walk())):
         state = env.reset_batch(jax.random.key(0), 1)
-        texts.append(jax.jit(env.step_batch).lower(state, jnp.zeros(1, jnp.int32), jax.random.key(1)).as_text())
+        lowered = (
+            jax.jit(env.step_batch).lower(state, jnp.zeros(1, jnp.int32), jax.random.key(1)),
+            jax.jit(env.restart).lower(state, jnp.ones(1, bool), jax.random.key(1)),
+        )
+        texts.append([program.as_text() for program in lowered])
     assert texts[0] == texts[1]
 
 

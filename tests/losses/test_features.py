@@ -127,6 +127,9 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
     ):
         grid = jax.tree.map(np.asarray, grid_of(candidates, kind, ranges, CFG))
         for j, axes in enumerate(grid.feature):
+            last = axes[0 if kind == 0 else 1]
+            few_values = last in (2, 3, f.before + 2, f.before + 3)
+            assert grid.limit[j] == (kind in (0, 2) and last < f.category and not few_values)
             for axis, column in enumerate(axes):
                 low, width, bins = (float(x[j, axis]) for x in (grid.low, grid.width, grid.bins))
                 shown = table[:, column]
@@ -145,7 +148,7 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
                     step = change[column] if column < 4 else 0.0  # unknown for derived features
                     assert sigma == pytest.approx(np.clip(step / span, 0.0055, 0.012), rel=1e-4)
                 else:
-                    assert sigma == pytest.approx(CFG.blur, rel=1e-4)
+                    assert sigma == pytest.approx(CFG.where_blur if kind == 2 else CFG.blur, rel=1e-4)
 
 
 def test_a_value_beyond_the_margin_belongs_to_the_outermost_bin():

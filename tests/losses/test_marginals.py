@@ -15,7 +15,7 @@ from scopil.losses.familiarity import Monitor, familiarity
 from scopil.losses.features import features_of
 from scopil.losses.marginals import CELLS, SHAPES, Grid, Means, Sample
 
-CFG = scopil_rho.Config(folds=4, quantile=0.7, background=0.1)
+CFG = scopil_rho.Config(folds=4, quantile=0.7, background=0.1, tail=0.1)
 tables = jax.jit(marginals.tables, static_argnums=(1, 6))
 NEAR: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 # of every kind of table: two grids over the columns 0–2 (numbers), 3 (a whole number), 4 (constant) and 5 (one bin)
@@ -33,13 +33,14 @@ def axes_of(kind: int) -> list[list[ref.Axis]]:
     return [[ref.Axis(a[0], a[1], a[2], bins, a[3]) for a, bins in zip(axes, SHAPES[kind])] for axes in whole]
 
 
-def grid_of(all_axes: list[list[ref.Axis]]) -> Grid:
+def grid_of(all_axes: list[list[ref.Axis]], limit: bool = False) -> Grid:
     def each(name: str, number: int = 3) -> Any:
         return [[getattr(a, name) for a in axes[:number]] for axes in all_axes]
 
     integers = (jnp.asarray(each(name), jnp.int32) for name in ("column", "bins"))
     column, bins = integers
-    return Grid(column, jnp.array(each("low")), jnp.array(each("width")), bins, jnp.array(each("sigma", 2)))
+    low, width, blur = (jnp.array(x) for x in (each("low"), each("width"), each("sigma", 2)))
+    return Grid(column, low, width, bins, blur, jnp.full(len(all_axes), limit))
 
 
 def sample(rows: int, seed: int, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -61,22 +62,24 @@ FOLDS = {
 }
 
 
+LIMITED = {0: 0, 2: 1}  # of the kinds that have a limit: its axis
+
+
 @pytest.mark.parametrize("folds", FOLDS)
-@pytest.mark.parametrize("kind", AXES)
-def test_tables_equal_the_reference(kind, folds):
+@pytest.mark.parametrize(("kind", "limit"), [*((kind, False) for kind in AXES), *((kind, True) for kind in LIMITED)])
+def test_tables_equal_the_reference(kind, limit, folds):
     demos, own, newest, fold = sample(80, 0), sample(60, 1, 0.7), sample(50, 2, 0.4), FOLDS[folds]
     all_axes = axes_of(kind)
-    made = tables(
-        grid_of(all_axes), SHAPES[kind], as_sample(demos), jnp.asarray(fold), as_sample(own), as_sample(newest), CFG
-    )
+    sides = as_sample(own), as_sample(newest)
+    made = tables(grid_of(all_axes, limit), SHAPES[kind], as_sample(demos), jnp.asarray(fold), *sides, CFG)
     assert made.ratio.shape == (2, 4, CELLS)
     for j, axes in enumerate(all_axes):
-        want = ref.table(axes, demos, fold, own, newest, 4, 0.7, 0.1)
+        want = ref.table(axes, demos, fold, own, newest, 4, 0.7, 0.1, LIMITED[kind] if limit else None, 0.1)
         size = want.novelty.size
         np.testing.assert_allclose(made.ratio[j, :, :size], (want.f.reshape(4, -1) - want.tau[:, None]), **NEAR)
         np.testing.assert_allclose(made.novelty[j, :size], want.novelty.ravel(), **NEAR)
         np.testing.assert_allclose(made.demo[:, j], want.demo, **NEAR)
-        assert j == 1 or (want.novelty.max() > 0.2 and (want.tau > 0).any())  # the other one may be of a constant
+        assert j == 1 or (want.novelty.max() > 0.2 and (limit or (want.tau > 0).any()))  # 1 may be of a constant
         found = marginals.look_up(made.novelty, marginals.cells_of(grid_of(all_axes), jnp.asarray(newest[0])))
         np.testing.assert_allclose(found[:, j], [want.novelty[ref.cell(row, axes)] for row in newest[0]], **NEAR)
 
@@ -124,7 +127,7 @@ def test_a_planted_hole_is_found_and_a_planted_non_hole_is_not():
     own, newest = two_features(6_000, 1, None, other), two_features(4_000, 2, None, None)
     grid = Grid(
         jnp.array([[0, 1, 2]]), jnp.array([[-0.25, -0.25, -0.5]]), jnp.array([[1 / 64, 1 / 64, 1.0]]),
-        jnp.array([SHAPES[1]]), jnp.array([[2.9, 2.9]]),
+        jnp.array([SHAPES[1]]), jnp.array([[2.9, 2.9]]), jnp.zeros(1, bool),
     )  # fmt: skip
     made = tables(grid, SHAPES[1], demos, jnp.arange(1_500) % 4, own, newest, CFG)
     at = np.stack(np.meshgrid(*[(np.arange(96) + 0.5) / 64 - 0.25] * 2, indexing="ij"))
@@ -134,6 +137,29 @@ def test_a_planted_hole_is_found_and_a_planted_non_hole_is_not():
     assert c[inside[1]].max() == 0.0
     far = (np.hypot(at[0] - hole[0], at[1] - hole[1]) > 0.2) & ((at > 0.05) & (at < 0.95)).all(0)
     assert c[far].mean() < 0.1
+
+
+def test_below_a_limit_nothing_is_novel_and_beyond_it_everything():
+    """Demonstrated are values from 0 to 0.4 and from 0.6 to 1. The gap is a hole, but no limit."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=1_500)
+    rows = [np.where((x > 0.4) & (x < 0.6), 0.2, x), *(rng.uniform(-0.2, 1.2, 3_000) for _ in range(2))]
+    demos, own, newest = (
+        Sample(jnp.asarray(np.stack([v, 0 * v], axis=1), jnp.float32), jnp.ones(len(v), bool)) for v in rows
+    )
+    found = {}
+    for limit in (True, False):
+        grid = Grid(
+            jnp.array([[0, 1, 1]]), jnp.array([[-0.25, -0.5, -0.5]]), jnp.array([[1.5 / 768, 1.0, 1.0]]),
+            jnp.array([SHAPES[0]]), jnp.array([[5.0, 0.0]]), jnp.array([limit]),
+        )  # fmt: skip
+        made = tables(grid, SHAPES[0], demos, jnp.arange(1_500) % 4, own, newest, CFG)
+        at = -0.25 + 1.5 / 768 * (np.arange(768) + 0.5)
+        c = np.asarray(made.novelty[0, :768])
+        found[limit] = [c[(at > low) & (at < high)] for low, high in ((-0.18, -0.04), (0.44, 0.56), (1.04, 1.18))]
+        assert min(found[limit][0].min(), found[limit][2].min()) > 0.9
+    assert found[True][1].max() == 0.0
+    assert found[False][1].min() > 0.9  # without a limit, a hole is novel
 
 
 def test_episode_means_and_welch_equal_the_reference_and_scipy():
@@ -185,7 +211,7 @@ def monitor_of(held_out: np.ndarray, ratio: np.ndarray, grid: Grid) -> Monitor:
 def x_grid(none: int) -> Grid:
     return Grid(
         jnp.array([[0, none, none]]), jnp.array([[-3.0, -0.5, -0.5]]), jnp.array([[6 / 768, 1.0, 1.0]]),
-        jnp.array([SHAPES[0]]), jnp.zeros((1, 2)),
+        jnp.array([SHAPES[0]]), jnp.zeros((1, 2)), jnp.zeros(1, bool),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ step of a multiplier, the cut of drifting components. Shares no code with scopil
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -54,6 +55,15 @@ def quantile(values: list[float], q: float) -> float:
     return v[below] + (place - below) * (v[above] - v[below])
 
 
+def outermost(e: np.ndarray, axis: int, tail: float) -> np.ndarray:
+    """The cells up to which, or from which on, at most a share `tail` of their slice along `axis` lies."""
+    found = np.zeros(e.shape, bool)
+    for line, out in zip(*(np.moveaxis(x, axis, -1).reshape(-1, e.shape[axis]) for x in (e, found))):
+        below, above = list(accumulate(line)), list(accumulate(line[::-1]))[::-1]
+        out[:] = [min(pair) <= tail * below[-1] for pair in zip(below, above)]
+    return found
+
+
 @dataclass
 class Table:
     f: np.ndarray  # (K, …)
@@ -71,14 +81,19 @@ def table(
     folds: int,
     q: float,
     epsilon: float,
+    limited: int | None = None,
+    tail: float = 0.0,
 ) -> Table:
-    """f_k = log (ρ_B + ε ρ_A)/(ρ_E^−k + ε ρ_A), τ_k = max(0, quantile of held-out f_k), c = mean_k [f_k − τ_k]₀¹."""
+    """f_k = log (ρ_B + ε ρ_A)/(ρ_E^−k + ε ρ_A), τ_k = max(0, quantile of held-out f_k), c = mean_k [f_k − τ_k]₀¹. With
+    a limit along the axis `limited`, f_k is at most 0 in cells that are not outermost."""
     values, use = demos
     b, a = histogram(*own, axes), histogram(*newest, axes)
     f, tau = [], []
     for k in range(folds):
         e = histogram(values, use & (fold != k), axes)
         f.append(np.log((b + epsilon * a + 1e-7) / (e + epsilon * a + 1e-7)))
+        if limited is not None:
+            f[k] = np.where(outermost(e, limited, tail), f[k], np.minimum(f[k], 0.0))
         held_out = [f[k][cell(row, axes)] for row in values[use & (fold == k)]]
         tau.append(max(0.0, quantile(held_out, q)) if held_out else 0.0)
     above = [np.minimum(np.maximum(f[k] - tau[k], 0.0), 1.0) for k in range(folds)]

@@ -38,6 +38,7 @@ from toys import (
 
 # before and after the actor is trained; a constraint enters after some stops
 BOTH_PHASES = {"clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1, "enter_level": 1e6}
+SHIELDED = {"shield": "learning", "shield_first": 80}
 STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
 FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead
 OFF = REPLAY | FAST | {"log_alpha_init": -3.0, "alpha_lr": 0.0}
@@ -174,7 +175,7 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
             steps=STEPS,
             eval_every=2 * CHUNK,
             checkpoint_every=CHUNK,
-            config=(REWARD | IMITATORS | CAREFUL)[cls][0] | (BOTH_PHASES if rho else {}),
+            config=(REWARD | IMITATORS | CAREFUL)[cls][0] | (BOTH_PHASES | SHIELDED if rho else {}),
         )
         alone = Run.create(tmp_path / "alone", spec)
         assert alone.train()
@@ -189,3 +190,6 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
         assert rows[-1]["constraint/phases"] == 2
     if rho:  # constraints entered between two stops
         assert len({row["occupancy/constraints"] for row in rows if "occupancy/constraints" in row}) > 1
+        limits = [row["shield/limit"] for row in rows if "shield/limit" in row]
+        assert limits[0] > limits[-1]  # the shield was used from some stop on
+        assert stopped.config.shield == Run.open(stopped.folder).config.shield == "learning"

@@ -3,16 +3,19 @@
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
-from probes import SMALL, Probe, mostly_one
+from probes import SMALL, Endless, Probe, mostly_one
 from scopil.algos.scopil import ALGORITHM as SCOPIL
 from scopil.algos.scopil_clone import ALGORITHM as SCOPIL_CLONE
 from scopil.config import build
 from scopil.data.dataset import Demonstrations
+from scopil.envs.gym_env import HostEnv, open_env
 from scopil.envs.jax_env import CompiledEnv
 from scopil.train.demo_data import DemoData
 from scopil.train.loop import Loop, make_loop
@@ -111,6 +114,70 @@ def test_several_environments_and_gradient_steps(loop):
                 total, length = 0.0, 0
     np.testing.assert_allclose(metrics["episode/return"], np.mean(returns), rtol=1e-4)
     np.testing.assert_allclose(metrics["episode/steps"], np.mean(steps), rtol=1e-5)
+
+
+class Counting(Endless):
+    """The observation is the step of the episode. Every third step has a cost."""
+
+    def observation(self, state, rng, params=None):
+        return jnp.float32(state.clock)[None]
+
+    def transition_info(self, state, action, next_state, params=None):
+        return {"cost": jnp.float32(next_state.clock % 3 == 0)}
+
+
+class PythonCounting(gym.Env):
+    """The same in Python."""
+
+    observation_space, action_space = Counting.observation_space, Counting.action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.clock += 1
+        return np.full(1, self.clock, np.float32), 1.0, False, False, {"cost": float(self.clock % 3 == 0)}
+
+
+COUNTING = {
+    "compiled": lambda: CompiledEnv(Counting(), max_episode_steps=1_000),
+    "Python": lambda: HostEnv(PythonCounting(), PythonCounting),
+    "vector": lambda: open_env(SyncVectorEnv([PythonCounting] * 4)),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTING)
+def test_episodes_are_stopped_and_steps_with_a_cost_are_counted(kind):
+    """Environment i is stopped before every fifth step, i steps after environment 0."""
+    algorithm = replace(SCOPIL, stops=lambda learner: learner.actor.opt.count % 5 == jnp.arange(4))
+    env, cfg = COUNTING[kind](), replace(CONFIG, num_envs=4)
+    shown = DemoData(mostly_one(), None, None)  # pyright: ignore[reportArgumentType]
+    loop = Loop(algorithm, env, shown)
+    state = loop.start(jax.random.key(0), cfg)
+    state, metrics = loop.run_iterations(state, cfg, ITERATIONS)
+    metrics = {name: float(value) for name, value in metrics.items()}
+    if isinstance(env, HostEnv):
+        env.refuse_faults()
+
+    first = cfg.batch_size // 4  # the warm-up
+    rows = np.asarray(state.replay.rows)[: 4 * (first + ITERATIONS)].reshape(-1, 4, 6)
+    clock, stopped, violations = [0] * 4, 0, 0
+    for i, row in enumerate(rows):
+        for lane in range(4):
+            if max(i - first, 0) % 5 == lane and clock[lane] > 0:
+                clock[lane] = 0
+                stopped += i >= first
+            assert row[lane, 0] == clock[lane]
+            clock[lane] += 1
+            assert row[lane, 3] == clock[lane]
+            violations += i >= first and clock[lane] % 3 == 0
+    assert state.episode_return.tolist() == clock
+    assert stopped > 20
+    assert metrics["episode/stopped"] == stopped
+    # A test for a cost would reset the only vector environment.
+    assert metrics.get("episode/violations") == (None if kind == "vector" else violations)
 
 
 def test_successors_are_true_ones_and_the_next_row_begins_anew(loop):

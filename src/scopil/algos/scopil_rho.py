@@ -458,7 +458,9 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     seen, f = compared(state, demos, cfg), state.features
     tables = occupancy.slot_tables(state.slots, seen, cfg)
     slots = occupancy.ascend(state.slots, tables, seen, now >= cfg.critics_first, cfg)
-    patience = occupancy.novel_in_a_row(slots, tables, seen, cfg.stop_quantile)
+    patience = state.patience
+    if cfg.shield != "off":
+        patience = occupancy.novel_in_a_row(slots, tables, seen, cfg.stop_quantile)
     slots, candidates = occupancy.leave(slots, state.candidates, f, number, cfg)
     slots, candidates, enters = jax.lax.cond(
         due,
@@ -554,7 +556,7 @@ def behaviour(state: State) -> Policy:
 
 def stops(state: State) -> Bool[Array, " N"]:
     """The environments whose episodes have been novel for too long."""
-    return (state.newest.novel >= state.patience) & (state.shield.which != "off")
+    return state.newest.novel >= state.patience
 
 
 # --- after training ---------------------------------------------------------------------------------------------------

@@ -114,8 +114,8 @@ class HostEnv(BatchEnv):
         self._serial: dict[int, SerialEnvs] = {}  # of `_playing`: those that step in this process
         self._workers: list[Any] = []  # of `_playing`: those in other processes
         self._tickets: dict[int, int] = {}  # newest reset by number of environments; states of other resets are stale
-        self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset
-        self._restarts = host_call.new_number(self)  # in restarts
+        self._number = host_call.new_number(self)  # of this object, in resets; steps send the ticket of their reset,
+        # and restarts the ticket with a minus sign
         # of this object, in steps that are begun in a thread
         self._begin_number, self._finish_number = host_call.new_number(self), host_call.new_number(self)
         self._begun: Future[np.ndarray] | None = None
@@ -188,9 +188,8 @@ class HostEnv(BatchEnv):
 
     def restart(self, state: EnvState, which: Bool[Array, " N"], key: PRNGKey) -> EnvState:
         n = len(which)
-        head = jnp.stack([jnp.int32(self._restarts), state.inner])
         bits = jax.lax.bitcast_convert_type(state.obs, jnp.int32).reshape(-1)
-        sent = jnp.concatenate([head, _seeds(key, n), which.astype(jnp.int32), bits])
+        sent = jnp.concatenate([-state.inner[None], _seeds(key, n), which.astype(jnp.int32), bits])
         obs = jax.lax.cond(
             which.any(), lambda obs: host_call.call(sent, obs.size).reshape(obs.shape), lambda obs: obs, state.obs
         )
@@ -207,8 +206,8 @@ class HostEnv(BatchEnv):
                     return self._begin(sent[1:], out)
                 if sent[0] == self._finish_number:
                     return self._finish(out)
-                calls = {self._number: self._reset, self._restarts: self._restart}
-                return calls.get(int(sent[0]), self._step)(sent, out)
+                made = self._reset if sent[0] == self._number else self._restart if sent[0] < 0 else self._step
+                return made(sent, out)
             except BaseException as error:  # includes KeyboardInterrupt
                 self._fault = error
         out[:] = 0
@@ -221,9 +220,9 @@ class HostEnv(BatchEnv):
         out[1:] = obs.reshape(-1)
 
     def _restart(self, sent: np.ndarray, out: np.ndarray) -> None:
-        n = (len(sent) - 2) // (2 + self.spaces.size)
-        self._refuse_stale(int(sent[1]), n)
-        seeds, which, before = np.split(sent[2:], [n, 2 * n])
+        n = (len(sent) - 1) // (2 + self.spaces.size)
+        self._refuse_stale(-int(sent[0]), n)
+        seeds, which, before = np.split(sent[1:], [n, 2 * n])
         rows = before.view(np.float32).reshape(n, -1)
         out[:] = self._training_envs(n).restart(rows, which > 0, seeds).reshape(-1)
 
@@ -463,6 +462,10 @@ class _Unlimited:
         if self._steps.max() >= self._most:
             warn_endless(self._given, self._most)
         return result
+
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        self._steps[which] = 0
+        return self._envs.restart(before, which, seeds)
 
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return self._envs.numbers(infos, index)

@@ -47,7 +47,7 @@ def new_number(host: Host) -> int:
 
 
 def call(sent: Int[Array, " K"], size: int) -> Float[Array, " size"]:
-    """Send integers to the host with the number `sent[0]`. Returns the `size` numbers of its answer.
+    """Send integers to the host with the number |`sent[0]`|. Returns the `size` numbers of its answer.
 
     Two calls are made in their order only if the second depends on the result of the first.
     """
@@ -77,7 +77,7 @@ def guarded() -> Iterator[list[BaseException]]:
 
 
 def _answer(sent: np.ndarray, out: np.ndarray) -> np.ndarray:
-    host = _hosts.get(int(sent[0]))
+    host = _hosts.get(abs(int(sent[0])))
     if host is None:  # a reset that failed gave no number; the program runs to its end with zeros
         out[:] = 0
     else:

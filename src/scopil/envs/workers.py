@@ -53,6 +53,10 @@ class WorkerEnvs:
         obs = self._rows(answers)
         return StepResult(obs, np.array(reward, np.float32), np.array(terminated), np.array(truncated), obs, infos)
 
+    def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        assert not which.any()  # an evaluation plays every episode to its end
+        return before
+
     def numbers(self, infos: Any, index: int) -> dict[str, float]:
         return infos[index]
 
