@@ -150,8 +150,8 @@ def test_every_exception_is_needed():
 
 @pytest.mark.parametrize("name", registered())
 def test_only_oracles_are_given_the_true_cost(name):
-    """In the collected steps and in the data of an update; traced, not run. The environment reports a cost, and the loop
-    counts the steps with one, beside the learner."""
+    """In the collected steps and in the data of an update; traced, not run. The environment reports a cost, and
+    the loop counts the steps with one, beside the learner."""
     algorithm, env = registered()[name], toy(continuous=False)
     assert ("true_cost" in algorithm.wants) == (name in ORACLES)
     if not algorithm.steps_environment:
