@@ -156,7 +156,6 @@ def test_the_excess_is_the_expected_novelty_above_the_limit(kind):
     else:
         want = np.maximum(q_taken(nets, s, squashed.sampled(actor, s, wide(x.noise.now))[0]) - 0.2, 0.0)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    assert (want > 0).sum() > 0
     assert want.min() < want.max()
 
 

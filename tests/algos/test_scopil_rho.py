@@ -99,7 +99,7 @@ def at_update(state: scopil_rho.State, number: int) -> scopil_rho.State:
 
 @pytest.mark.parametrize(("end_cost", "shield"), [(0.0, "learning"), (99.0, "learning"), (0.0, "off")])
 def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, shield, begun):
-    """With a charge for expected novelty above the limit. Without a shield it is 0, and the guard does not learn."""
+    """With a charge for expected novelty above the limit. Without a shield there is none, and no critic of novelty."""
     cfg = config(refund=10.0, shield=shield)
     rng = np.random.default_rng(0)
     slots = begun.slots._replace(

@@ -36,13 +36,11 @@ EXCEPTIONS = {
     # algorithms with a cost of their own, or the oracles
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",
     "algos/icrl.py": "a cost learned from demonstrations",
-    "algos/vicrl.py": "the same",
     "losses/constraint_net.py": "the network of that learned cost",
     "algos/scopil_rho.py": "a cost learned from demonstrations",
     "algos/learned_constraints.py": "the same, on the host",
     "algos/occupancy.py": "a setting with that word: `costly`",
     "algos/sac_lagrangian.py": "the oracle",
-    "algos/pid_lagrangian.py": "the oracles with another multiplier",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
@@ -55,7 +53,7 @@ EXCEPTIONS = {
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
     "train/loop.py": "hands `true_cost` to those who ask for it, and counts steps with a cost for the log",
 }
-ORACLES = {"oracle-ppo-lagrangian", "oracle-sac-lagrangian", "oracle-ppo-pid", "oracle-sac-pid"}
+ORACLES = {"oracle-ppo-lagrangian", "oracle-sac-lagrangian"}
 
 
 class Liar(MarbleMaze):
@@ -152,8 +150,8 @@ def test_every_exception_is_needed():
 
 @pytest.mark.parametrize("name", registered())
 def test_only_oracles_are_given_the_true_cost(name):
-    """In the collected steps and in the data of an update; traced, not run. The environment reports a cost, and the
-    loop counts the steps with one, beside the learner."""
+    """In the collected steps and in the data of an update; traced, not run. The environment reports a cost, and
+    the loop counts the steps with one, beside the learner."""
     algorithm, env = registered()[name], toy(continuous=False)
     assert ("true_cost" in algorithm.wants) == (name in ORACLES)
     if not algorithm.steps_environment:

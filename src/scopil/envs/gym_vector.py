@@ -71,7 +71,7 @@ class SerialEnvs:
 
     def restart(self, before: np.ndarray, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         obs = before.copy()
-        for i in np.flatnonzero(which):
+        for i in np.flatnonzero(which).tolist():
             obs[i], _ = self._begin(i, seeds[i])
         return obs
 
