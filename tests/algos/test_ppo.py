@@ -45,7 +45,7 @@ OWN: dict[str, dict[str, Any]] = {
     "oracle-ppo-lagrangian": {"multiplier_init": 2.0, "budget": 0.2, "cost_discount": 0.7, "cost_gae_lambda": 0.6},
     "oracle-ppo-pid": {"budget": 0.2, "cost_discount": 0.7, "cost_gae_lambda": 0.6, "smoothing": 0.8},
 }
-PID = (0.05, 0.4, 2.0)  # before the update: e, I and ν
+PID = (0.0625, 0.5, 2.0)  # before the update: e, I and ν; exact in float32
 KINDS = ("numbered", "continuous")
 
 

@@ -27,7 +27,7 @@ from scopil.types import Transition
 OBS, ACTIONS, ROWS = 3, 4, 12
 CONFIG = Config(
     hidden=(6, 5), discount=0.9, cost_discount=0.7, learning_rate=1e-2, alpha_lr=3e-2, polyak=0.1,
-    log_alpha_init=-0.7, target_entropy=0.9, multiplier_init=0.8, multiplier_lr=0.05, budget=0.1,
+    log_alpha_init=-0.7, target_entropy=0.9, multiplier_init=0.75, multiplier_lr=0.05, budget=0.1,
 )  # fmt: skip
 ALPHA, EDGE = 0.2, 1.0  # of the bandit: a fixed temperature, and what the arm that violates a rule earns more
 
@@ -55,7 +55,7 @@ both_variants = pytest.mark.parametrize("variant", VARIANTS)
 class Ascent:
     """ν ← [ν + η_ν (c̄ − budget)]₊; the policy's loss as it is."""
 
-    nu = 0.8
+    nu = 0.75
 
     def share(self) -> float:
         return 1.0
