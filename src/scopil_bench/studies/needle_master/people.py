@@ -72,7 +72,7 @@ def _read(path: Path, level: int) -> Recording:
         return Recording(level, path.stem, np.stack([x, y], 1), np.unwrap(angle) + np.pi, -velocity, turn)
 
 
-def tick_errors(recording: Recording, env: NeedleMaster) -> Float[np.ndarray, " T-1"]:
+def tick_errors(recording: Recording, env: NeedleMaster) -> Float[np.ndarray, " N"]:
     """Distances in px between recorded positions and one tick of the environment from the row before."""
     level = _level(env, recording.level)
     rows = [recording.position, recording.heading, recording.speed, recording.turn]
