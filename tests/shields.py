@@ -30,8 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 # Programs that tests share: one for each kind, for 1 000 states.
-act = eqx.filter_jit(Policy.act)
-distribution = eqx.filter_jit(Policy.distribution)
+act: Any = eqx.filter_jit(Policy.act)
+distribution: Any = eqx.filter_jit(Policy.distribution)
 
 
 @lru_cache

@@ -124,7 +124,7 @@ def test_any_discrete_action_passes_through_the_shield():
 def test_any_continuous_action_passes_through_the_shield():
     agent = shielded_agent(True, [2.0, 0.0])
     with registered_toy(toy(continuous=True), "test/ShieldedBox-v0") as env_id:
-        env = scopil.Watch(gym.make(env_id), agent)
+        env: Any = scopil.Watch(gym.make(env_id), agent)
         env.reset(seed=0)
         given = np.array([-0.3], np.float32)
         *_, info = env.step(given)

@@ -133,7 +133,7 @@ def _program(policy: Policy, monitor: Monitor | None) -> Any:
         pi = policy.distribution(obs)
         if isinstance(pi, SquashedGaussian):
             chosen = {"action": pi.mode(), "sampled_action": pi.at(noise)[0]}
-            actions = {key: head.to_env(policy.shielded(action, obs)) for key, action in chosen.items()}
+            actions = {key: head.to_env(policy.shielded(obs, action)) for key, action in chosen.items()}
             return actions | {"mean": pi.mean, "std": jnp.exp(pi.log_std)}
         assert isinstance(head, DiscreteHead)
         sampled = jnp.argmax(pi.log_probs + noise, axis=-1)

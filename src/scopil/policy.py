@@ -46,9 +46,9 @@ class Policy(eqx.Module):
         """The most likely action or, if a key is given, a sampled one. Actions are in the form that batch environments
         take: integers from 0, or vectors in the environment's box."""
         pi = self.distribution(obs)
-        return self.head.to_env(self.shielded(pi.mode() if key is None else pi.sample(key), obs))
+        return self.head.to_env(self.shielded(obs, pi.mode() if key is None else pi.sample(key)))
 
-    def shielded(self, action: Array, obs: Float[Array, "*B D"]) -> Array:
+    def shielded(self, obs: Float[Array, "*B D"], action: Array) -> Array:
         """An action of `distribution` after the shield: a continuous action may be moved. For discrete actions the
         distribution has the shield."""
         if self.shield is None or not self.head.continuous:

@@ -32,7 +32,7 @@ np.savez("found.npz", **dict(zip([o.name for o in session.get_outputs()], sessio
 """
 
 
-def inputs(policy: Policy, rows: int = 1000) -> dict[str, np.ndarray]:
+def inputs(policy: Policy, rows: int = 1000) -> dict[str, Any]:
     rng, shape = np.random.default_rng(1), (rows, policy.head.num_actions)
     noise = rng.normal(size=shape) if policy.head.continuous else rng.gumbel(size=shape)
     return {"obs": states(policy, rows), "noise": noise.astype(np.float32)}
@@ -46,7 +46,7 @@ def run(policy: Policy, folder: Any, given: dict[str, np.ndarray]) -> tuple[dict
 @eqx.filter_jit
 def sampled(policy: Policy, obs: Any, noise: Any) -> Any:
     pi: Any = policy.distribution(obs)
-    return policy.head.to_env(policy.shielded(pi.at(noise)[0], obs))
+    return policy.head.to_env(policy.shielded(obs, pi.at(noise)[0]))
 
 
 def in_jax(policy: Policy, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

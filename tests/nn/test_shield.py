@@ -11,6 +11,7 @@ from reference import shield_numpy
 from scopil.errors import ConfigError
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.nn.normalise import normalise
+from scopil.nn.shield import points
 from scopil.policy import Policy
 from shields import KINDS, act, distribution, linear, linear_shield, shielded, states, with_limit
 
@@ -20,6 +21,10 @@ CLOSE = 1e-5  # in float32, a Q this close to the limit or to the least Q may be
 @pytest.fixture(scope="module", params=KINDS)
 def policy(request) -> Policy:
     return shielded(request.param)
+
+
+def assert_equal(one: Any, two: Any) -> None:
+    np.testing.assert_array_equal(one, two)
 
 
 def decided(q: np.ndarray, limit: float) -> bool:
@@ -81,12 +86,12 @@ def test_numpy_takes_the_actions_of_jax(policy):
 
 def test_an_infinite_limit_is_the_policy_without_a_shield_bit_for_bit(policy):
     both, obs = (with_limit(policy, np.inf), policy.unshielded()), states(policy)
-    np.testing.assert_array_equal(*(act(p, jnp.asarray(obs)) for p in both))
-    np.testing.assert_array_equal(*(act(p, jnp.asarray(obs), jax.random.key(1)) for p in both))
-    np.testing.assert_array_equal(*(p.act_numpy(obs) for p in both))
-    np.testing.assert_array_equal(*(p.act_numpy(obs, np.random.default_rng(1)) for p in both))
+    assert_equal(*(act(p, jnp.asarray(obs)) for p in both))
+    assert_equal(*(act(p, jnp.asarray(obs), jax.random.key(1)) for p in both))
+    assert_equal(*(p.act_numpy(obs) for p in both))
+    assert_equal(*(p.act_numpy(obs, np.random.default_rng(1)) for p in both))
     if not policy.head.continuous:
-        np.testing.assert_array_equal(*(distribution(p, jnp.asarray(obs)).log_probs for p in both))
+        assert_equal(*(distribution(p, jnp.asarray(obs)).log_probs for p in both))
 
 
 def test_if_no_action_is_within_the_limit_the_one_of_least_q_is_taken():
@@ -98,14 +103,22 @@ def test_if_no_action_is_within_the_limit_the_one_of_least_q_is_taken():
     slope = linear_shield([[0.0, 0.0, 1e-3]], [1.0], limit=0.5)  # Q grows with the action
     box = Policy(None, linear(np.zeros((2, 2)), [0.4, 0.0]), BoxHead(jnp.array([-1.0]), jnp.array([1.0])), slope)
     lowest = min(shield_numpy.moved([shield_numpy.layers(c) for c in slope.critics], 0.5, obs[0], np.tanh([0.4]))[0])
-    assert lowest < -0.5
+    assert lowest < -0.9
     np.testing.assert_allclose(box.act(jnp.asarray(obs)), [[lowest]], atol=1e-6)
     np.testing.assert_allclose(box.act_numpy(obs), [[lowest]], atol=1e-6)
 
 
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_the_points_that_are_tried_in_full_spread_over_the_range_of_each_component(width):
+    targets, share = points(width)
+    full = targets[share[:, 0] == 1.0]
+    assert (full.min(0) < -0.4).all()
+    assert (full.max(0) > 0.7).all()
+
+
 def test_a_limit_that_is_not_a_number_keeps_only_the_action_of_least_q(policy):
     obs = states(policy)
-    np.testing.assert_array_equal(*(with_limit(policy, limit).act_numpy(obs) for limit in (np.nan, -np.inf)))
+    assert_equal(*(with_limit(policy, limit).act_numpy(obs) for limit in (np.nan, -np.inf)))
 
 
 @pytest.mark.parametrize("kind", ["numbered", "box"])

@@ -41,7 +41,7 @@ def even(width: int, count: int) -> np.ndarray:
 
 def moved(critics: Any, limit: float, s: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The action that replaces `action`, and Q of all points that are tried."""
-    tried = [action] + [action + SHARES[i % 4] * (p - action) for i, p in enumerate(even(len(action), 32))]
+    tried = [action] + [action + SHARES[i // 8] * (p - action) for i, p in enumerate(even(len(action), 32))]
     q = np.array([max(output(c, np.concatenate([s, a]))[0] for c in critics) for a in tried])
     inside = [a for a, value in zip(tried, q) if value <= limit]
     if not inside:

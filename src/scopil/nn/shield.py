@@ -102,10 +102,11 @@ def values_of(parts: Any, s: Any, xp: Any) -> Values:
 @lru_cache
 def points(width: int) -> tuple[np.ndarray, np.ndarray]:
     """Points that fill [−1, 1]^width evenly (multiples of powers of 1/g modulo 1, with g^(width + 1) = g + 1), and the
-    share of the way to each of them that is tried."""
+    share of the way to each of them that is tried. Consecutive points have the same share: every fourth point alone
+    would leave parts of the range empty."""
     g = 2.0
     for _ in range(64):
         g = (1.0 + g) ** (1.0 / (width + 1))
     each = (0.5 + np.arange(1, POINTS + 1)[:, None] * g ** -np.arange(1.0, width + 1)) % 1.0
-    share = np.tile([0.125, 0.25, 0.5, 1.0], POINTS // 4)[:, None]
+    share = np.repeat([0.125, 0.25, 0.5, 1.0], POINTS // 4)[:, None]
     return (2.0 * each - 1.0).astype(np.float32), share.astype(np.float32)
