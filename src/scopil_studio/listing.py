@@ -136,13 +136,22 @@ def time_limit(name: str) -> Iterator[None]:
         yield
         return
 
+    timeout = TimeoutError(f"{name}: not read within {SECONDS:g} s.")
+    over = False
+
     def late(*_: object) -> None:
-        raise TimeoutError(f"{name}: not read within {SECONDS:g} s.")
+        nonlocal over
+        over = True
+        raise timeout
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         yield
+    except Exception as error:
+        if over and error is not timeout:  # other code has caught it
+            raise timeout from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

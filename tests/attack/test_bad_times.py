@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -149,14 +150,14 @@ def in_a_read_only_studio(place: str) -> None:
     assert [run["state"] for run in seen["runs"]] == ["finished"]
     assert [found["episodes"] for found in seen["sets"]] == [3]
     mark = mark_of(small_set().episodes[0])
-    maze = {"env": "CartPole-v1", "keys": "a=0,d=1"}
+    pole: Any = {"env": "CartPole-v1", "keys": "a=0,d=1"}
     for change in (
         lambda: watching.note(config, "demos.npz", mark, "text"),
         lambda: watching.drop(config, "demos.npz", mark),
         lambda: watching.start(config, "new", "sac", "CartPole-v1"),
         lambda: watching.resume(config, "run", "demos.npz", 2000),
-        lambda: recording.Playing(config, file="new.npz", **maze),
-        lambda: recording.Playing(config, file="deep/new.npz", **maze),
+        lambda: recording.Playing(config, file="new.npz", **pole),
+        lambda: recording.Playing(config, file="deep/new.npz", **pole),
     ):
         try:
             change()

@@ -46,6 +46,7 @@ def test_an_overview_lists_files_and_their_faults(home):
     assert runs["runs/damaged"]["state"] == "damaged"
     one = runs["runs/one"]
     assert (one["state"], one["done"], one["reward"], one["playable"]) == ("finished", 10_000, -2.0, True)
+    assert one["learns_cost"]
     (plain,) = found["sets"]
     assert "not a readable .npz" in plain["problem"]
     assert found["reports"] == ["study"]
@@ -112,7 +113,10 @@ def test_a_file_has_a_time_limit_and_is_not_read_again(tmp_path, monkeypatch):
 
     def blocked(path):
         calls.append(path)
-        return {"read": os.read(ours, 1)}
+        try:
+            return {"read": os.read(ours, 1)}
+        except OSError as error:  # as an import does
+            raise RuntimeError from error
 
     monkeypatch.setattr(listing, "SECONDS", 0.05)
     monkeypatch.setattr(listing, "_set_about", blocked)
@@ -121,6 +125,14 @@ def test_a_file_has_a_time_limit_and_is_not_read_again(tmp_path, monkeypatch):
     for _ in range(2):
         assert "not read within" in listing.set_about(tmp_path / "a.npz")["problem"]
     assert len(calls) == 1
+
+
+def test_algorithms_are_imported_before_the_time_limit_of_a_run(home, monkeypatch):
+    order = []
+    monkeypatch.setattr(watching, "registered", lambda: order.append("algorithms") or {})
+    monkeypatch.setattr(watching, "_summary", lambda *_: order.append("run"))
+    watching.overview(StudioConfig(home))
+    assert order[:2] == ["algorithms", "run"]
 
 
 def test_a_run_has_the_curves_of_its_algorithm_and_rows_from_the_given_offset(home):

@@ -90,7 +90,7 @@ class Compare {
     this.over = h("select", { onchange: showErrors(() => this.map()) });
     this.overNote = h("p", { className: "quiet" });
     fill(this.where, h("h2", {}, "Choose a start"), stage,
-      h("div", { className: "fields" }, field("x, px", x, null, true), field("y, px", y, null, true), h("button", { type: "button", className: "first", onclick: showErrors(() => this.roll()) }, "Show episodes"), field("Map", this.over)),
+      h("div", { className: "fields" }, field("x, px", x, null, "short"), field("y, px", y, null, "short"), h("button", { type: "button", className: "first", onclick: showErrors(() => this.roll()) }, "Show episodes"), field("Map", this.over)),
       this.overNote, this.downloads());
     this.overlays();
     move(this.start);
@@ -189,7 +189,7 @@ class Compare {
   bySeed() {
     this.over = this.tray = this.rolled = null;
     const seed = (this.seed = h("input", { type: "number", min: 0, value: 0, step: 1 }));
-    fill(this.where, h("h2", {}, "Choose a seed"), h("div", { className: "fields" }, field("Seed", seed, "the same for all policies", true),
+    fill(this.where, h("h2", {}, "Choose a seed"), h("div", { className: "fields" }, field("Seed", seed, "the same for all policies", "short"),
       h("button", { type: "button", className: "first", onclick: showErrors(() => this.frames()) }, "Play")), this.downloads());
   }
 

@@ -16,11 +16,11 @@ export const fill = (node, ...children) => (node.replaceChildren(...children.fla
 
 let hints = 0;
 
-export function field(label, input, hint, short = false) {
+export function field(label, input, hint, width = "") {
   input.setAttribute("aria-label", label);
   const description = hint ? h("small", { id: `hint-${++hints}` }, hint) : null;
   if (description) input.setAttribute("aria-describedby", description.id);
-  return h("label", { className: short ? "field short" : "field" }, h("span", { ariaHidden: "true" }, label), input, description);
+  return h("label", { className: `field ${width}` }, h("span", { ariaHidden: "true" }, label), input, description);
 }
 
 export const options = (items, chosen) =>

@@ -59,7 +59,7 @@ function form(overview, begin, fileChanged) {
   file.setAttribute("list", "files");
   const seed = h("input", { type: "number", name: "seed", value: 0, min: 0, step: 1 });
   const freeze = h("input", { type: "radio", name: "mode", checked: true }), live = h("input", { type: "radio", name: "mode" });
-  const mazeField = field("Environment", maze);
+  const mazeField = field("Environment", maze, null, "long");
   const envField = field("Environment's id", env, "any registered environment with rgb_array");
   const keysField = field("Keys", keys, "key=action, also up+left=4");
   let written = false; // the file's name was written by hand and stays
@@ -94,8 +94,8 @@ function form(overview, begin, fileChanged) {
     h("datalist", { id: "envs" }, overview.envs.map((id) => h("option", { value: id }))),
     h("datalist", { id: "files" }, overview.sets.filter((set) => !set.problem).map((set) => h("option", { value: set.name }))),
     h("div", { className: "fields" },
-      policies.length ? field("Who plays", player) : null, mazeField, envField, keysField,
-      field("Into the file", file, "continued if it exists"), field("Seed", seed, null, true),
+      policies.length ? field("Who plays", player, null, "long") : null, mazeField, envField, keysField,
+      field("Into the file", file, "continued if it exists"), field("Seed", seed, null, "short"),
       h("fieldset", {}, h("legend", {}, "Time"),
         h("label", { className: "choice" }, freeze, "Freeze: one step per key"),
         h("label", { className: "choice" }, live, "Live: real time"))),

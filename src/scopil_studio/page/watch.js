@@ -159,6 +159,7 @@ class Watch {
       h("td", {}, `${run.done.toLocaleString("en")} / ${run.steps.toLocaleString("en")}`), h("td", {}, short(run.reward)),
       h("td", { className: run.violations ? "bad" : "" }, short(run.violations)),
       h("td", {}, run.stoppable ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
+        run.playable && run.allowed ? h("a", { href: `#/record?policy=${encodeURIComponent(run.name)}`, ariaLabel: `Correct ${run.name}` }, "Correct") : null, " ",
         h("button", { type: "button", className: "small", id: `about ${run.name}`, ariaLabel: `About ${run.name}`,
           onclick: showErrors(async () => { this.open = run.name; this.about(run.name, await ask("run", { name: run.name })); this.detail.scrollIntoView(); }) }, "About")));
   }
@@ -231,7 +232,7 @@ function starting(overview, started) {
       await started();
     }) },
       h("datalist", { id: "watched-envs" }, overview.envs.map((id) => h("option", { value: id }))),
-      h("div", { className: "fields" }, field("Algorithm", algorithm), field("Environment", env), field("Demonstrations", demos), field("Steps", steps, null, true), field("Seed", seed, null, true), field("Run folder", name)),
+      h("div", { className: "fields" }, field("Algorithm", algorithm), field("Environment", env), field("Demonstrations", demos), field("Steps", steps, null, "short"), field("Seed", seed, null, "short"), field("Run folder", name)),
       about, h("details", {}, h("summary", {}, "Settings"), settings),
       h("div", { className: "bar" }, h("button", { className: "first" }, "Start"))));
 }
