@@ -320,7 +320,7 @@ class Session:
         """The lines of text below the image, with their colours."""
         r = self.recorder
         broken = "" if r.violations is None else f"   violations {r.violations}"
-        total = "" if r.violations is None else f", {r.kept_violations} violations"
+        total = "" if None in (r.violations, r.kept_violations) else f", {r.kept_violations} violations"
         now = f"Episode {r.kept + 1}   step {r.steps}{broken}"
         kept = f"Kept: {r.kept} episodes, {r.kept_steps} steps{total}"
         undo = "" if self.live else "U: undo    "

@@ -228,8 +228,10 @@ class Recorder:
         return 0 if self.demos is None else self.demos.pairs
 
     @property
-    def kept_violations(self) -> int:
-        return sum(kept["violations"] or 0 for kept in self.recorded)
+    def kept_violations(self) -> int | None:
+        """None if they are not known of every episode in the file."""
+        found = [kept["violations"] for kept in self.recorded]
+        return sum(found) if len(found) == self.kept and None not in found else None
 
 
 def step_cost(rules: Any) -> StepCost | None:

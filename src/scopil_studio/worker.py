@@ -91,6 +91,7 @@ def main(role: str, config: str) -> None:
     module = importlib.import_module(f"scopil_studio.{role}")
     if role == "recording":
         return module.record(channel, made)
+    channel.send({"ready": role})
     functions = {name: getattr(module, name) for name, (where, _) in REQUESTS.items() if where == role}
     while True:
         message = channel.receive()

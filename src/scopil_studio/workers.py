@@ -17,6 +17,7 @@ LENGTHS = struct.Struct("!II")
 LARGEST = 256 * 2**20  # maximum bytes of a message; an animation may be large
 # Networks and environments are too small to gain from several threads. The other two settings prevent windows.
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
+STARTING = 600.0  # seconds for the imports of a worker process, which no request counts as its own
 WAITING = 32  # maximum number of requests waiting for one worker
 
 # request → (module with the function of that name, seconds it may take). Each module has a process of its own, so that
@@ -49,6 +50,7 @@ class Worker:
 
     def __init__(self, process: asyncio.subprocess.Process):
         self._process = process
+        self.ready = False  # whether its first message, which says that it has started, was received
 
     @classmethod
     async def start(cls, role: str, config: dict[str, Any]) -> "Worker":
@@ -121,14 +123,18 @@ class RequestQueue:
         return self._worker
 
     async def _ask(self, request: str, args: dict[str, Any], seconds: float) -> Message:
-        worker = await self.start()
+        worker, limit = await self.start(), STARTING
         try:
-            async with asyncio.timeout(seconds):
+            if not worker.ready:
+                async with asyncio.timeout(limit):
+                    await worker.receive()
+                worker.ready = True
+            async with asyncio.timeout(limit := seconds):
                 await worker.send({"request": request, "args": args})
                 return await worker.receive()
         except TimeoutError as error:
             await worker.end()
-            raise WorkerGone(f"no answer within {seconds:g} s; the worker process was killed.") from error
+            raise WorkerGone(f"no answer within {limit:g} s; the worker process was killed.") from error
         except BaseException:  # else the answer to a cancelled request would stay in the pipe
             worker.kill()
             raise

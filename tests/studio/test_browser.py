@@ -89,6 +89,14 @@ def begin(page):
     page.locator(".stage[data-n]").wait_for()
 
 
+def buttons_are_above_the_fold(page, *more: str):
+    """At 1440 × 900 px."""
+    for name in ("Undo", "Keep", "Discard", "Stop", *more):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box["y"] + box["height"] <= 900, name
+    assert page.evaluate("scrollY") == 0
+
+
 def shown_step(page, step: int):
     page.wait_for_function("n => document.querySelector('.stage').dataset.step === String(n)", arg=step)
 
@@ -116,10 +124,7 @@ def test_episodes_kept_survive_reloads_and_a_killed_server(studio, page):
     page.set_viewport_size({"width": 1440, "height": 900})
     begin(page)
     assert page.evaluate(NAMELESS) == 0
-    for name in ("Undo", "Keep", "Discard", "Stop"):
-        box = page.get_by_role("button", name=name).bounding_box()
-        assert box["y"] + box["height"] <= 900, name
-    assert page.evaluate("scrollY") == 0
+    buttons_are_above_the_fold(page)
     play(page, [*FIRST[:2], "ArrowUp"])
     page.keyboard.press("u")
     shown_step(page, 2)
@@ -275,6 +280,7 @@ def test_compare_opens_on_an_environment_that_it_may_play_and_a_policy_is_correc
         page.get_by_text("You play, 2 steps corrected").wait_for()
         page.keyboard.press("Tab")
         page.get_by_text("The policy plays, 2 steps corrected").wait_for()
+        buttons_are_above_the_fold(page, "Give back")
         keep.click()
         page.get_by_text("This policy has not learned from demonstrations").wait_for()
         (episode,) = storage.read(tmp_path / "demos" / "b-corrected.npz")
@@ -333,7 +339,11 @@ def test_record_train_watch_and_compare(studio, page):
     begin(page)
     page.keyboard.press("d")
     page.get_by_text("You play, 1 step corrected").wait_for()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    buttons_are_above_the_fold(page, "Give back")
     page.keyboard.press("Enter")
+    page.get_by_text("Kept: 41 episodes").wait_for()
+    buttons_are_above_the_fold(page, "Give back")
     page.get_by_label("Learn from them until step").fill("3")
     page.get_by_role("button", name="Learn").click()
     page.get_by_text("mazes/bc learns from demos/mazes-bc-corrected.npz").wait_for()

@@ -207,6 +207,7 @@ def test_a_policy_is_corrected_in_the_studio_and_its_run_learns_on(tmp_path, mon
         assert playing.wait() is not None
         state = press(playing, "d", "return")
         assert (state["kept"], state["step"], state["corrected"]) == (len(shown) + 2, 0, 0)
+        assert state["kept_violations"] is None  # those of the run's demonstrations are not known
         demos = storage.read(tmp_path / "more.npz")
         assert [e.actions.tolist() for e in demos.episodes[len(shown) :]] == [[1, 1], [1]]
         assert demos.env_id == name

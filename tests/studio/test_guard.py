@@ -56,7 +56,7 @@ class SilentWorker:
     """In place of a worker process: keeps messages and never answers."""
 
     received: list = []  # noqa: RUF012
-    alive = True
+    alive = ready = True
 
     @classmethod
     async def start(cls, role, config):
@@ -252,6 +252,23 @@ def test_a_body_that_is_not_a_json_object_is_refused_before_any_worker_starts(cl
     answer = client.post("/ask/overview", content=body)
     assert answer.status_code == 400
     assert "JSON" in answer.json()["refused"]
+
+
+class LateWorker(SilentWorker):
+    """Starts for longer than a request may take, then answers at once."""
+
+    ready = False
+
+    async def receive(self):
+        await asyncio.sleep(0.0 if self.ready else 0.3)
+        return {"answer": {"ready": self.ready}}, b""
+
+
+def test_the_start_of_a_worker_is_no_part_of_the_time_of_a_request(client, monkeypatch):
+    monkeypatch.setattr(workers, "Worker", LateWorker)
+    monkeypatch.setitem(workers.REQUESTS, "tray", ("comparing", 0.1))
+    for _ in range(2):
+        assert client.post("/ask/tray", json={}).json() == {"ready": True}
 
 
 def test_the_worker_that_lists_the_folder_starts_with_the_server(app, monkeypatch):

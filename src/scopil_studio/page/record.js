@@ -154,7 +154,7 @@ class Player {
     this.tray = null;
     this.kept = null;
     this.early = [];
-    this.view = h("div", { className: about.tray ? "stage" : "stage wide", tabIndex: 0, role: "application",
+    this.view = h("div", { className: about.tray ? `stage ${about.policy ? "low" : ""}` : "stage wide", tabIndex: 0, role: "application",
       ariaLabel: "The environment. It receives keys while it has the focus.",
       onkeydown: (event) => this.key(event, true), onkeyup: (event) => this.key(event, false), onblur: () => this.releaseKeys(),
       onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event, true), onpointerup: () => this.press("space", false) });
@@ -208,7 +208,7 @@ class Player {
     numbers.Step.textContent = state.step;
     numbers.Violations.textContent = state.violations ?? "not known";
     numbers.Violations.className = state.violations ? "bad" : "";
-    numbers.Kept.textContent = `${count(state.kept, "episode")}, ${count(state.kept_steps, "step")}${state.violations === null ? "" : `, ${count(state.kept_violations, "violation")}`}`;
+    numbers.Kept.textContent = `${count(state.kept, "episode")}, ${count(state.kept_steps, "step")}${[state.violations, state.kept_violations].includes(null) ? "" : `, ${count(state.kept_violations, "violation")}`}`;
     const [undo, restart, keep, discard, giveBack] = this.buttons, correcting = Boolean(this.about.policy);
     undo.disabled = this.about.live || state.step === 0 || (correcting && !state.person);
     restart.disabled = state.step === 0;
@@ -253,7 +253,7 @@ class Player {
     if (!this.about.policy) return this.play(state);
     const steps = `${count(state.corrected, "step")} corrected.`;
     if (state.over) return `The episode has ended after ${count(state.step, "step")}, ${steps} Keep the corrections, or discard them for another start.`;
-    return state.person ? `You play, ${steps} Tab gives back to the policy, Enter keeps the corrections. ${this.play(state)}` : `The policy plays, ${steps} ${this.about.pointer ? "Space, a press or the gamepad's first button takes" : "A key of an action takes"} over.`;
+    return state.person ? `You play, ${steps} Tab gives back.` : `The policy plays, ${steps} ${this.about.pointer ? "Space, a press or the gamepad's first button takes" : "A key of an action takes"} over.`;
   }
 
   play(state) {
