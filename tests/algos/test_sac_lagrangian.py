@@ -46,7 +46,7 @@ def data(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     return rows, rng.random(ROWS), rng.random(2)
 
 
-GAINS: dict[str, float] = {"gain_proportional": 2.0, "gain_integral": 0.5, "gain_derivative": 3.0, "smoothing": 0.6}
+GAINS: dict[str, Any] = {"gain_proportional": 2.0, "gain_integral": 0.5, "gain_derivative": 3.0, "smoothing": 0.6}
 PID = pid_lagrangian.SACConfig(**{k: v for k, v in vars(CONFIG).items() if "multiplier" not in k}, **GAINS)
 VARIANTS = {"ascent": (sac_lagrangian.ORACLE, CONFIG), "pid": (pid_lagrangian.SAC_ORACLE, PID)}
 both_variants = pytest.mark.parametrize("variant", VARIANTS)

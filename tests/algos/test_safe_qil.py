@@ -154,7 +154,8 @@ class Twin:
             return 0.5 * np.array([*(np.mean(one) for one in of_rows), fourth.mean()])
 
         names = ("task", "unlike", "bound", "demo")
-        log |= {f"critic/{n}_loss": float(v) for n, v in zip(names, sum(terms(net) for net in self.sac.critics))}
+        both = terms(self.sac.critics[0]) + terms(self.sac.critics[1])
+        log |= {f"critic/{n}_loss": float(v) for n, v in zip(names, both)}
         log["critic/q"] = float(self.q(self.sac.critics[0], own, action).mean())
         settings = squashed.Settings(0.9, 1e-2, 3e-2, 0.1, 0.9, imitates=False)
         with pytest.MonkeyPatch.context() as patch:  # the reference's step with this loss of the critics
@@ -231,7 +232,7 @@ def test_the_most_similar_state_has_the_largest_cosine():
     rng = np.random.default_rng(0)
     shown = rng.normal(size=(SHOWN, OBS)) * rng.uniform(0.1, 10, (SHOWN, 1))  # lengths differ
     own, known = rng.normal(size=(50, OBS)), np.arange(SHOWN) != 3
-    got = safe_qil.most_similar(*(jnp.asarray(x, jnp.float32) for x in (own, shown)), jnp.asarray(known))
+    got = safe_qil.most_similar(jnp.asarray(own, jnp.float32), jnp.asarray(shown, jnp.float32), jnp.asarray(known))
     cosine = own @ shown.T / np.linalg.norm(own, axis=1)[:, None] / np.linalg.norm(shown, axis=1)
     assert 3 in cosine.argmax(1)
     cosine[:, 3] = -2

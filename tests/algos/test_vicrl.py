@@ -92,8 +92,8 @@ def test_a_backward_phase_equals_numpys(kind, monkeypatch):
         backward = jax.jit(vicrl.backward, compiler_options=QUICK)
         after, metrics = backward(state, expert, nominal, cfg, jnp.int32(1), jax.random.clone(key))
         net = layers(state.constraint.params)
-        adam = ref.Adam(*([np.zeros_like(a) for a in ref.flat(net)] for _ in range(2)))
-        value = drawn = None
+        zeros = [np.zeros_like(a) for a in ref.flat(net)]
+        adam, drawn, value, kl = ref.Adam([*zeros], [*zeros]), (), 0.0, 0.0
         for k in jax.random.split(key, 2):
             k_expert, k_own = jax.random.split(k)
             drawn = Draw(net, expert, k_expert), Draw(net, nominal, k_own)
@@ -105,7 +105,7 @@ def test_a_backward_phase_equals_numpys(kind, monkeypatch):
         assert float(metrics["constraint/prior_kl"]) == pytest.approx(kl, rel=1e-5)
         for a, b in zip(ref.flat(layers(after.constraint.params)), ref.flat(net), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-        for name, part in zip(("expert", "nominal"), drawn or ()):
+        for name, part in zip(("expert", "nominal"), drawn, strict=True):
             a, b = parameters(net, part.obs, part.action)
             assert float(metrics[f"constraint/{name}_cost"]) == pytest.approx((b / (a + b)).mean(), rel=1e-5)
 

@@ -8,6 +8,7 @@ The forward phase, the samples and the outer iterations are those of ICRL. There
 bounds on a KL of trajectories. ζ = G_α / (G_α + G_β) of two gamma variates; the logit of ζ is log G_α − log G_β.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 from jax.scipy.special import betaln, digamma
 from jaxtyping import Array, Float
 
-from scopil.algos import icrl, ppo, ppo_lagrangian
-from scopil.algos.base import Algorithm, Curve, Data, Metrics, PaddedEpisodes, Spaces
+from scopil.algos import icrl, ppo_lagrangian
+from scopil.algos.base import Curve, Data, Metrics, PaddedEpisodes, Spaces
 from scopil.algos.icrl import State
 from scopil.config import config, setting
 from scopil.losses import constraint_net
@@ -110,17 +111,15 @@ def backward(
     }
 
 
-ALGORITHM = Algorithm(
+ALGORITHM = replace(
+    icrl.ALGORITHM,
     name="vicrl",
     title="VICRL",
     summary="ICRL with a distribution of the learned cost and a prior",
     config=Config,
     init=init,
     update=update,
-    policy=ppo.policy,
-    wants=frozenset({"rollout", "demo_episodes", "play"}),
     budget=50 * 204_800,
-    restart_every=icrl.phase_steps,
     curves=(
         Curve("constraint/expert_cost", "Learned cost of demonstrated episodes"),
         Curve("constraint/nominal_cost", "Learned cost of the policy's episodes"),
