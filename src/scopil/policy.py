@@ -62,7 +62,7 @@ class Policy(eqx.Module):
         network, stats, head = self.network.in_numpy(), arrays.normaliser, arrays.head
         shield = None if self.shield is None else self.shield.in_numpy()
         if isinstance(head, BoxHead):
-            unit, to_env = head.unit_numpy, head.to_env_numpy  # to bind a method takes equinox longer than a small network
+            unit, to_env = head.unit_numpy, head.to_env_numpy  # bound once: for equinox that takes longer than a call
 
             def act_in_box(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
                 s = normalise_in_numpy(stats, obs)
