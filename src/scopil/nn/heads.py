@@ -76,7 +76,7 @@ class BoxHead(eqx.Module):
 
     def unit_numpy(self, outputs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         """Actions in [−1, 1]; greedy if `rng` is None."""
-        u, raw = np.split(outputs, 2, axis=-1)
+        u, raw = outputs[..., : self.num_actions], outputs[..., self.num_actions :]  # np.split takes ten times as long
         if rng is not None:
             u = u + np.exp(soft_clip_log_std(raw, np.tanh)) * rng.standard_normal(u.shape, np.float32)
         return np.tanh(u)

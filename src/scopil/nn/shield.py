@@ -89,12 +89,12 @@ def values_of(parts: Any, s: Any, xp: Any) -> Values:
     """Q of continuous actions, by critics in two parts: convolutions of the observation or None, and an MLP."""
 
     def values(tried: Any) -> Any:
-        q = []
-        for features, mlp in parts:
-            f = (s if features is None else features(s))[..., None, :]
-            x = xp.concatenate([xp.broadcast_to(f, (*tried.shape[:-1], f.shape[-1])), tried], axis=-1)
-            q.append(mlp(x)[..., 0])
-        return xp.maximum(*q)
+        def joined(f: Any) -> Any:
+            rows = xp.broadcast_to(f[..., None, :], (*tried.shape[:-1], f.shape[-1]))
+            return xp.concatenate([rows, tried], axis=-1)
+
+        shared = joined(s) if parts[0][0] is None else None
+        return xp.maximum(*(mlp(joined(f(s)) if shared is None else shared)[..., 0] for f, mlp in parts))
 
     return values
 
