@@ -461,7 +461,8 @@ def test_what_no_candidate_is_made_of_may_be_struck():
 # --- constraints that enter and leave ---------------------------------------------------------------------------------
 
 refresh = jax.jit(scopil_rho.refresh, compiler_options=OPTIMISED)
-MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0, "progress": 1.0}
+# A limit that depends on a feature has no advantage: the limit of one feature enters.
+MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0, "progress": 1.0, "limit_gain": 1.0}
 MORE_ROWS = {"recent": 600, "matched_capacity": 1_200}
 
 
@@ -652,7 +653,10 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
             ref.Axis(int(grid.feature[j, i]), float(grid.low[j, i]), float(grid.width[j, i]), bins, grid.blur[j, i])
             for i, bins in enumerate(shape)
         ]
-        want = ref.table(axes, everything[0], held, everything[2], everything[1], cfg.folds, 0.7, 0.1)
+        limited_axis = 0 if grid.limit[j] else None
+        sides_of = everything[0], held, everything[2], everything[1]
+        want = ref.table(axes, *sides_of, cfg.folds, 0.7, 0.1, limited_axis, cfg.tail)
+        assert (j == 1) == bool(grid.limit[j])
         np.testing.assert_allclose(new.table[j, : want.novelty.size], want.novelty.ravel(), atol=1e-5)
         budget = cfg.occupancy_share * want.demo.mean()
         # the newest refresh_every · num_envs steps count
@@ -667,13 +671,16 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
 
 def test_a_constraint_whose_multiplier_stays_zero_leaves_and_may_come_back(limited):
     state, cfg = limited
-    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])))
+    c = state.candidates
+    c = c._replace(allowed=(c.allowed[0].at[0].set(False), *c.allowed[1:]))  # chance: DEMOS have few large values of x
+    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])), candidates=c)
     fast = partial(paths, top=1.5)
     state = after_refreshes(state, cfg, DEMOS, partial(paths, top=0.9), cfg.patience + 1, 2, kept=fast)
     assert names(state)[0] == "x y"  # the first stays
     assert "v" not in names(state)
     assert int(state.candidates.failed) == 0
-    assert all(np.asarray(ok).all() for ok in state.candidates.allowed)
+    assert state.candidates.allowed[0].tolist() == [False, True, True, True]
+    assert all(np.asarray(ok).all() for ok in state.candidates.allowed[1:])
     assert "v" in names(after_refreshes(state, cfg, DEMOS, fast, 1, 10))
 
 
