@@ -2,7 +2,6 @@
 optimum of the dual, and the scale of the reward."""
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -234,7 +233,8 @@ def test_novel_steps_in_a_row_equal_a_loop(quantile):
         longest[int(episode[i])] = max(longest.get(int(episode[i]), 0), run)
     slots = occupancy.no_slots(3)._replace(kind=jnp.array([1, 0, -1]))
     shown = Sample(jnp.zeros((120, 1)), jnp.asarray(use))
-    seen: Any = SimpleNamespace(demos=shown, episode=jnp.asarray(episode))
+    whole, number = jnp.zeros(120, jnp.int32), jnp.asarray(episode, jnp.int32)
+    seen = occupancy.Seen(shown, whole, number, shown, shown, whole, shown.use, shown.use, shown.use, shown)
     got = occupancy.novel_in_a_row(slots, Tables(jnp.zeros((3, 4, 1)), jnp.asarray(demo)), seen, quantile)
     assert int(got) == 1 + int(np.ceil(ref.quantile([float(x) for x in longest.values()], quantile)))
 
@@ -461,7 +461,8 @@ def test_what_no_candidate_is_made_of_may_be_struck():
 # --- constraints that enter and leave ---------------------------------------------------------------------------------
 
 refresh = jax.jit(scopil_rho.refresh, compiler_options=OPTIMISED)
-MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0, "progress": 1.0}
+# A limit that depends on a feature has no advantage: the limit of one feature enters.
+MOVES = {"refresh_every": 100, "enter_every": 1, "patience": 3, "good": 0.0, "progress": 1.0, "limit_gain": 1.0}
 MORE_ROWS = {"recent": 600, "matched_capacity": 1_200}
 
 
@@ -574,11 +575,14 @@ def test_nothing_enters_while_the_first_constraint_improves():
     assert len(names(state)) == 2
 
 
-def test_without_a_difference_nothing_enters():
-    state, cfg = ready(DEMOS, strike=("x at y",), memory=0.0)
-    for number in range(1, 7):
-        state = after_refreshes(state, cfg, DEMOS, paths, 1, number)
-        assert names(state) == []
+def test_without_a_difference_nothing_enters_but_rarely():
+    """The level is 0.02 for all candidates of a test. One set of demonstrations may lack some values by chance."""
+    entered = []
+    for seed in range(100, 106):
+        demos = paths(30, seed)
+        state, cfg = ready(demos, strike=("x at y",), memory=0.0)
+        entered += names(after_refreshes(state, cfg, demos, lambda e, s, seed=seed: paths(e, s + 7919 * seed), 1))
+    assert len(entered) <= 1
 
 
 def test_an_action_that_is_not_taken_in_some_states_enters():
@@ -652,7 +656,10 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
             ref.Axis(int(grid.feature[j, i]), float(grid.low[j, i]), float(grid.width[j, i]), bins, grid.blur[j, i])
             for i, bins in enumerate(shape)
         ]
-        want = ref.table(axes, everything[0], held, everything[2], everything[1], cfg.folds, 0.7, 0.1)
+        limited_axis = 0 if grid.limit[j] else None
+        sides_of = everything[0], held, everything[2], everything[1]
+        want = ref.table(axes, *sides_of, cfg.folds, 0.7, 0.1, limited_axis, cfg.tail)
+        assert (j == 1) == bool(grid.limit[j])
         np.testing.assert_allclose(new.table[j, : want.novelty.size], want.novelty.ravel(), atol=1e-5)
         budget = cfg.occupancy_share * want.demo.mean()
         # the newest refresh_every · num_envs steps count
@@ -667,13 +674,16 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
 
 def test_a_constraint_whose_multiplier_stays_zero_leaves_and_may_come_back(limited):
     state, cfg = limited
-    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])))
+    c = state.candidates
+    c = c._replace(allowed=(c.allowed[0].at[0].set(False), *c.allowed[1:]))  # chance: DEMOS have few large values of x
+    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])), candidates=c)
     fast = partial(paths, top=1.5)
     state = after_refreshes(state, cfg, DEMOS, partial(paths, top=0.9), cfg.patience + 1, 2, kept=fast)
     assert names(state)[0] == "x y"  # the first stays
     assert "v" not in names(state)
     assert int(state.candidates.failed) == 0
-    assert all(np.asarray(ok).all() for ok in state.candidates.allowed)
+    assert state.candidates.allowed[0].tolist() == [False, True, True, True]
+    assert all(np.asarray(ok).all() for ok in state.candidates.allowed[1:])
     assert "v" in names(after_refreshes(state, cfg, DEMOS, fast, 1, 10))
 
 
