@@ -102,7 +102,7 @@ def test_a_step_of_the_critics_equals_the_reference(kind):
         assert batch is not None
         s, then = (seen(learner.obs_stats, o) for o in (batch.obs, batch.next_obs))
         action = unit(HEADS[kind], batch.action)
-        noise = None if x.noise.after is None else wide(x.noise.after)
+        noise: Any = None if x.noise.after is None else wide(x.noise.after)
         for _ in range(3):
             got, metrics = guard.step(got, learner.actor, x, novelty, cfg)
             if kind == "discrete":
@@ -201,7 +201,7 @@ class Corridor(Endless):
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(4)
 
-    def initial(self, rng, params=None):
+    def initial(self, rng, params=None) -> Any:
         return Place(jnp.zeros(2, jnp.int32), jnp.int32(0))
 
     def transition(self, state, action, rng, params=None):

@@ -3,6 +3,7 @@
 import _thread
 import threading
 from functools import partial
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -151,7 +152,7 @@ def test_a_reset_that_fails_in_a_restart_is_the_usual_error():
             return super().reset(**options)
 
     for make in (lambda: HostEnv(Once(), Once), lambda: open_env(SyncVectorEnv([Once] * 3))):
-        env = make()
+        env: Any = make()
         jax.block_until_ready(stopped(env, jnp.array([False, True, False]), jax.random.key(0)))
         with pytest.raises(EnvError, match="OSError: no power"):
             env.refuse_faults()

@@ -192,4 +192,4 @@ def test_stopping_after_each_chunk_changes_no_byte(cls, envs, tmp_path, monkeypa
         assert len({row["occupancy/constraints"] for row in rows if "occupancy/constraints" in row}) > 1
         limits = [row["shield/limit"] for row in rows if "shield/limit" in row]
         assert limits[0] > limits[-1]  # the shield was used from some stop on
-        assert stopped.config.shield == Run.open(stopped.folder).config.shield == "learning"
+        assert Run.open(stopped.folder).spec.config["shield"] == "learning"

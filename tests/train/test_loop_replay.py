@@ -161,6 +161,7 @@ def test_episodes_are_stopped_and_steps_with_a_cost_are_counted(kind):
     if isinstance(env, HostEnv):
         env.refuse_faults()
 
+    assert state.replay is not None
     first = cfg.batch_size // 4  # the warm-up
     rows = np.asarray(state.replay.rows)[: 4 * (first + ITERATIONS)].reshape(-1, 4, 6)
     clock, stopped, violations = [0] * 4, 0, 0
