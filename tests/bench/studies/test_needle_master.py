@@ -290,8 +290,8 @@ def test_levels_are_read_as_written(folder):
 
 
 def _same_corners(found: np.ndarray, wanted: np.ndarray) -> None:
-    by_place = [each[np.lexsort(each.round(1).T)] for each in (found, wanted)]
-    np.testing.assert_allclose(*by_place, atol=0.02)
+    found, wanted = (each[np.lexsort(each.round(1).T)] for each in (found, wanted))
+    np.testing.assert_allclose(found, wanted, atol=0.02)
 
 
 @pytest.mark.parametrize(

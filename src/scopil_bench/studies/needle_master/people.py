@@ -35,6 +35,7 @@ SOURCE = "Needle Master trials of CoSTAR Plan (Paxton, Hundt, Barnoy, Yu; Johns 
 RADIAN = 100.0  # px: an error of one radian in heading counts as this many px in position
 ITERATIONS = 8  # of Gauss and Newton's method; it converges in three or four
 DAMPING = 1e-3  # px² per unit of action²: keeps a component that has no effect, as a turn that tissue cuts off
+ROWS = 512  # of ticks in one compiled call
 _FILE = re.compile(r"trial_(\d+)_(\d+)\.csv")
 
 
@@ -74,18 +75,22 @@ def _read(path: Path, level: int) -> Recording:
 
 def tick_errors(recording: Recording, env: NeedleMaster) -> Float[np.ndarray, " N"]:
     """Distances in px between recorded positions and one tick of the environment from the row before."""
-    level = _level(env, recording.level)
-    rows = [recording.position, recording.heading, recording.speed, recording.turn]
+    count = len(recording.speed) - 1
+    whole = -(-count // ROWS) * ROWS  # repeated rows, so that games of all lengths share a compiled program
+    columns = (recording.position, recording.heading, recording.speed, recording.turn)
+    rows = (jnp.asarray(np.resize(column[:-1], (whole, *column.shape[1:])), jnp.float32) for column in columns)
+    moved = _ticked(env.get_default_params().levels, jnp.int32(_index(env, recording.level)), *rows)
+    return np.hypot(*(np.asarray(moved)[:count] - recording.position[1:]).T)
+
+
+@jax.jit
+def _ticked(levels: LevelArrays, level: Array, *rows: Array) -> Float[Array, "N 2"]:
+    here = at_level(levels, level)
 
     def after(position: Array, heading: Number, speed: Number, turn: Number) -> Array:
-        return tick(position, heading, speed, turn, in_tissue(level, position))[0]
+        return tick(position, heading, speed, turn, in_tissue(here, position))[0]
 
-    moved = jax.jit(jax.vmap(after))(*(jnp.asarray(row[:-1], jnp.float32) for row in rows))
-    return np.hypot(*(np.asarray(moved) - recording.position[1:]).T)
-
-
-def _level(env: NeedleMaster, number: int) -> LevelArrays:
-    return at_level(env.get_default_params().levels, jnp.int32(_index(env, number)))
+    return jax.vmap(after)(*rows)
 
 
 def _index(env: NeedleMaster, number: int) -> int:
