@@ -7,6 +7,7 @@ import socket
 import threading
 import webbrowser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pytest
@@ -66,7 +67,7 @@ class SilentWorker:
     async def send(self, fields):
         self.received.append(fields)
 
-    async def receive(self):
+    async def receive(self) -> Any:
         await asyncio.sleep(3600)
 
     async def end(self):
