@@ -167,7 +167,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
     bound = [speed, speed, marginal_of(0, (X,), nothing)]
     env, config = SimpleNamespace(close=lambda: None), SimpleNamespace()
-    agent = SimpleNamespace(rules=lambda: explain_all(bound), env=env, config=config)
+    agent = SimpleNamespace(rules=lambda beside: explain_all(bound), env=env, config=config)
     monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))
     file = tmp_path / "rules.py"
     assert main(["rules", "run", "--out", str(file)]) == 0

@@ -39,7 +39,7 @@ def test_help_imports_nothing_heavy_and_every_command_has_one_thread(monkeypatch
 def test_every_verb_has_help_and_refuses_unknown_options(verb, capsys):
     assert main([verb, "--help"]) == 0
     assert f"usage: scopil {verb}" in capsys.readouterr().out
-    needed = ["RUN"] if verb in ("resume", "evaluate", "rules", "export", "study", "tune") else []
+    needed = ["RUN"] if verb in ("resume", "evaluate", "rules", "export", "study", "tune", "certify") else []
     assert main([verb, *needed, "--no-such-option"]) == 2
     assert "no-such-option" in capsys.readouterr().err
 

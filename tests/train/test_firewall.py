@@ -36,11 +36,14 @@ EXCEPTIONS = {
     # algorithms with a cost of their own, or the oracles
     "algos/ppo_lagrangian.py": "a cost given by the caller; the oracle",
     "algos/icrl.py": "a cost learned from demonstrations",
+    "algos/vicrl.py": "the same",
     "losses/constraint_net.py": "the network of that learned cost",
     "algos/scopil_rho.py": "a cost learned from demonstrations",
     "algos/learned_constraints.py": "the same, on the host",
     "algos/occupancy.py": "a setting with that word: `costly`",
     "algos/sac_lagrangian.py": "the oracle",
+    "algos/pid_lagrangian.py": "the oracles with another multiplier",
+    "certify.py": "bounds of played episodes; no learner imports it",
     "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
@@ -53,7 +56,7 @@ EXCEPTIONS = {
     "algos/base.py": "the part `true_cost` of the data, for those who ask for it",
     "train/loop.py": "hands `true_cost` to those who ask for it, and counts steps with a cost for the log",
 }
-ORACLES = {"oracle-ppo-lagrangian", "oracle-sac-lagrangian"}
+ORACLES = {"oracle-ppo-lagrangian", "oracle-sac-lagrangian", "oracle-ppo-pid", "oracle-sac-pid"}
 
 
 class Liar(MarbleMaze):

@@ -271,7 +271,7 @@ def test_rules_call_the_function_which_is_copied_beside_them(here, monkeypatch, 
     agent, run = scopil.load("mine"), Run.open("mine")
     found = marginal_of(0, (axis,), lambda p: p[:, 0] > 1, [(0, 3)])
     found = replace(found, axes=(replace(found.axes[0], module=axis.module),))
-    monkeypatch.setattr(agent, "rules", lambda: explain_all([found]))
+    monkeypatch.setattr(agent, "rules", lambda beside: explain_all([found]))
     monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda *_, **__: (agent, run))
     assert main(["rules", "mine", "--out", "found/rules.py"]) == 0
     assert "twice ≤ 1 everywhere" in capsys.readouterr().out

@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "runs": ("scopil.cli.runs", "List the runs in a folder, with state, reward and violations"),
     "evaluate": ("scopil.cli.evaluate", "Play a trained policy and count violations"),
     "audit": ("scopil_bench.cli.audit", "Find the unwritten rules that a policy breaks, by demonstrations"),
-    "certify": ("scopil_bench.cli.certify", "Bound the share of a policy's episodes that break rules or are novel"),
+    "certify": ("scopil_bench.cli.certify", "Bound the share of episodes that break rules or are novel"),
     "rules": ("scopil.cli.rules", "Print the rules that a run has learned, in words"),
     "report": ("scopil_bench.cli.report", "Draw training curves and trajectories of runs"),
     "export": ("scopil.cli.export", "Write a policy as ONNX or for jax.export, to run without scopil"),
