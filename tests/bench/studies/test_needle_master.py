@@ -247,6 +247,9 @@ def test_training_never_starts_on_levels_that_are_left_out(env):
 
 def test_a_start_is_a_place_on_the_sheet(env):
     made = gym.make(ENV, levels=5)
+    first, info = made.reset(seed=3)
+    again, _ = made.reset(options={"start": info["position"]})  # as recorders do
+    np.testing.assert_allclose(first, again, atol=1e-4)
     start = np.array([700.0, 300.0]) + TILE * np.array([1, 1])  # the fifth level
     _, info = made.reset(options={"start": start})
     np.testing.assert_allclose(info["position"], start)

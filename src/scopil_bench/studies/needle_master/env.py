@@ -25,7 +25,7 @@ from scopil_bench.studies.needle_master.kinematics import MAX_SPEED, MAX_TURN, T
 from scopil_bench.studies.needle_master.levels import HEIGHT, WIDTH, Level, LevelArrays, as_arrays
 
 START = np.array([96.0, 108.0], np.float32)  # where all recorded games start, heading to the right
-SPREAD = np.array([48.0, 81.0, 0.3], np.float32)  # px, px and rad: random starts lie within ± this of START
+SPREAD = np.array([48.0, 81.0], np.float32)  # px: random starts lie within ± this of START, with the same heading
 # People turn by less: on levels with gates, all but 0.3 % of their steps. The dynamics allow MAX_SPEED × MAX_TURN = 5.
 SHARP = 1.5  # px rad per tick²: speed × turn above it is a sharp turn
 BEYOND = 200.0  # px: a gate is missed once the needle is this far right of it. People come back from up to 15 px
@@ -95,7 +95,7 @@ class NeedleMaster(FuncEnv):
         level, inside = row * COLUMNS + column, place - TILE * (column, row)
         if not (0 <= column < COLUMNS and 0 <= level < len(self.levels) and (inside < (WIDTH, HEIGHT)).all()):
             raise EnvError(f"start {place.tolist()} is on none of the {len(self.levels)} levels of the sheet.")
-        return _begin(jnp.asarray(inside), jnp.float32(0.0), jnp.int32(level))
+        return _begin(jnp.asarray(inside), jnp.int32(level))
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
@@ -203,13 +203,13 @@ def off_screen(at: Point) -> Bool[Array, ""]:
 
 def _drawn(rng: PRNGKey, first: int, end: int) -> NeedleState:
     k_level, k_place = jax.random.split(rng)
-    dx, dy, heading = jax.random.uniform(k_place, (3,), minval=-SPREAD, maxval=SPREAD)
-    return _begin(jnp.asarray(START) + jnp.stack([dx, dy]), heading, jax.random.randint(k_level, (), first, end))
+    place = jax.random.uniform(k_place, (2,), minval=START - SPREAD, maxval=START + SPREAD)
+    return _begin(place, jax.random.randint(k_level, (), first, end))
 
 
-def _begin(position: Point, heading: Number, level: Int[Array, ""]) -> NeedleState:
-    none = jnp.int32(0)
-    return NeedleState(position, heading, jnp.float32(0.0), level, none, none, jnp.zeros(len(RULES), bool), none)
+def _begin(position: Point, level: Int[Array, ""]) -> NeedleState:
+    none, still = jnp.int32(0), jnp.float32(0.0)
+    return NeedleState(position, still, still, level, none, none, jnp.zeros(len(RULES), bool), none)
 
 
 def _ticked(state: NeedleState, turn: Number, level: LevelArrays) -> NeedleState:

@@ -106,7 +106,7 @@ STUDY = Study(
     extra=on_shown_levels,
     extra_tables=_shown_table,
     glossary=(
-        "Unseen starts are on the levels that are left out, within 48 px, 81 px and 0.3 rad of the games' start. "
+        "Unseen starts are on the levels that are left out, within 48 px and 81 px of the games' start. "
         "Demonstrated starts are those of the games, on the levels that were shown.",
         "Violations are steps of 100 ms that break a rule. Gate: a gate is missed, or not passed by the end; gates "
         "missed in one step count once. Bar: the path touches a bar. Tissue: the needle is in deep tissue. Turn: speed "
