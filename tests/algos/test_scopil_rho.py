@@ -672,19 +672,17 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
     assert float(new.mu[1]) > cfg.occupancy_init
 
 
-def test_a_constraint_whose_multiplier_stays_zero_leaves_and_may_come_back(limited):
-    state, cfg = limited
-    c = state.candidates
-    c = c._replace(allowed=(c.allowed[0].at[0].set(False), *c.allowed[1:]))  # chance: DEMOS have few large values of x
-    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, 0.01, 0.0])), candidates=c)
-    fast = partial(paths, top=1.5)
-    state = after_refreshes(state, cfg, DEMOS, partial(paths, top=0.9), cfg.patience + 1, 2, kept=fast)
-    assert names(state)[0] == "x y"  # the first stays
-    assert "v" not in names(state)
-    assert int(state.candidates.failed) == 0
-    assert state.candidates.allowed[0].tolist() == [False, True, True, True]
-    assert all(np.asarray(ok).all() for ok in state.candidates.allowed[1:])
-    assert "v" in names(after_refreshes(state, cfg, DEMOS, fast, 1, 10))
+@pytest.mark.parametrize("full", [True, False])
+def test_a_constraint_that_does_not_bind_leaves_if_all_slots_are_filled(full, begun):
+    """It may come back. The first stays."""
+    cfg = config()
+    s = begun.slots._replace(
+        kind=jnp.array([1, 0, 0 if full else -1]), mu=jnp.array([0.0, 0.0, 1.0]), idle=jnp.array([99, cfg.patience, 0])
+    )
+    new, c = occupancy.leave(s, begun.candidates, begun.features, jnp.int32(40), cfg)
+    assert new.kind.tolist() == [1, -1 if full else 0, 0 if full else -1]
+    assert (int(c.failed), int(c.wait)) == (0, 0)
+    assert all(np.asarray(ok).all() for ok in c.allowed)
 
 
 def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles(limited):

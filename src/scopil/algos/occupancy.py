@@ -4,8 +4,8 @@
     μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
 
 At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, by Welch's t over
-episodes at a level for all candidates together. A constraint leaves if it never binds, if it cannot be met, or if those
-that were in before it become worse with it.
+episodes at a level for all candidates together. A constraint leaves if it cannot be met, if those that were in before
+become worse with it, or, once all slots are filled, if it does not bind.
 """
 
 from typing import Any, NamedTuple
@@ -245,7 +245,9 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
     unmet = (s.own > expected + cfg.costly) & (s.own > 0.5 * (s.entered + expected))
     older = jnp.where(s.filled[None] & (s.age[None] > s.age[:, None]), s.own[None], 0.0).sum(1)
     given_up = later & (s.age >= cfg.patience) & (unmet | (older > cfg.harm * s.others + HARMLESS))
-    kind = jnp.where(given_up | (later & (s.idle >= cfg.patience)), -1, s.kind)
+    # A constraint with μ = 0 still tells the shield what is novel, so it leaves only if another may need its slot.
+    idle = later & (s.idle >= cfg.patience) & s.filled.all()
+    kind = jnp.where(given_up | idle, -1, s.kind)
     allowed = []
     for k, ok in zip(KINDS, c.allowed, strict=True):
         feature = marginals_of(f, c, k, cfg)
