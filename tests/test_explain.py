@@ -177,4 +177,4 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert [*load_rules(str(file)).by_name] == ["keep_speed"]
     bound.clear()
     assert main(["rules", "run"]) == 0
-    assert capsys.readouterr().out.startswith("nothing bound")
+    assert capsys.readouterr().out.startswith("no rule found")

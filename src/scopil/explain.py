@@ -135,7 +135,7 @@ def _evidence(marginal: Marginal, shape: Shape) -> str:
     if isinstance(shape, Box) and np.isfinite([shape.low, shape.high]).sum() == 1:
         where = "above" if np.isfinite(shape.low).any() else "below"
     steps = f"{inside.sum():,} of {len(inside):,} demonstrated steps"
-    return f"{steps} ({of}{episodes:,} episodes) {where}; the learner, over training: {percent} %"
+    return f"{steps} ({of}{episodes:,} episodes) {where}; {marginal.whose}: {percent} %"
 
 
 class _Fit(NamedTuple):

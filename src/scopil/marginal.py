@@ -29,7 +29,8 @@ class Marginal:
     own_novelty: float  # mean c of the policy's newest transitions
     demo: np.ndarray  # (M, axes) values of demonstrated transitions; bin numbers for categories and discrete actions
     demo_episode: np.ndarray  # (M,)
-    own: np.ndarray  # (C, axes) values of the learner's transitions, from the whole of training
+    own: np.ndarray  # (C, axes) values of the transitions that are compared
+    whose: str = "the learner, over training"  # made these transitions
 
     @property
     def name(self) -> str:

@@ -743,6 +743,19 @@ def test_a_constraint_that_makes_older_ones_worse_leaves_for_good(older, age, le
     assert (int(c.failed), int(c.wait)) == ((1, 40 + 2 * cfg.patience) if leaves else (0, 0))
 
 
+def test_transitions_of_another_policy_take_the_place_of_the_learners(limited):
+    state, cfg = limited
+    fast = paths(40, 9, top=2.0)
+    own, beside = scopil_rho.learned(state, DEMOS, cfg), scopil_rho.learned(state, DEMOS, cfg, fast)
+    assert [m.name for m in own] == [m.name for m in beside]
+    mine, theirs = (next(m for m in found if m.name == "v") for found in (own, beside))
+    assert mine.whose != theirs.whose
+    assert len(theirs.own) == len(fast.obs)
+    np.testing.assert_allclose(theirs.own[:, 0], fast.next_obs[:, 2])
+    assert theirs.novelty[-1] == 1.0  # the demonstrations have v ≤ 1
+    assert (theirs.novelty != mine.novelty).any()
+
+
 def test_multipliers_stop_at_the_largest_one(limited):
     state, cfg = limited
     state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, cfg.occupancy_most - 0.01, 0.0])))

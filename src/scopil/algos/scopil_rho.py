@@ -14,6 +14,7 @@ begins anew when a constraint enters. The learner receives no cost. Derivation: 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -571,12 +572,14 @@ def learned(state: State, demos: DemoTransitions, cfg: Config, beside: DemoTrans
     """The constraints that are in, as arrays on the host; the largest multiplier first. With the transitions `beside`,
     of another policy, the tables compare these with the demonstrations in place of the learner's."""
     seen = compared(state, demos, cfg)
-    if beside is not None:
-        other = Sample(features_of(state, beside), known(state, beside))
-        seen = seen._replace(own=other, newest=other)
-        table = occupancy.slot_tables(state.slots, seen, cfg).novelty
-        state = state._replace(slots=state.slots._replace(table=table))
-    return learned_constraints.learned(state, demos, seen, cfg)
+    if beside is None:
+        return learned_constraints.learned(state, demos, seen, cfg)
+    other = Sample(features_of(state, beside), known(state, beside))
+    seen = seen._replace(own=other, newest=other)
+    table = occupancy.slot_tables(state.slots, seen, cfg).novelty
+    state = state._replace(slots=state.slots._replace(table=table))
+    found = learned_constraints.learned(state, demos, seen, cfg)
+    return [replace(marginal, whose="the policy beside") for marginal in found]
 
 
 ALGORITHM = Algorithm(

@@ -41,7 +41,7 @@ def rules(
     for rule in found:
         say(f"{rule.sentence} ({rule.evidence})")
     if not found:
-        say("nothing bound: no region that the demonstrations avoid and the learner entered")
+        say("no rule found: no region that the demonstrations avoid and that was entered often enough to be evidence")
     elif out is not None:
         own = [name for name in getattr(agent.config, "features", ()) if isinstance(name, Named)]
         if own and any(axis.module for rule in found for axis in rule.marginal.axes):

@@ -74,7 +74,8 @@ def run_checks(
     yield from _check_replay(demos, trusted)
     if rules is not None:  # violations in demonstrations are a warning, not an error
         broken = judge(demos, known_env(demos, env_id, trusted), rules)
-        yield Check("rules", rule_counts(broken, rules), warning=broken.get("violations", 0.0) > 0)
+        text = rule_counts(broken, rules)
+        yield Check("rules", text, warning=broken.get("violations", 0.0) > 0 or UNJUDGED in text)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -286,13 +287,16 @@ def judge(demos: Demonstrations, env_id: str | None, rules: "Rules") -> "Measure
             env.close()
 
 
+UNJUDGED = "not recorded"  # of rules on an `info` key that the demonstrations do not have
+
+
 def rule_counts(means: "Measures", rules: "Rules") -> str:
     """One line: violations per episode of each rule, and the rules whose `info` key was not recorded."""
     counts = {name.partition("/")[2]: v for name, v in means.items() if name.startswith("violations/")}
     counts = counts or {"all": means["violations"]} if "violations" in means else {}
     each = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
     unknown = [name for name, rule in rules.by_name.items() if isinstance(rule, str) and name not in counts]
-    missing = f"; not recorded: {', '.join(unknown)}" if unknown else ""
+    missing = f"; {UNJUDGED}: {', '.join(unknown)}" if unknown else ""
     return f"violations per episode: {each or 'no rule can be judged'}{missing}"
 
 
