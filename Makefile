@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP)  ## train SCOPIL-ρ, SCOPIL, SAC and a clone for two to three minutes, and compare them
+demo: $(STAMP)  ## train SCOPIL-ρ, SCOPIL, SAC and a clone for about five minutes, and compare them
 	$(BIN)/python examples/first_run.py
 
 test: lint types unit  ## lint, types and the fast tests: what CI runs
