@@ -1,4 +1,4 @@
-"""Train SCOPIL-ρ, SCOPIL, SAC and BC on Marble Maze for two to three minutes, and compare their violations from
+"""Train SCOPIL-ρ, SCOPIL, SAC and BC on Marble Maze for about five minutes, and compare their violations from
 demonstrated and from unseen starts.
 
 python examples/first_run.py [--steps 150000] [--out out/first_run]
