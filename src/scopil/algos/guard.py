@@ -2,8 +2,8 @@
 
 y        = c + γ_c (1 − terminated) E_{a'~π'} max_x Q̄_x(s', a')        π': the policy behind the shield
 Q_x      minimise E_B ½ (Q_x(s, a) − y)²;   Q̄_x follows Q_x
-τ        the q-quantile of max_x Q_x over demonstrated steps: actions that most demonstrated steps would exceed are
-         kept. The deployed policy has q = 1: it is held back only where no demonstrated step has been.
+τ        the q-quantile of max_x Q_x over demonstrated steps. While learning q is `shield_quantile`. The deployed
+         policy has q = 1: it is held back only where Q is larger than at every demonstrated step.
 """
 
 from typing import Any, NamedTuple
