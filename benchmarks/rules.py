@@ -11,6 +11,8 @@ Demonstrators play from the same starts. Marble Maze tasks are named as their de
 
 import argparse
 import json
+import math
+import subprocess
 import time
 from pathlib import Path
 
@@ -27,9 +29,14 @@ from scopil_bench.studies.rules.base import demonstrator_from_unseen_starts
 from scopil_bench.studies.rules.tasks import TASKS
 
 METHODS = ("demonstrator", "bc", "scopil-rho", "gail-sac", "scopil", "sac")
+SAID, REWARD_SEEKING = 2, 50_000  # seeds whose rules are judged; steps of the policy that seeks reward alone
 OUT = Path(__file__).parents[1] / "results" / "rules.jsonl"
 TRAYS = {f"{name}{players}-v1": tray for name, tray in IDS.items() for players in ("", "-simulated")}
 STEPS = dict.fromkeys(TASKS, 100_000) | {"corridor": 60_000} | dict.fromkeys(TRAYS, 300_000)
+
+
+def commit() -> str:
+    return subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=OUT.parent, text=True).strip()
 
 
 def measured(agent: Agent, task: str, episodes: int) -> dict[str, float]:
@@ -64,11 +71,36 @@ def run(task: str, method: str, seed: int) -> dict:
         if seen and None not in seen:
             row["learning/violations"] = sum(seen)  # so far
         curve.append(row)
-    found = {"task": task, "method": method, "seed": seed, "version": scopil.__version__, "curve": curve}
+    found = {"task": task, "method": method, "seed": seed, "version": scopil.__version__, "commit": commit()}
+    found["curve"] = curve
     if agent.algorithm.marginals is not None:
         found["constraints"] = [[m.name, round(m.multiplier, 2)] for m in agent.marginals()]
         found["rules"] = [rule.sentence for rule in agent.rules()]
+        if seed < SAID and task != "corridor":
+            found["beside SAC"] = said(agent)
     return found | {"seconds": round(time.process_time() - begun, 1)}
+
+
+def said(agent: Agent) -> dict:
+    """The rules with the evidence of a policy that seeks reward alone. `overlap` is the intersection over union of its
+    steps that break a found rule and those that break a true one."""
+    played = agent.reward_seeking(REWARD_SEEKING)
+    found = agent.rules(played)
+    true = np.concatenate([e.info["cost"][1:] > 0 for e in played])
+    broken = np.zeros_like(true)
+    for rule in found:
+        scope: dict = {"math": math, "np": np}
+        exec(rule.code("rule"), scope)  # our own code
+        steps = [
+            scope["rule"](o, a, n) for e in played for o, a, n in zip(e.observations, e.actions, e.observations[1:])
+        ]
+        broken |= np.array(steps, bool)
+    return {
+        "rules": [rule.sentence for rule in found],
+        "violating": float(true.mean()),
+        "overlap": float((true & broken).sum() / max((true | broken).sum(), 1)),
+        "recall": float((true & broken).sum() / max(true.sum(), 1)),
+    }
 
 
 def demonstrator(task: str) -> dict:

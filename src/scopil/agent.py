@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scopil import sb3
+from scopil.algos import sac
 from scopil.algos.base import Algorithm, head_for, is_stand_in, spaces_of
 from scopil.config import OWN_FEATURES, build, checked_seed, settings, with_code
 from scopil.data.dataset import Demonstrations, Episode
@@ -36,6 +37,8 @@ from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus
 from scopil.user_code import load_object
+
+OTHER_STARTS = 1  # seed of unseen starts that `evaluate` does not use
 
 Callback = Callable[[TrainStatus], bool | None]
 _familiarity = jax.jit(familiarity.familiarity)
@@ -312,6 +315,13 @@ class Agent:
             rows = replace(flattened(self.demos, self.env), episodes=tuple(beside))
             other = demo_data(rows, self.env).transitions
         return self.algorithm.marginals(self.state, shown, self.config, other)
+
+    def reward_seeking(self, steps: int, episodes: int = 200) -> list[Episode]:
+        """Episodes of a policy that SAC trains on the reward alone, in this agent's environment. They break rules that
+        the reward tempts to break, which makes them evidence for `rules`. For simulations only."""
+        other = Agent(sac.ALGORITHM, self.env, seed=self.seed)
+        other.learn(steps)
+        return other.play("unseen", episodes, deterministic=False, seed=OTHER_STARTS)
 
     def rules(self, beside: Sequence[Episode] = ()) -> list[FoundRule]:
         """The learned constraints that bound, in words and as code (docs/rules.md). Episodes `beside` of a policy that

@@ -222,7 +222,12 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
 
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
-    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
+    unmet = s.filled & (s.mu >= cfg.occupancy_most) & (own > budget)
+    behind = (unmet[None] & (s.age[None] > s.age[:, None])).any(
+        1
+    )  # an older constraint is not met at the largest price
+    most = jnp.where(behind, cfg.occupancy_behind, cfg.occupancy_most)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, most), 0.0)
     better = ~learning | (own < (1.0 - cfg.progress) * s.least)
     return s._replace(
         table=table,
@@ -259,14 +264,21 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
     return s, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
 
 
+def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
+    """Whether a constraint may enter: a slot is free, and each that is in is met, or is kept as held-out demonstrations
+    keep it and no longer improves, or has not improved for long. A constraint that enters earlier slows the others."""
+    familiar = s.own <= s.budget / share_of(s.grid, cfg)
+    waits = jnp.where(familiar, cfg.patience, 2 * cfg.patience)
+    settled = ~s.filled | (s.own <= s.budget) | (s.stale >= waits)
+    return settled.all() & ~s.filled.all() & (number >= c.wait)
+
+
 def enter(
     s: Slots, c: Candidates, seen: Seen, f: Features, ranges: Ranges, number: Int[Array, ""], cfg: Any
 ) -> tuple[Slots, Candidates, Bool[Array, ""]]:
     """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly.
     Returns whether one did."""
     count = len(seen.tested)
-    settled = ~s.filled | (s.own <= s.budget / share_of(s.grid, cfg)) | (s.stale >= 2 * cfg.patience)
-    ready = settled.all() & ~s.filled.all() & (number >= c.wait)  # settled: met, or no longer improving
     others = jnp.where(s.filled, s.own, 0.0).sum()
     found: list[Slots] = []  # the best candidate of every kind
     ranks, evidence = [], []
@@ -313,7 +325,7 @@ def enter(
     if not ranks:  # images and continuous actions: no features
         return s, c, jnp.bool_(False)
     best = jnp.argmax(jnp.stack(ranks))
-    enters = ready & (jnp.stack(ranks).max() > -jnp.inf)
+    enters = jnp.stack(ranks).max() > -jnp.inf
     into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped
     s = jax.tree.map(lambda all, *one: all.at[into].set(jnp.stack(one)[best], mode="drop"), s, *found)
 

@@ -68,6 +68,9 @@ class Config(scopil_clone.Config):
     occupancy_init: float = setting(default=10.0, about="μ₀: multiplier of a constraint that enters.", low=0)
     occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
     occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
+    occupancy_behind: float = setting(
+        default=5.0, about="Largest μ of a constraint while an older one is not met at its largest price.", low=0
+    )
     occupancy_share: float = setting(
         default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=1e-3
     )
@@ -464,7 +467,7 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         patience = occupancy.novel_in_a_row(slots, tables, seen, cfg.stop_quantile)
     slots, candidates = occupancy.leave(slots, state.candidates, f, number, cfg)
     slots, candidates, enters = jax.lax.cond(
-        due,
+        due & occupancy.ready(slots, candidates, number, cfg),
         lambda s, c: occupancy.enter(s, c, seen, f, state.ranges, number, cfg),
         lambda s, c: (s, c, jnp.bool_(False)),
         slots,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from scopil.agent import OTHER_STARTS
 from scopil.cli.options import TrustEnv, call, option
 from scopil.data.dataset import Episode
 from scopil.errors import ConfigError
@@ -15,7 +16,7 @@ from scopil.terminal import say
 from scopil.train.run import Run
 from scopil.user_code import Named, local_files, split_name
 
-EPISODES, SEED = 200, 1  # of the policy beside; other starts than those of `scopil evaluate`
+EPISODES = 200  # of the policy beside
 
 
 def main(argv: list[str]) -> None:
@@ -27,21 +28,33 @@ def rules(
     beside: Annotated[
         Path | None, option("a run or agent that breaks the rules, such as SAC's: its episodes are evidence", "RUN")
     ] = None,
+    contrast: Annotated[
+        int | None, option("train SAC for so many steps in the run's environment, a simulation, as --beside", "STEPS")
+    ] = None,
     out: Annotated[Path | None, option("a Python file of these rules to write, for --rules", "FILE")] = None,
     trust_env: TrustEnv = False,
 ) -> None:
     """Print the rules that a run has learned from its demonstrations (see docs/rules.md)."""
+    if beside is not None and contrast is not None:
+        raise ConfigError("--beside and --contrast; want one of them: each gives the episodes of the other policy.")
+    if contrast is not None and contrast < 1:
+        raise ConfigError(f"--contrast {contrast}; want at least 1 step, such as 50000.")
     agent, source = load_with_run(run, trust_env=trust_env)
     played = []
-    if beside is not None:
+    if contrast is not None:
+        say(f"trains SAC on the reward alone for {contrast:,} steps")
+        played = agent.reward_seeking(contrast, EPISODES)
+    elif beside is not None:
         other = load(beside, trust_env=trust_env)
-        played = other.play("unseen", EPISODES, deterministic=False, seed=SEED)
+        played = other.play("unseen", EPISODES, deterministic=False, seed=OTHER_STARTS)
         other.env.close()
     found = _found(agent, played)
     for rule in found:
         say(f"{rule.sentence} ({rule.evidence})")
     if not found:
         say("no rule found: no region that the demonstrations avoid and that was entered often enough to be evidence")
+        if not played:
+            say("A careful learner enters few such regions. In a simulation, --contrast 50000 gives more evidence.")
     elif out is not None:
         own = [name for name in getattr(agent.config, "features", ()) if isinstance(name, Named)]
         if own and any(axis.module for rule in found for axis in rule.marginal.axes):
