@@ -177,4 +177,26 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert [*load_rules(str(file)).by_name] == ["keep_speed"]
     bound.clear()
     assert main(["rules", "run"]) == 0
-    assert capsys.readouterr().out.startswith("no rule found")
+    said = capsys.readouterr().out
+    assert said.startswith("no rule found")
+    assert "--contrast" in said
+
+
+def test_a_policy_that_seeks_reward_is_trained_as_evidence(monkeypatch, capsys):
+    asked = []
+    speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
+    agent = SimpleNamespace(
+        rules=lambda beside: explain_all([speed] if beside else []),
+        reward_seeking=lambda steps, episodes: asked.append((steps, episodes)) or [object()],
+        env=SimpleNamespace(close=lambda: None),
+    )
+    monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))
+    assert main(["rules", "run", "--contrast", "2000"]) == 0
+    assert asked == [(2000, 200)]
+    assert "speed ≤ 1 everywhere" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["--contrast", "0"], ["--contrast", "10", "--beside", "other"]])
+def test_wrong_evidence_is_refused(wrong, capsys):
+    assert main(["rules", "run", *wrong]) == 2
+    assert "want" in capsys.readouterr().err

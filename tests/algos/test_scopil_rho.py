@@ -763,6 +763,42 @@ def test_multipliers_stop_at_the_largest_one(limited):
     assert float(state.slots.mu[1]) == cfg.occupancy_most
 
 
+@pytest.mark.parametrize(("first", "most"), [("largest", "behind"), ("smaller", "most")])
+def test_a_later_multiplier_is_smaller_while_an_older_constraint_is_not_met(first, most, limited):
+    """The learner leaves the demonstrated square and is too fast. The older constraint has its largest price or not."""
+    state, cfg = limited
+
+    def outside(episodes: int, seed: int) -> Any:
+        x = paths(episodes, seed, top=1.5)
+        return x._replace(obs=3 * x.obs, next_obs=3 * x.next_obs)
+
+    older = cfg.occupancy_most if first == "largest" else 4.0
+    mu = jnp.array([older, cfg.occupancy_most - 0.01, 0.0])
+    state = state._replace(slots=state.slots._replace(mu=mu))
+    s = after_refreshes(state, cfg, DEMOS, outside, 1, 2).slots
+    assert float(s.own[0]) > float(s.budget[0])
+    assert float(s.mu[1]) == (cfg.occupancy_behind if most == "behind" else cfg.occupancy_most)
+    assert float(s.mu[0]) == (
+        cfg.occupancy_most if first == "largest" else pytest.approx(4.0 + cfg.occupancy_lr, abs=0.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "stale", "enters"),
+    [(0.04, 0, True), (0.08, 2, False), (0.08, 3, True), (0.2, 5, False), (0.2, 6, True)],
+    ids=["met", "as the demonstrations", "… and no better", "not met", "… and no better for long"],
+)
+def test_a_constraint_enters_once_those_that_are_in_no_longer_improve(own, stale, enters, begun):
+    """b = 0.05, held-out demonstrations have 0.1, and patience is 3."""
+    cfg = config(patience=3)
+    blank = jnp.zeros(cfg.slots)
+    s = begun.slots._replace(own=blank.at[0].set(own), budget=blank.at[0].set(0.05))
+    s = s._replace(stale=s.stale.at[0].set(stale))
+    assert bool(occupancy.ready(s, begun.candidates, jnp.int32(3), cfg)) == enters
+    waiting = begun.candidates._replace(wait=jnp.int32(4))
+    assert not bool(occupancy.ready(s, waiting, jnp.int32(3), cfg))
+
+
 def test_pairs_are_made_of_the_features_that_differ_most():
     """With more features than `pair_features`."""
     cfg = config(pair_features=2)
