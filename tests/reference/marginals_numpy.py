@@ -116,6 +116,12 @@ def dual_step(mu: float, own: float, budget: float, rate: float, most: float) ->
     return min(max(mu + rate * (own - budget) / (own + budget + 1e-3), 0.0), most)
 
 
+def within_earnings(mu: list[float], budgets: list[float], earned: float) -> list[float]:
+    """The multipliers, shrunk alike until Σ μ b ≤ what is earned."""
+    paid = sum(m * b for m, b in zip(mu, budgets))
+    return [m * earned / paid for m in mu] if paid > earned else mu
+
+
 def features(
     obs: np.ndarray,
     action: np.ndarray,

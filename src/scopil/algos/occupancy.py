@@ -41,8 +41,6 @@ class Slots(NamedTuple):
     clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
     entered: Float[Array, " S"]  # E_π[c_j] at entry
     others: Float[Array, " S"]  # Σ_i E_π[c_i] of those that were in at entry
-    least: Float[Array, " S"]  # E_π[c_j] at its last improvement
-    stale: Int[Array, " S"]  # refreshes since then
     age: Int[Array, " S"]  # refreshes since entry
     idle: Int[Array, " S"]  # refreshes with μ = 0
 
@@ -97,8 +95,6 @@ def no_slots(count: int) -> Slots:
         clone=floats,
         entered=floats,
         others=floats,
-        least=floats + jnp.inf,
-        stale=integers,
         age=integers,
         idle=integers,
     )
@@ -222,21 +218,15 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
 
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
-    unmet = s.filled & (s.mu >= cfg.occupancy_most) & (own > budget)
-    behind = (unmet[None] & (s.age[None] > s.age[:, None])).any(
-        1
-    )  # an older constraint is not met at the largest price
-    most = jnp.where(behind, cfg.occupancy_behind, cfg.occupancy_most)
-    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, most), 0.0)
-    better = ~learning | (own < (1.0 - cfg.progress) * s.least)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
+    # Σ_j μ_j b_j ← at most a share of what a demonstrated step earns
+    mu = mu * jnp.minimum(1.0, cfg.refund * cfg.step_reward / jnp.maximum((mu * budget).sum(), 1e-9))
     return s._replace(
         table=table,
         mu=mu,
         budget=budget,
         own=own,
         clone=mean(seen.clone, seen.clone.use),
-        least=jnp.where(better, own, s.least),
-        stale=jnp.where(better, 0, s.stale + 1),
         age=s.age + 1,
         idle=jnp.where(s.filled & (mu <= 0), s.idle + 1, 0),
     )
@@ -265,12 +255,9 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
-    """Whether a constraint may enter: a slot is free, and each that is in is met, or is kept as held-out demonstrations
-    keep it and no longer improves, or has not improved for long. A constraint that enters earlier slows the others."""
-    familiar = s.own <= s.budget / share_of(s.grid, cfg)
-    waits = jnp.where(familiar, cfg.patience, 2 * cfg.patience)
-    settled = ~s.filled | (s.own <= s.budget) | (s.stale >= waits)
-    return settled.all() & ~s.filled.all() & (number >= c.wait)
+    """Whether a constraint may enter: a slot is free, and those that are in had time to act."""
+    acted = ~s.filled | (s.age >= cfg.patience // 2)
+    return acted.all() & ~s.filled.all() & (number >= c.wait)
 
 
 def enter(
@@ -280,10 +267,11 @@ def enter(
     Returns whether one did."""
     count = len(seen.tested)
     others = jnp.where(s.filled, s.own, 0.0).sum()
+    # A smaller difference than that of a constraint that is in waits: a constraint that enters slows the others.
+    unmet = jnp.where(s.filled, s.own - s.budget / share_of(s.grid, cfg), 0.0).max()
     found: list[Slots] = []  # the best candidate of every kind
     ranks, evidence = [], []
-    tests = sum(len(ok) for ok in c.allowed)
-    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level / tests, 0.5))  # Bonferroni
+    least_t = jax.scipy.stats.norm.isf(cfg.enter_level)
     for kind, shape in zip(KINDS, SHAPES, strict=True):
         candidates = marginals_of(f, c, kind, cfg)
         if len(candidates) == 0:
@@ -301,8 +289,9 @@ def enter(
         significant = (score > least_t) | (evidence[kind] > least_t / jnp.sqrt(1.0 - cfg.memory**2))
         is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == kind)[None]).any(1)
         may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
-        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind]) * (cfg.limit_gain if kind == LIMIT else 1.0)
-        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
+        gain = jnp.where(grid.limit, cfg.limit_gain if kind == LIMIT else 1.0, 1.0)
+        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind]) * gain
+        rank = jnp.where(may & significant & enough & (gap > jnp.maximum(cfg.enter_gap, unmet)), weighed, -jnp.inf)
         j = jnp.argmax(rank)
         own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
         slot = Slots(
@@ -315,8 +304,6 @@ def enter(
             clone=own,
             entered=own,
             others=others,
-            least=own,
-            stale=none,
             age=none,
             idle=none,
         )

@@ -95,7 +95,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     )
 
 
-def no_barrier(pi: Any, x: sac.Inputs) -> Float[Array, ""]:
+def no_barrier(actor: Net, pi: Any, x: sac.Inputs) -> Float[Array, ""]:
     return jnp.float32(0.0)
 
 
@@ -104,7 +104,7 @@ def update(
     data: Data,
     cfg: Config,
     key: PRNGKey,
-    barrier: Callable[[Any, sac.Inputs], Float[Array, ""]] = no_barrier,
+    barrier: Callable[[Net, Any, sac.Inputs], Float[Array, ""]] = no_barrier,
 ) -> tuple[State, Metrics]:
     """`barrier` is a further loss of the actor, of its distribution at the states of the batch."""
     # The statistics stay those of the demonstrations, with which the clone was trained.
@@ -124,7 +124,7 @@ def update(
     def lagrangian(actor: Net):
         j_pi = sac.policy_objective(actor, critics.params, x, 2 * (1 - cfg.entropy_split) * alpha)
         pi = x.op.distribution(actor, x.s, x.noise.now)
-        return -j_pi + lam * g(actor, alpha) + barrier(pi, x), j_pi
+        return -j_pi + lam * g(actor, alpha) + barrier(actor, pi, x), j_pi
 
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 

@@ -37,6 +37,7 @@ from scopil.losses.features import NONE, Features, Ranges
 from scopil.losses.marginals import CATEGORIES, Sample
 from scopil.losses.matched import matches, reach_of
 from scopil.marginal import Marginal
+from scopil.nn.nets import Net
 from scopil.policy import Policy
 from scopil.types import PRNGKey, Transition
 from scopil.user_code import Named, split_name
@@ -68,9 +69,6 @@ class Config(scopil_clone.Config):
     occupancy_init: float = setting(default=10.0, about="μ₀: multiplier of a constraint that enters.", low=0)
     occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
     occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
-    occupancy_behind: float = setting(
-        default=5.0, about="Largest μ of a constraint while an older one is not met at its largest price.", low=0
-    )
     occupancy_share: float = setting(
         default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=1e-3
     )
@@ -105,9 +103,7 @@ class Config(scopil_clone.Config):
     refresh_every: int = setting(default=1_000, about="Gradient steps between tables.", low=1)
     refresh_first: int = setting(default=250, about="Gradient steps between tables before the actor learns.", low=1)
     enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
-    enter_level: float = setting(
-        default=0.02, about="Level of a test for entry (Welch's t over episodes), for all candidates together.", low=0
-    )
+    enter_level: float = setting(default=0.002, about="Level of a test for entry (Welch's t over episodes).", low=0)
     enter_gap: float = setting(default=0.003, about="Smallest difference of novelty for entry.", low=0)
     memory: float = setting(default=0.7, about="Decay of the evidence of earlier tests.", low=0, high=0.99)
     simpler: float = setting(
@@ -118,7 +114,6 @@ class Config(scopil_clone.Config):
     patience: int = setting(
         default=12, about="Refreshes in which a constraint must halve the difference, or improve.", low=1
     )
-    progress: float = setting(default=0.02, about="Relative fall of the novelty that counts as improvement.", low=0)
     harm: float = setting(
         default=1.5, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
     )
@@ -127,6 +122,9 @@ class Config(scopil_clone.Config):
         default=0.1, about="Quantile of demonstrated returns that a tested episode reaches.", low=0, high=1
     )
     matched_capacity: int = setting(default=20_000, about="Transitions of matched episodes that are kept (B).", low=1)
+    anchor: float = setting(
+        default=0.3, about="Weight of KL(π ‖ clone) in familiar states, in units of a step's reward.", low=0
+    )
     recent: int = setting(default=4_000, about="Newest transitions (A).", low=1)
     matched_within: float = setting(
         default=0.9,
@@ -144,6 +142,9 @@ class Config(scopil_clone.Config):
     shield_discount: float = setting(default=0.9, about="γ_c: discount of the novelty.", low=0, high=1)
     shield_quantile: float = setting(
         default=0.98, about="Share of demonstrated steps that the shield would allow while learning.", low=0, high=1
+    )
+    shield_hidden: tuple[int, ...] = setting(
+        default=(32, 32), about="Widths of the hidden layers of the shield's critics.", low=1
     )
     shield_first: int = setting(default=500, about="Gradient steps before the shield is used.", low=0)
     one_way: float = setting(
@@ -199,6 +200,7 @@ class State(NamedTuple):
     slots: Slots
     candidates: Candidates
     guard: Guard
+    anchor: Net  # the clone
     patience: Int[Array, ""]  # novel steps in a row after which an episode is stopped
     shield: "Shielded"
 
@@ -238,8 +240,9 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         novel=jnp.zeros(n, jnp.int32),
         begun=jnp.int32(0),
     )
+    learner = scopil_clone.init(key, spaces, cfg)
     return State(
-        learner=scopil_clone.init(key, spaces, cfg),
+        learner=learner,
         features=f,
         ranges=Ranges(per_feature, per_feature + 1, per_feature, per_feature > 0, per_feature > 0),
         values=jnp.full((len(f.columns), CATEGORIES), NONE),
@@ -256,7 +259,8 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         clone=newest,
         slots=occupancy.no_slots(cfg.slots),
         candidates=occupancy.new_candidates(f, cfg),
-        guard=guard.new_guard(jax.random.fold_in(key, 1), spaces, cfg.hidden),
+        guard=guard.new_guard(jax.random.fold_in(key, 1), spaces, cfg.shield_hidden),
+        anchor=learner.actor.params,
         patience=jnp.int32(occupancy.NEVER),
         shield=Shielded(cfg.shield),
     )
@@ -324,8 +328,10 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         among=occupancy.first_features(f, pace, cfg),
         categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds),
     )
+    learner = scopil_clone.prepare(state.learner, data, cfg, key)
     return state._replace(
-        learner=scopil_clone.prepare(state.learner, data, cfg, key),
+        learner=learner,
+        anchor=learner.actor.params,
         start_scale=scale,
         reach=reach_of(starts.obs * scale[None], starts.group, cfg.matched_within),
         enough=enough,
@@ -473,8 +479,10 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         slots,
         candidates,
     )
-    # Actors before the entry were not held by the new constraint.
-    learner = learner._replace(averaged=jnp.where(enters, 0, learner.averaged))
+    # Actors before the entry were not held by the new constraint. They are forgotten soon, but not at once: the newest
+    # actor alone would be noisy.
+    forgotten = jnp.minimum(learner.averaged, cfg.average_over // 10)
+    learner = learner._replace(averaged=jnp.where(enters, forgotten, learner.averaged))
     limited = guard.calibrated(state.guard, demos, learner.obs_stats, learner.head, cfg.shield_quantile)
     watched = jax.tree.map(lambda new, old: jnp.where(now >= cfg.shield_first, new, old), limited, state.guard)
     state = keep(state, seen.fresh & due, k_keep)
@@ -519,12 +527,15 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated, with μ₀ [Q_c − τ]₊ for the actor
     price = (c * s.mu[None]).sum(1)
-    refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
+    refund = (s.mu * s.budget).sum()
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
     charged = data._replace(replay=batch._replace(reward=batch.reward / state.unit - price + refund - end))
 
-    def beyond(pi: Any, x: sac.Inputs) -> Float[Array, ""]:
-        return cfg.occupancy_init * guard.excess(watched, pi, x).mean() if cfg.shield != "off" else jnp.float32(0.0)
+    familiar = 1.0 - jnp.minimum(c.sum(1), 1.0)
+
+    def beyond(actor: Net, pi: Any, x: sac.Inputs) -> Float[Array, ""]:
+        held = cfg.anchor * (familiar * x.op.apart(state.anchor, actor, x.s)).mean()
+        return held + (cfg.occupancy_init * guard.excess(watched, pi, x).mean() if cfg.shield != "off" else 0.0)
 
     learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner, beyond)
 

@@ -59,6 +59,10 @@ class Categorical(eqx.Module):
         """H(π(·|s)) in nats."""
         return -self.expect(self.log_probs)
 
+    def kl_to(self, other: "Categorical") -> Float[Array, "*B"]:
+        """KL(self ‖ other) in nats."""
+        return self.expect(self.log_probs - other.log_probs)
+
     def sample(self, key: PRNGKey) -> Int[Array, "*B"]:
         return jax.random.categorical(key, self.log_probs, axis=self.axis)
 
@@ -103,6 +107,12 @@ class SquashedGaussian(eqx.Module):
 
     def sample(self, key: PRNGKey) -> Float[Array, "*B A"]:
         return self.at(jax.random.normal(key, self.mean.shape, self.mean.dtype))[0]
+
+    def kl_to(self, other: "SquashedGaussian") -> Float[Array, "*B"]:
+        """KL(self ‖ other) in nats, which squashing does not change."""
+        ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
+        away = ((self.mean - other.mean) * jnp.exp(-other.log_std)) ** 2
+        return 0.5 * (ratio + away - 1.0 - jnp.log(ratio)).sum(-1)
 
     def mode(self) -> Float[Array, "*B A"]:
         """tanh μ, the median."""
