@@ -12,7 +12,7 @@ from scopil.cli.options import RulesOption, TrustEnv, call, option
 from scopil.errors import ConfigError
 from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
-from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known
+from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known, with_bounds
 from scopil.files import write_atomically
 from scopil.loading import load
 from scopil.terminal import Console
@@ -66,7 +66,7 @@ def evaluate(
     found = with_margin(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
-    print_measures(rows | {name: found}, console=console)
+    print_measures(rows | {name: with_bounds(found, len(measures))}, console=console)
     print_margins(measures, console)
     if unknown := rules_not_known({name: found}):
         console.print(unknown, soft_wrap=True)

@@ -84,7 +84,7 @@ def _draw_policy(
     from scopil.eval.measures import average, measure_all
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED
-    from scopil.eval.tables import print_measures, rules_not_known
+    from scopil.eval.tables import print_measures, rules_not_known, with_bounds
     from scopil.loading import load_with_run
     from scopil_bench import film
 
@@ -106,7 +106,7 @@ def _draw_policy(
     judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
     _write(out, film.with_time_lines(shots, judged), fps)
     rows = {f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))}
-    print_measures(rows, console=console)
+    print_measures({name: with_bounds(row, len(judged)) for name, row in rows.items()}, console=console)
     if unknown := rules_not_known(rows):
         say(unknown)
     say(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")
