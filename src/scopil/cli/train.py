@@ -204,7 +204,7 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None, bud
             lines.moved(done)
             return asked.is_set()
 
-        finished = run.train(observe, between)
+        finished = run.train(observe, between, lines.doing)
     if online is not None:
         online.close()
     if not finished:

@@ -350,10 +350,14 @@ class Run:
         return longer
 
     def train(
-        self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
+        self,
+        observe: Callable[[TrainStatus], bool | None] = lambda status: None,
+        between: Between = lambda steps: None,
+        doing: Callable[[str], None] = lambda what: None,
     ) -> bool:
         """Train to the end of the budget, or until `observe` or `between` (as in `Trainer.advance`) returns True, and
-        save a checkpoint. Returns whether the budget is used up and the last evaluation is written."""
+        save a checkpoint. `doing` is told what happens before the first chunk. Returns whether the budget is used up
+        and the last evaluation is written."""
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
@@ -372,7 +376,7 @@ class Run:
             try:
                 with tensorboard(self.folder, trainer.observed_steps) as board:
                     if found is None:
-                        self._evaluate_untrained(trainer, board, between)
+                        self._evaluate_untrained(trainer, board, between, doing)
                     listener = self._listener(trainer, board, observe, between)
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state_to_save)
@@ -394,12 +398,21 @@ class Run:
         return done
 
     def _evaluate_untrained(
-        self, trainer: Trainer, board: Callable[[int, dict[str, Any]], None], between: Between
+        self,
+        trainer: Trainer,
+        board: Callable[[int, dict[str, Any]], None],
+        between: Between,
+        doing: Callable[[str], None],
     ) -> None:
         """Evaluate the policy before training and log it as step 0. It never becomes the best policy."""
-        row = {"env_steps": 0} | self._evaluator(trainer.loop.env, between)(TrainStatus(0, {}, trainer.state))
+        if self.spec.algorithm.preparing:
+            doing(self.spec.algorithm.preparing)
+        begun = TrainStatus(0, {}, trainer.state)
+        doing("evaluation before training")
+        row = {"env_steps": 0} | self._evaluator(trainer.loop.env, between)(begun)
         self.metrics.append(row)
         board(0, row)
+        doing("compiling")
 
     def _listener(
         self,

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import gymnasium as gym
 import numpy as np
 import tyro
-from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.cli.waiting import counting
 from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
 from scopil.data.storage import library, load_demos
@@ -97,10 +97,9 @@ def _draw_policy(
     env = _make_env(agent.env_id if source is None else source.env_name())
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
     console = Console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("playing", total=episodes)
+    with counting("episodes played", episodes, console) as advance:
         shots, played = film.play(
-            env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: bar.advance(task)
+            env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: advance(1)
         )
     env.close()
     judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
