@@ -201,4 +201,7 @@ def test_a_faulty_rule_is_refused_before_training(here, capsys):
     shown_in("own.py:Own")
     argv = ["bc", "--env", "own.py:Own", "--demos", "shown.npz", "--rules", "rules.py", "--out", "run"]
     assert "rule 'late' failed at step 0: IndexError" in refused(argv, capsys)
+    (here / "keys.py").write_text("RULES = {'late': 'lat'}\n")
+    argv[argv.index("rules.py")] = "keys.py"
+    assert "rule 'late' counts info['lat'], which no step has" in refused(argv, capsys)
     assert not (here / "run" / "run.json").exists()
