@@ -1,6 +1,6 @@
-"""The studio under load: time from key press to drawn frame, eight pages at once, and memory.
+"""The studio: time of the first load and from key press to drawn frame, eight pages at once, and memory.
 
-.venv/bin/python benchmarks/studio.py [latency] [pages] [memory]
+.venv/bin/python benchmarks/studio.py [load] [latency] [pages] [memory]
 
 Needs Chromium and playwright. Pages run in one headless browser on the same machine, software rendering.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -28,7 +29,7 @@ from scopil.files import write_atomically
 RESULT = Path(__file__).parent / "results" / "studio.json"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PRESSES, PAGES, SECONDS, EPISODES = 200, 8, 60, 1000
+LOADS, PRESSES, PAGES, SECONDS, EPISODES = 10, 200, 8, 60, 1000
 
 # A key goes down and up in the page; the time is taken in the frame that draws the state after it.
 PRESS = """async (key) => {
@@ -46,6 +47,15 @@ PRESS = """async (key) => {
   stage.dispatchEvent(new KeyboardEvent("keyup", { key, bubbles: true }));
   return took;
 }"""
+# Milliseconds from the start of the navigation: the first paint, and the frame that shows the form to record.
+FORM = """() => new Promise((done) => {
+  const look = () => [...document.querySelectorAll("main button")].some((b) => b.textContent === "Begin")
+    ? requestAnimationFrame(() => setTimeout(() => done({
+        "first paint": performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? performance.now(),
+        form: performance.now() })))
+    : requestAnimationFrame(look);
+  look();
+})"""
 # A player with a key every 60 ms that keeps every episode and counts the kept ones.
 PLAYER = """(keys) => {
   const stage = document.querySelector(".stage");
@@ -77,10 +87,19 @@ class Studio:
         self.process.terminate()
         self.process.wait()
 
+    def workers(self) -> list[int]:
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
     def memory(self) -> dict[str, float]:
         """MB of the server and of its workers."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return {"server": _rss(self.process.pid), "workers": sum(_rss(int(pid)) for pid in children)}
+        return {"server": _rss(self.process.pid), "workers": sum(map(_rss, self.workers()))}
+
+    def processor_seconds(self) -> float:
+        """Of the workers, since their start."""
+        ticks = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in self.workers()]
+        return sum(int(n) for pair in ticks for n in pair) / os.sysconf("SC_CLK_TCK")
 
 
 def _rss(pid: int) -> float:
@@ -98,6 +117,26 @@ def begin(page, address: str, file: str, env: str | None = None, seed: int = 0) 
     page.get_by_label("Seed", exact=True).fill(str(seed))
     page.get_by_role("button", name="Begin").click()
     page.locator(".stage[data-n]").wait_for()
+
+
+def load(driver) -> dict[str, Any]:
+    """The first page of a new server in a new browser, then the same page again. The server's processes import JAX
+    meanwhile: `processor` is the time that these take, which other load on the machine does not change."""
+    times: dict[str, list[float]] = {}
+    for _ in range(LOADS):
+        with tempfile.TemporaryDirectory() as folder, Studio(folder) as studio:
+            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            page = browser.new_page()
+            page.goto(studio.address, wait_until="commit")
+            first = page.evaluate(FORM) | {"processor": 1000 * studio.processor_seconds()}
+            page.reload(wait_until="commit")
+            again = {f"{name}, again": took for name, took in page.evaluate(FORM).items()}
+            for name, took in (first | again).items():
+                times.setdefault(name, []).append(took)
+            browser.close()
+    found = {name: {"median": round(float(np.median(t))), "worst": round(max(t))} for name, t in times.items()}
+    print(found)
+    return found | {"load average": os.getloadavg()[0]}
 
 
 def latency(browser) -> dict[str, dict[str, float]]:
@@ -180,6 +219,8 @@ async def memory() -> dict[str, dict[str, float]]:
 def main(parts: list[str]) -> None:
     found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     with sync_playwright() as driver:
+        if "load" in parts:
+            found["first load, ms"] = load(driver)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         if "latency" in parts:
             found["key press to drawn frame, ms"] = latency(browser)
@@ -193,7 +234,7 @@ def main(parts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    known = ["latency", "pages", "memory"]
+    known = ["load", "latency", "pages", "memory"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*known, []], default=known)
     main(parser.parse_args().parts)

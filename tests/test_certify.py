@@ -340,6 +340,7 @@ def test_the_command_writes_the_file_and_the_page(speed, monkeypatch, capsys):
     assert main(["certify", "policy.safetensors", *options(out="one.html")]) == 0
     said = capsys.readouterr().out
     assert "with 95 % confidence, at most" in said
+    assert said.startswith("comparing 14 episodes with ")
     body = json.loads((speed / "one.json").read_text())
     for part, names in SCHEMA.items():
         assert [*(body[part] if part else body)] == names.split()

@@ -74,6 +74,16 @@ def test_programs_that_were_not_used_for_longest_are_removed(tmp_path, monkeypat
     assert {file.name for file in folder.iterdir()} == {"newest", "newer"}
 
 
+def test_a_folder_that_others_can_write_is_not_used(tmp_path):
+    place = tmp_path / "scopil" / "programs"
+    place.mkdir(parents=True)
+    place.chmod(0o777)
+    with pytest.raises(PermissionError, match="programs is not private"):
+        compile_cache._begin(place)
+    assert compile_there(tmp_path) == ["0", "None"]
+    assert not [*place.iterdir()]
+
+
 def test_without_a_place_there_is_no_cache(tmp_path):
     (tmp_path / "scopil").write_text("a file in the way")
     with pytest.raises(OSError, match="scopil"):

@@ -144,6 +144,22 @@ def test_code_agrees_with_the_shape(shape):
     assert 0 < sum(said) < 500
 
 
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (Box((0.2, -INF, -INF), (INF, INF, INF)), "gear never 2"),
+        (Box((-INF, -INF, -INF), (0.9, INF, INF)), "gear always 2"),
+        (Box((0.2, 0.5, -INF), (INF, INF, INF)), "gear = 2 → x ≤ 0.5"),
+        (Box((-INF, 0.5, -INF), (0.9, 0.7, INF)), "x between 0.5 and 0.7 → gear always 2"),
+        (When(2, (1,), Box(3 * (-INF,), 3 * (INF,)), (0, 1, None)), "mode[0] never -1"),
+        (When(2, (0,), Box((-INF, 0.5, -INF), 3 * (INF,)), (0, 1, None)), "mode[0] ≠ -1 → x ≤ 0.5"),
+    ],
+)
+def test_a_one_hot_column_is_said_as_the_value_of_its_number(shape, words):
+    axes = [Axis(name, "next_obs[0]") for name in ("gear=2", "x", "mode[0]=-1")]
+    assert shape.words(axes) == words
+
+
 def test_a_file_of_rules_is_read_by_the_option_rules(tmp_path):
     odd = rule_of(SHAPES[0], ('a"""b\\', "c\nd\x1b", "class"))
     file = tmp_path / "rules.py"

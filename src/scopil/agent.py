@@ -212,6 +212,8 @@ class Agent:
 
             lines = ProgressLines(self.algorithm, until)
             callbacks.insert(0, lines)
+            if trainer.env_steps == 0 and self.algorithm.preparing:
+                lines.doing(self.algorithm.preparing)
         else:
             lines = nullcontext()
 

@@ -31,20 +31,21 @@ class Box:
         limits = {i: ends for i, ends in enumerate(zip(self.low, self.high)) if np.isfinite(ends).any()}
         one_sided = [i for i, ends in limits.items() if not np.isfinite(ends).all()]
         if len(limits) == 1 and one_sided:
-            return f"{_allowed(axes[one_sided[0]], *limits[one_sided[0]])} everywhere"
+            axis, ends = axes[one_sided[0]], limits[one_sided[0]]
+            return _allowed(axis, *ends) + ("" if _bit(axis, *ends) is not None else " everywhere")
         if len(limits) == 1:
             ((i, ends),) = limits.items()
             return f"{axes[i].name} never {_between(*ends)}"
         if not one_sided:
             return f"outside the box {self.where(axes)}"
         said = one_sided[-1]
-        where = " and ".join(f"{axes[i].name} {_between(*ends)}" for i, ends in limits.items() if i != said)
+        where = " and ".join(_region(axes[i], *ends) for i, ends in limits.items() if i != said)
         return f"{where} → {_allowed(axes[said], *limits[said])}"
 
     def where(self, axes: Sequence[Axis]) -> str:
         """The region itself, in words; empty if it is everything."""
         ends = zip(axes, self.low, self.high)
-        return ", ".join(f"{axis.name} {_between(*e)}" for axis, *e in ends if np.isfinite(e).any())
+        return ", ".join(_region(axis, *e) for axis, *e in ends if np.isfinite(e).any())
 
     def code(self, names: Sequence[str]) -> str:
         return " and ".join(_chain(n, *ends) for n, *ends in zip(names, self.low, self.high) if np.isfinite(ends).any())
@@ -124,6 +125,10 @@ class When:
         axis, where = axes[self.axis], self.shape.where(axes)
         if axis.code == "action":
             return f"{axis.name} {other} never" + (f" where {where}" if where else "")
+        if other in ("0", "1") and "=" in axis.name:
+            limits = (0.0, math.inf) if other == "1" else (-math.inf, 1.0)
+            rest = self.shape.words(axes).removesuffix(" everywhere")
+            return f"{_region(axis, *limits)} → {rest}" if where else _allowed(axis, *limits)
         if not where:
             return f"{axis.name} never {other}"
         return f"{axis.name} = {other} → {self.shape.words(axes).removesuffix(' everywhere')}"
@@ -194,8 +199,23 @@ def _between(low: float, high: float) -> str:
     return f"below {number(high)}" if math.isinf(low) else f"between {number(low)} and {number(high)}"
 
 
+def _bit(axis: Axis, low: float, high: float) -> bool | None:
+    """Whether a one-sided range of a one-hot column (`gear=2`) holds 1; None for other columns and ranges."""
+    alone = "=" in axis.name and math.isfinite(low) != math.isfinite(high)
+    return math.isinf(high) if alone else None
+
+
+def _region(axis: Axis, low: float, high: float) -> str:
+    if (one := _bit(axis, low, high)) is None:
+        return f"{axis.name} {_between(low, high)}"
+    name, _, value = axis.name.rpartition("=")
+    return f"{name} {'=' if one else '≠'} {value}"
+
+
 def _allowed(axis: Axis, low: float, high: float) -> str:
     """What a one-sided forbidden range leaves."""
+    if (one := _bit(axis, low, high)) is not None:
+        return f" {'never' if one else 'always'} ".join(axis.name.rsplit("=", 1))
     return f"{axis.name} ≤ {number(low)}" if math.isinf(high) else f"{axis.name} ≥ {number(high)}"
 
 

@@ -135,7 +135,7 @@ class Evaluator(AbstractContextManager):
 
 
 def _margins(each: Sequence[Measures]) -> Measures:
-    return {name: margin for name, (_, margin) in with_margin(each).items() if name in MARGINS}
+    return {name: margin for name, (_, margin) in with_margin(each).items() if name in MARGINS and margin == margin}
 
 
 def _play(

@@ -76,6 +76,7 @@ class Summary(NamedTuple):
 
     seeds: int
     steps: int  # per run
+    episodes: int  # of all seeds
     measures: dict[str, tuple[float, float]]  # mean and standard deviation over seeds
     # The fields below are None if the evaluation does not count violations.
     iqm: float | None = None  # of violations per episode
@@ -86,13 +87,12 @@ class Summary(NamedTuple):
 
 def summarise(results: Sequence[Result], evaluation: str) -> Summary:
     """The runs of one cell under one evaluation."""
-    means = [r.means[evaluation] for r in results]
-    found = Summary(len(results), max(r.steps for r in results), mean_and_std(means))
+    means, episodes = [r.means[evaluation] for r in results], [r.episodes[evaluation] for r in results]
+    found = Summary(len(results), max(r.steps for r in results), sum(episodes), mean_and_std(means))
     if "violations" not in found.measures:
         return found
     violations = [m.get("violations", 0.0) for m in means]
     violating = [r.violating[evaluation] for r in results]
-    episodes = [r.episodes[evaluation] for r in results]
     return found._replace(
         iqm=float(stats.iqm(violations)),
         interval=stats.bootstrap_interval(violations),

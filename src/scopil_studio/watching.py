@@ -142,6 +142,7 @@ def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
         "steps": spec.steps,
         "reward": last.get("eval/reward"),
         "violations": last.get("eval/violations"),
+        "episodes": last.get("eval/episodes"),
         "state": state,
         "stoppable": stoppable,
         "done": last.get("env_steps", 0),

@@ -75,7 +75,7 @@ def test_measures_agree_with_the_played_episodes(argv, deterministic, starts, ep
     assert header.split("  ")[-1].strip() == "Reached"
     assert "Violations per step (circle)" in header
     assert values.startswith(f"SCOPIL, {policy}, {starts} starts ({episodes} episodes) ")
-    assert values.split()[-11] == f"{found['mean']['reward']:.2f}±{found['margin']['reward']:.2f}"
+    assert f"{found['mean']['reward']:.2f}±{found['margin']['reward']:.2f}" in values.split()
     assert values.split()[-6] == f"{found['mean']['violations']:.3f}±{found['margin']['violations']:.3f}"
 
 

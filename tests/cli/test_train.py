@@ -88,7 +88,7 @@ def test_resuming_a_finished_run_does_nothing(here, capsys):
 
 
 def test_an_evaluation_is_a_plain_line_without_a_terminal(unfinished, capsys, monkeypatch):
-    def train(self, observe, between):
+    def train(self, observe, between, doing):
         between(100)
         observe(TrainStatus(500, {"eval/violations": 2.0, "critic/loss": 1.25}, None))
         return True
@@ -104,7 +104,7 @@ def test_an_evaluation_is_a_plain_line_without_a_terminal(unfinished, capsys, mo
     assert main(["resume", "run", "--verbosity", "quiet"]) == 0
     assert capsys.readouterr().out == ""
     # A budget smaller than the warm-up: no row, no table.
-    monkeypatch.setattr(Run, "train", lambda self, observe, between: True)
+    monkeypatch.setattr(Run, "train", lambda *_: True)
     assert main(["resume", "run"]) == 0
     assert "Next: scopil evaluate run, or scopil report run" in capsys.readouterr().out
 
@@ -122,6 +122,7 @@ def test_a_run_is_trained_stopped_resumed_and_tabled(continuous, here, capsys, m
             patch.setattr("scopil.cli.train._signals", already_asked)
             assert main(["train", *argv, "--seed", "3", "--demo-batch-size", "8", "--discount", "0.5"]) == INTERRUPTED
         out = " ".join(capsys.readouterr().out.split())
+        assert "SCOPIL evaluation before training … SCOPIL compiling …" in out
         assert "stopped at step 500, saved; to continue: scopil resume run" in out
         assert not Run.open(here / "run").finished
 
@@ -155,7 +156,7 @@ class already_asked:
 
 
 def test_warnings_are_one_plain_line(unfinished, capsys, monkeypatch):
-    def train(self, observe, between):
+    def train(self, observe, *_):
         warnings.simplefilter("default")
         warnings.warn("a [b] c", stacklevel=1)
         observe(TrainStatus(500, {"eval/violations": 1.5, "episode/return": float("nan")}, None))
@@ -179,7 +180,7 @@ def test_warnings_before_training(here, capsys, monkeypatch):
     (here / "own.py").write_text(OWN)
     (here / "rules.py").write_text("def far(obs, action, next_obs): return next_obs[0] > 1\n")
     shown_in("other.py:Other")
-    monkeypatch.setattr(Run, "train", lambda run, *_: True)
+    monkeypatch.setattr(Run, "train", lambda *_: True)
     argv = ["train", "scopil-clone", "--env", "own.py:Own", "--demos", "shown.npz", "--steps", "4000"]
     assert main([*argv, "--rules", "rules.py", "--out", "run"]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -200,4 +201,7 @@ def test_a_faulty_rule_is_refused_before_training(here, capsys):
     shown_in("own.py:Own")
     argv = ["bc", "--env", "own.py:Own", "--demos", "shown.npz", "--rules", "rules.py", "--out", "run"]
     assert "rule 'late' failed at step 0: IndexError" in refused(argv, capsys)
+    (here / "keys.py").write_text("RULES = {'late': 'lat'}\n")
+    argv[argv.index("rules.py")] = "keys.py"
+    assert "rule 'late' counts info['lat'], which no step has" in refused(argv, capsys)
     assert not (here / "run" / "run.json").exists()

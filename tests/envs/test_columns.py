@@ -14,6 +14,7 @@ from scopil import record
 from scopil.cli import main
 from scopil.envs.spaces import Spaces, column_names
 from scopil.errors import DatasetError, EnvError
+from scopil_bench.cli.demo_checks import _constants
 
 S = gym.spaces
 CART = S.Dict(
@@ -109,6 +110,11 @@ def test_a_check_of_demonstrations_names_the_columns(cart, tmp_path, capsys):
     assert "1 of 3 never change: pose[1]" in said
     assert main(["demos", "check", str(tmp_path / "rows.npz"), "--env", cart]) == 0
     assert "in this order: pose[0], pose[1], speed\n" in capsys.readouterr().out
+
+
+def test_constant_one_hot_columns_are_said_as_values():
+    found = _constants({"gear=-1": 0.0, "mode[0]=0": 0.0, "mode[0]=1": 1.0, "pose[1]": 1.0})
+    assert found == ["gear is never -1", "mode[0] is always 1", "pose[1]"]
 
 
 def test_a_value_out_of_range_names_its_column(cart):

@@ -18,6 +18,7 @@ from scopil.eval.measures import (
     with_margin,
 )
 from scopil.eval.rules import with_rules
+from scopil.eval.tables import measures_grid, with_bounds
 from scopil_bench.cli.demo_checks import count_violations
 
 
@@ -49,6 +50,16 @@ def test_margins_are_students_intervals_over_episodes():
     assert np.isnan(with_margin([{"reward": 1.0}])["reward"][1])
 
 
+@pytest.mark.parametrize("name", ["violations", "violations/far", "frequency", "avoidable"])
+def test_a_count_that_is_0_in_every_episode_has_a_bound_and_no_margin(name):
+    row = with_margin([{name: 0.0, "reward": 1.0}] * 40)
+    assert np.isnan(row[name][1])
+    assert with_bounds(row, 40) == {name: "0 (≤ 8.8 %)", "reward": (1.0, 0.0)}
+    (_, shown) = measures_grid({"a": with_bounds({name: (0.0, 0.0)}, 1000)})
+    assert shown == ["a", "0 (≤ 0.37 %)"]
+    assert with_bounds({name: (0.1, 0.2)}, 40) == {name: (0.1, 0.2)}
+
+
 def test_the_interval_of_a_share_is_exact():
     assert share_interval(0, 40) == pytest.approx((0.0, 1 - 0.025 ** (1 / 40)))
     assert share_interval(40, 40) == pytest.approx((0.025 ** (1 / 40), 1.0))
@@ -56,7 +67,7 @@ def test_the_interval_of_a_share_is_exact():
     assert binom.sf(2, 20, low) == pytest.approx(0.025)
     assert binom.cdf(3, 20, high) == pytest.approx(0.025)
     rows = [{"violations": 2.0}, {"reward": 1.0}, {"violations": 0.0}, {"violations": 0.0}]
-    assert violating_words(rows).startswith("1 of 4 episodes have a violation: 25%")
+    assert violating_words(rows).startswith("1 of 4 episodes have a violation: 25 %")
     assert violating_words([{"reward": 1.0}]) == ""
 
 

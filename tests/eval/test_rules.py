@@ -174,6 +174,24 @@ def test_rules_are_found_again_by_name():
 # --- observations as the environment gives them -------------------------------------------------------------------
 
 
+class Sparse(Walk):
+    """Sets the key only while the rule is broken."""
+
+    def info(self):
+        return {"far": True} if abs(self.x) > 3 else {}
+
+
+def test_a_step_without_the_key_keeps_the_rule_if_random_play_has_the_key():
+    kept = Episode(observations=np.zeros((3, 2)), actions=np.zeros(2, int))
+    for env in (HostEnv(Sparse(), Sparse), HostEnv(Sparse())):
+        assert measure_all([kept], env, {"far away": "far"})[0]["violations/far away"] == 0
+        with pytest.raises(ConfigError, match=r"info\['fra'\], which no step has.*they have far. Correct the name"):
+            with_rules([kept], {"far away": "fra"}, env)
+    with pytest.raises(ConfigError, match="they have none"):
+        with_rules([kept], {"far away": "far"})
+    assert measure_all([kept], None, Rules({"far away": "far"}, checked=True))[0]["violations"] == 0
+
+
 class Signs(Walk):
     """Observes by name, and brings its rules."""
 

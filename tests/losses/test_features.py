@@ -17,6 +17,7 @@ from scopil.losses.features import (
     categories_of,
     features_of,
     grid_of,
+    grouped,
     limits,
     pairs,
     ranges_of,
@@ -85,10 +86,21 @@ def test_labels_name_every_column():
 
 @pytest.mark.parametrize(
     ("chosen", "used"),
-    [(("goal[1]",), [3]), (("goal",), [2, 3]), (("0", "pose[0]"), [0]), (("6", "goal"), [2, 3, 6]), (("gear=1",), [5])],
+    [
+        (("goal[1]",), [3]),
+        (("goal",), [2, 3]),
+        (("0", "pose[0]"), [0]),
+        (("6", "goal"), [2, 3, 6]),
+        (("gear=1",), [5]),
+        (("gear",), [4, 5]),
+    ],
 )
 def test_features_by_name_by_part_and_by_number(chosen, used):
     assert list(features_of(POSE, 0, chosen).used) == used
+
+
+def test_columns_of_a_one_hot_number_are_listed_together():
+    assert grouped(["obs", *POSE, "mode[0]=-1"]) == ["obs", *POSE[:4], "gear=0 … gear=1", "flag", "mode[0]=-1"]
 
 
 @pytest.mark.parametrize("name", ["speed", "7", "-1", "pose[2]", ""])

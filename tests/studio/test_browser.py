@@ -175,7 +175,8 @@ def cart_studio(tmp_path):
     """Two seeds of two methods on the cart."""
     for seed in (0, 2):
         for algorithm, level in (("sac", 10.0), ("ppo", 20.0)):
-            rows = [{"env_steps": n, "eval/reward": level + seed, "eval/violations": 9.0 - n} for n in (0, 4, 8)]
+            rows = [{"env_steps": n, "eval/reward": level + seed, "eval/violations": 8.0 - n} for n in (0, 4, 8)]
+            rows[-1]["eval/episodes"] = 20.0
             run = tmp_path / LONG / f"{algorithm}-{seed}"
             untrained_run(run, algorithm, seed=seed, env=CART, rows=rows)
     made = Studio(tmp_path, "--env", CART)
@@ -236,6 +237,8 @@ def test_a_cart_is_recorded_by_touch_and_gamepad_and_its_runs_are_watched(cart_s
     page.get_by_role("img", name=re.compile(r"SAC.*: 11 at step 8; .*|PPO.*: 21 at step 8")).first.wait_for()  # means
     assert page.locator(f"{reward} polygon.f2, {reward} polygon.f4").count() == 2  # SAC and PPO
     assert page.locator(f"{reward} polyline.thin").count() == 4
+    assert page.get_by_role("cell", name="0 (≤ 17 %)").count() == 4  # no violation in 20 episodes
+    assert page.get_by_role("cell", name="0 (≤ 8.8 %)").count() == 2  # in those of two seeds
     page.get_by_label("Logarithmic values").check()
     page.get_by_label("Mean over seeds").uncheck()
     assert page.locator(f"{reward} polygon").count() == 0

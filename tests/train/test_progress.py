@@ -6,6 +6,7 @@ import pytest
 
 from scopil.algos.sac import ALGORITHM as SAC
 from scopil.algos.scopil import ALGORITHM as SCOPIL
+from scopil.cli.waiting import counting
 from scopil.terminal import Console
 from scopil.train import progress
 from scopil.train.progress import ProgressLines
@@ -50,6 +51,25 @@ def test_steps_speed_remaining_time_and_metrics(clock):
         "return -123", "steps 200", "viol 0.025", "λ 12.3", "G -0.123", "α 0.001", "H 0.876",
     ]  # fmt: skip
     assert not any("…" in line for line in (first, second))
+
+
+def test_what_happens_before_the_first_chunk_is_said_at_once(clock):
+    console = Console(file=io.StringIO(), width=80)
+    bar = ProgressLines(SCOPIL, 100, console)
+    bar.doing("clone: learns the demonstrated actions")
+    assert console.file.getvalue() == "SCOPIL  clone: learns the demonstrated actions …\n"  # type: ignore[attr-defined]
+    assert lines(bar)[1] == "clone: learns the demonstrated actions …"
+    bar(TrainStatus(10, NUMBERS, None))
+    assert lines(bar)[1].startswith("return -123")
+
+
+def test_episodes_are_counted_where_there_is_no_terminal(clock):
+    console = Console(file=io.StringIO(), width=80)
+    with counting("episodes played", 300, console) as advance:
+        for ended in (1, 20, 30):
+            clock[0] += 6.0
+            advance(ended)
+    assert console.file.getvalue() == "episodes played: 21 of 300\n"  # type: ignore[attr-defined]
 
 
 def test_a_metric_without_a_new_value_keeps_its_last(clock):

@@ -98,6 +98,7 @@ class Algorithm:
     budget: int = 1_000_000  # environment steps of a full run
     # (state, data, cfg, key) → state, called once before the first step with `data.demos` and `data.demo_starts` only.
     prepare: Callable[[Any, Data, Any, PRNGKey], Any] | None = None
+    preparing: str = ""  # what `prepare` does, for progress displays
     # state → the policy that collects data; None: `policy`.
     behaviour: Callable[[Any], Policy] | None = None
     # state → the environments (N,) whose episodes are stopped before the next step; None: episodes are never stopped.

@@ -10,7 +10,7 @@ from scopil.algos.occupancy import Seen, share_of, slot_tables
 from scopil.data.dataset import DemoTransitions
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
-from scopil.losses.features import NONE, Features
+from scopil.losses.features import NONE, Features, grouped
 from scopil.losses.marginals import Grid
 from scopil.marginal import Axis, Marginal, name_of
 
@@ -105,7 +105,8 @@ def remarks(state: Any, cfg: Any) -> list[str]:
     """What training watches (before it) and which constraints bound (after it), one line each."""
     f, s, learner = state.features, state.slots, state.learner
     if int(learner.updates) == 0:
-        names = ", ".join(f.names[:MOST_NAMES]) + (f", … ({len(f.names)} in all)" if len(f.names) > MOST_NAMES else "")
+        known, more = grouped(f.names), f", … ({len(f.names)} in all)"
+        names = ", ".join(known[:MOST_NAMES]) + more * (len(known) > MOST_NAMES)
         lambda_, mu = cfg.multiplier_init, cfg.occupancy_init
         slow = [f.own.call] if f.own is not None and not f.own.compiled else []
         said = [f"{call} runs in Python, once per observation; with jax.numpy it is compiled" for call in slow]

@@ -188,6 +188,7 @@ ALGORITHM = Algorithm(
     wants=frozenset({"replay", "demo_batch"}),
     curves=CURVES,
     prepare=prepare,
+    preparing="clone: learns the demonstrated actions",
     replay_demos=True,
     demo_filter=cloning.deliberate,
     short_run=short_run,

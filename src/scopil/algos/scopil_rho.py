@@ -608,6 +608,7 @@ ALGORITHM = Algorithm(
     stops=stops,
     wants=frozenset({"replay", "newest", "demo_batch", "demos", "demo_starts"}),
     prepare=prepare,
+    preparing="clone: learns the demonstrated actions",
     curves=(
         Curve("occupancy/mu", "Multipliers Σ μ", "μ"),
         Curve("occupancy/cost", "Novelty c of the policy's newest transitions", "c"),

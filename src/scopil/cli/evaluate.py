@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.cli.waiting import counting
 from scopil.errors import ConfigError
 from scopil.eval.measures import UNFAMILIAR, measure_all, warning, with_margin
 from scopil.eval.rules import load_rules
-from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known
+from scopil.eval.tables import per_episode, print_margins, print_measures, rules_not_known, with_bounds
 from scopil.files import write_atomically
 from scopil.loading import load
 from scopil.terminal import Console
@@ -48,15 +48,9 @@ def evaluate(
     counted = None if rules is None else load_rules(rules)
     agent = load(run, env, trust_env=trust_env)
     console = Console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("playing", total=episodes)
+    with counting("episodes played", episodes, console) as advance:
         played = agent.play(
-            starts,
-            episodes,
-            deterministic=policy == "greedy",
-            seed=seed,
-            rules=counted,
-            progress=lambda n: bar.advance(task, n),
+            starts, episodes, deterministic=policy == "greedy", seed=seed, rules=counted, progress=advance
         )
     judged = agent.watched(played)
     measures, warned = measure_all(judged, agent.env), warning(judged)
@@ -66,7 +60,7 @@ def evaluate(
     found = with_margin(measures)
     name = f"{agent.algorithm.title}, {policy}, {starts} starts ({len(measures)} episodes)"
     rows = per_episode(measures) if each else {}
-    print_measures(rows | {name: found}, console=console)
+    print_measures(rows | {name: with_bounds(found, len(measures))}, console=console)
     print_margins(measures, console)
     if unknown := rules_not_known({name: found}):
         console.print(unknown, soft_wrap=True)

@@ -27,7 +27,7 @@ from scopil.envs.spaces import numbered
 from scopil.errors import ConfigError
 from scopil.eval import starts as where
 from scopil.eval.measures import with_margin
-from scopil.eval.tables import print_margins, print_measures
+from scopil.eval.tables import print_margins, print_measures, with_bounds
 from scopil.registry import find, registered
 from scopil.terminal import Console
 from scopil.train.logging import WandbCallback
@@ -204,7 +204,7 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None, bud
             lines.moved(done)
             return asked.is_set()
 
-        finished = run.train(observe, between)
+        finished = run.train(observe, between, lines.doing)
     if online is not None:
         online.close()
     if not finished:
@@ -218,7 +218,8 @@ def train_run(run: Run, verbosity: str = "normal", wandb: str | None = None, bud
             last.pop("episodes", 0),
         )
         name = f"{spec.algorithm.title}, greedy, {starts} starts ({episodes:.0f} episodes), last evaluation in training"
-        print_measures({name: with_margin(run.last_measures) if run.last_measures else last}, console=console)
+        means = with_margin(run.last_measures) if run.last_measures else last
+        print_measures({name: with_bounds(means, int(episodes)) if episodes else means}, console=console)
         print_margins(run.last_measures, console)
         _say(run, console, trained=True)
     console.print(f"Next: {run.command('evaluate')}, or {run.command('report')}", soft_wrap=True)

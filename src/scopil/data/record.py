@@ -13,7 +13,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 from scopil.data.dataset import Demonstrations, Episode, Space
 from scopil.envs.as_gym import FunctionalEnv
-from scopil.envs.base import BatchEnv, EnvState, Seeds, Starts
+from scopil.envs.base import Advance, BatchEnv, EnvState, Seeds, Starts
 from scopil.envs.gym_env import compile_env
 from scopil.envs.jax_env import CompiledEnv, id_of, make_env
 from scopil.envs.rollout import gym_episode
@@ -87,12 +87,18 @@ def record(
             opened.close()
 
 
-def play_expert(env: BatchEnv, name: str, policy: Any, starts: Starts) -> list[Episode]:
+def play_expert(
+    env: BatchEnv, name: str, policy: Any, starts: Starts, advance: Advance = lambda ended: None
+) -> list[Episode]:
     """Episodes of an expert, as in `record`, from the starts of an evaluation in the environment `name`."""
     if isinstance(starts, Seeds):
         opened = make_env(name)
         try:
-            return [record(opened, policy, 1, seed=int(seed)).episodes[0] for seed in starts.seeds]
+            played = []
+            for seed in starts.seeds:
+                played += record(opened, policy, 1, seed=int(seed)).episodes
+                advance(1)
+            return played
         finally:
             opened.close()
     assert isinstance(env, CompiledEnv)
@@ -124,6 +130,7 @@ def play_expert(env: BatchEnv, name: str, policy: Any, starts: Starts) -> list[E
                 info={name: np.stack([np.asarray(info[name]) for info in filled]) for name in infos[-1]},
             )
         )
+        advance(1)
     return episodes
 
 

@@ -1,7 +1,7 @@
 """The interface of every environment: batched steps, whole episodes, starts, and optional hooks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -137,6 +137,10 @@ class BatchEnv(ABC):
     @abstractmethod
     def reports_cost(self) -> bool:
         """Whether the environment reports `info["cost"]` at each step."""
+
+    @abstractmethod
+    def info_keys(self, wanted: Collection[str]) -> set[str]:
+        """Names of the numbers that `info` has in random play, which ends when all that are wanted were seen."""
 
     def counts_violations(self) -> bool:
         """Whether training can count the steps with a cost. Learners do not see the count."""

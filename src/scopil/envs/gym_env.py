@@ -6,9 +6,10 @@ in an environment is stored until the program ends: an exception inside the prog
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -34,6 +35,7 @@ from scopil.types import PRNGKey, Transition
 
 GymEnv = gym.Env | VectorEnv
 PARALLEL_EPISODES = 10  # episodes played at the same time
+RANDOM_STEPS = 1_000  # in search of the keys of `info`
 # Evaluation in several processes: seconds of steps after which they are started (a start takes about as long on a busy
 # machine), and least seconds of one step (a message to a process and back takes 0.3 ms).
 WORKERS_START, SLOW_STEP = 5.0, 1e-3
@@ -121,6 +123,8 @@ class HostEnv(BatchEnv):
         self._begun: Future[np.ndarray] | None = None
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
+        self._info_keys: set[str] = set()  # seen in random play
+        self._to_try = RANDOM_STEPS  # steps of random play that were not made yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
 
     @property
@@ -389,6 +393,22 @@ class HostEnv(BatchEnv):
                 result = envs.step(action, None)
                 self._reports_cost = all("cost" in envs.numbers(result.infos, i) for i in range(n))
         return self._reports_cost
+
+    def info_keys(self, wanted: Collection[str]) -> set[str]:
+        """Plays a copy or, without copies, the environment itself."""
+        if self._to_try and not self._info_keys.issuperset(wanted):
+            envs, space = self.envs_to_play(1), copy(self.action_space)
+            n = envs.num_envs
+            space.seed(0)
+            _, infos = envs.reset(np.arange(n))
+            while True:
+                self._info_keys |= {key for i in range(n) for key in envs.numbers(infos, i)}
+                if not self._to_try or self._info_keys.issuperset(wanted):
+                    break
+                self._to_try -= 1
+                seeds = np.arange(n) + n * (RANDOM_STEPS - self._to_try)
+                infos = envs.step(np.stack([space.sample() for _ in range(n)]), seeds).infos
+        return self._info_keys
 
     def counts_violations(self) -> bool:
         # Without copies, the test for a cost would reset the only environment.

@@ -1,7 +1,7 @@
 """Compiled environments, which step a Gymnasium `FuncEnv` in batches, and creation of environments by name."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -129,10 +129,18 @@ class CompiledEnv(BatchEnv):
         return scanned_episodes(jax.jit(jax.vmap(one))(starts, jnp.asarray(actions)))
 
     def reports_cost(self) -> bool:
+        return "cost" in self._infos()[1]
+
+    def info_keys(self, wanted: Collection[str]) -> set[str]:
+        return {key for info in self._infos() for key in info}
+
+    def _infos(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Shapes of the `info` of an initial state and of a step."""
         inner = jax.eval_shape(lambda: self.env.initial(jax.random.key(0), *self.given_params))
         space = self.action_space
         action = jax.ShapeDtypeStruct(space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype))
-        return "cost" in jax.eval_shape(self.step_info, inner, action, inner)
+        first = jax.eval_shape(self.env.state_info, inner, *self.given_params)
+        return first, jax.eval_shape(self.step_info, inner, action, inner)
 
     def step_info(self, before: Any, action: Array, after: Any) -> dict[str, Any]:
         """The `info` of one step between two inner states."""

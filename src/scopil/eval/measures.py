@@ -88,10 +88,12 @@ def average(measures: Sequence[Measures]) -> Measures:
 
 
 def with_margin(measures: Sequence[Measures]) -> dict[str, tuple[float, float]]:
-    """The mean of each measure over episodes, and half of its 95 % interval (Student's). For one episode it is NaN."""
+    """The mean of each measure over episodes, and half of its 95 % interval (Student's). It is NaN for one episode, and
+    for a count that is 0 in all of them: their deviation says nothing (`never`)."""
     n = len(measures)
     widths = stdtrit(max(n - 1, 1), 0.975) / math.sqrt(n - 1) if n > 1 else math.nan
-    return {name: (mean, widths * deviation) for name, (mean, deviation) in mean_and_std(measures).items()}
+    found = mean_and_std(measures)
+    return {k: (mean, math.nan if is_never(k, mean) else widths * std) for k, (mean, std) in found.items()}
 
 
 def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
@@ -107,13 +109,31 @@ def share_interval(hits: int, trials: int) -> tuple[float, float]:
     return 1.0 - clopper_pearson_upper(trials - hits, trials, 0.975), clopper_pearson_upper(hits, trials, 0.975)
 
 
+def is_never(name: str, mean: object) -> bool:
+    """Whether the mean is that of a count of violations which is 0 in every episode."""
+    return mean == 0 and name.partition("/")[0] in COUNTS
+
+
+def never(episodes: int) -> str:
+    """What these episodes say about a rule that none of them breaks: `0 (≤ 8.8 %)`. The share is the upper end of the
+    exact 95 % interval of episodes that break it."""
+    return f"0 (≤ {percent(share_interval(0, episodes)[1])})"
+
+
+def percent(share: float) -> str:
+    """Two digits: `24 %`, `8.8 %`, `0.037 %`."""
+    return f"{100 * share:{'.0f' if share >= 0.1 else '.2g'}} %"
+
+
 def violating_words(measures: Sequence[Measures]) -> str:
     """How many of the episodes have a violation; empty if violations are not counted."""
     if not any("violations" in m for m in measures):
         return ""
     hits, n = sum(m.get("violations", 0.0) > 0 for m in measures), len(measures)
     low, high = share_interval(hits, n)
-    return f"{hits} of {n} episodes have a violation: {hits / n:.0%}, 95 % interval {low:.1%} to {high:.1%}"
+    return (
+        f"{hits} of {n} episodes have a violation: {percent(hits / n)}, 95 % interval {percent(low)} to {percent(high)}"
+    )
 
 
 def score(measures: Measures) -> tuple[float, float]:

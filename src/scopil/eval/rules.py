@@ -39,6 +39,7 @@ class Rules:
 
     by_name: Mapping[str, Any]  # → Rule
     source: str | None = None  # name given by the caller: my_rules.py, module:name
+    checked: bool = False  # whether the keys of `info` are known to exist: a step without one keeps the rule
 
     def __post_init__(self) -> None:
         if not self.by_name:
@@ -124,16 +125,27 @@ def with_rules(episodes: Sequence[Any], rules: Any, env: BatchEnv | Demonstratio
 
     A function gets observations in the form of `env` or of the demonstrations. A step's
     cost belongs to its next state, so the initial state has no cost. A key of `info` also counts in the initial state.
+    A step without the key keeps the rule. Raises ConfigError for a key that `check_keys` refuses.
     """
     rules, see = Rules.of(rules), (lambda row: row) if env is None else env.as_given
-    reported = {name for episode in episodes for name in episode.info}
-    for name, rule in rules.by_name.items():
-        if isinstance(rule, str) and rule not in reported:
-            raise ConfigError(
-                f"rule {name!r} counts info[{rule!r}], which no step of these episodes has; they have "
-                f"{', '.join(sorted(reported)) or 'none'}."
-            )
+    check_keys(rules, episodes, env)
     return [_judged(episode, rules, see, _taken(env)) for episode in episodes]
+
+
+def check_keys(rules: Rules, episodes: Sequence[Any], env: Any) -> None:
+    """Raise ConfigError for a rule on a key of `info` that neither the episodes nor random play of the environment
+    have: it cannot be told from a misspelt one, whose count would be a false 0."""
+    reported = {name for episode in episodes for name in episode.info}
+    keys = {rule: name for name, rule in rules.by_name.items() if isinstance(rule, str)}
+    if rules.checked or reported.issuperset(keys):
+        return
+    if isinstance(env, BatchEnv):
+        reported |= env.info_keys(keys.keys() - reported)
+    for key in [key for key in keys if key not in reported]:
+        raise ConfigError(
+            f"rule {keys[key]!r} counts info[{key!r}], which no step has, of these episodes or of random play; they "
+            f"have {', '.join(sorted(reported)) or 'none'}. Correct the name, or set the key in `reset` too, to 0."
+        )
 
 
 def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:

@@ -9,11 +9,12 @@ from typing import Any
 from rich.measure import Measurement
 from rich.table import Table
 
-from scopil.eval.measures import COUNTS, Measures, label, violating_words
+from scopil.eval.measures import COUNTS, Measures, is_never, label, never, violating_words
 from scopil.terminal import Console
 
 RULES_NOT_KNOWN = "rules not known"
-Value = float | tuple[float, float]
+NEVER = "0 (≤ p): no violation was seen; with 95 % confidence, at most the share p of episodes has one."
+Value = float | tuple[float, float] | str
 _BOUNDLESS = Console(width=10_000)
 
 
@@ -42,9 +43,17 @@ def rules_not_known(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return f"{RULES_NOT_KNOWN}: {'; '.join(names)}. --rules FILE counts violations." if names else ""
 
 
+def with_bounds(row: Mapping[str, Value], episodes: int) -> dict[str, Value]:
+    """The means over so many episodes, where each count that is 0 in all of them becomes its bound in words."""
+    means = {name: value[0] if isinstance(value, tuple) else value for name, value in row.items()}
+    return {k: never(episodes) if is_never(k, means[k]) else value for k, value in row.items()}
+
+
 def cell(name: str, value: Value | None) -> str:
     if value is None:
         return missing(name)
+    if isinstance(value, str):
+        return value
     digits = 4 if name.startswith("frequency") else 3 if name.startswith(("violations", "avoidable")) else 2
     if isinstance(value, tuple) and math.isnan(value[1]):  # a single episode has no interval
         value = value[0]
@@ -57,13 +66,15 @@ def print_measures(
     rows: Mapping[str, Mapping[str, Value]], title: str | None = None, console: Console | None = None
 ) -> None:
     """Print one row per policy or, if the table is too wide for the terminal, one row per measure or headings of
-    several lines. `rows` maps row names to measures, which are numbers or (mean, deviation)."""
+    several lines. `rows` maps row names to measures: numbers, (mean, deviation) or words of `with_bounds`."""
     console = console or Console()
     forms = [measures_table(rows, title, *how) for how in ((False, False), (True, False), (False, True), (True, True))]
     needs = [Measurement.get(_BOUNDLESS, _BOUNDLESS.options, table).maximum for table in forms]
     chosen = next((i for i, need in enumerate(needs) if need <= console.width), needs.index(min(needs)))
     width = max(console.width, needs[chosen])  # wrapped lines are better than truncated columns
     Console(file=console.file, width=width, force_terminal=console.is_terminal).print(forms[chosen])
+    if any(isinstance(value, str) for row in rows.values() for value in row.values()):
+        console.print(NEVER, highlight=False, soft_wrap=True)
 
 
 def print_margins(measures: Sequence[Measures], console: Console) -> None:

@@ -8,7 +8,7 @@ that is not taken in some states. The user's own features (`Own`) are further co
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -291,6 +291,12 @@ def _parts(columns: Sequence[str]) -> dict[str, list[int]]:
     return parts
 
 
+def grouped(names: Sequence[str]) -> list[str]:
+    """Names of columns for a list to read, with the columns of a one-hot number together: `gear=0 … gear=2`."""
+    each = [list(some) for _, some in groupby(names, lambda name: name.rpartition("=")[0] or name)]
+    return [" … ".join([some[0], *some[-1:]][: len(some)]) for some in each]
+
+
 def _derived(columns: Sequence[str], parts: dict[str, list[int]]) -> tuple[Derived, ...]:
     found = []
     for name, part in parts.items():
@@ -311,6 +317,8 @@ def _columns_of(name: str, columns: Sequence[str], parts: dict[str, list[int]]) 
         return [list(columns).index(name)]
     if name in parts:
         return parts[name]
+    if name and (one_hot := [i for i, column in enumerate(columns) if column.rpartition("=")[0] == name]):
+        return one_hot
     if name.isdigit() and int(name) < len(columns):
         return [int(name)]
     known = ", ".join([*parts, *(c for c in columns if c not in parts)][:20])

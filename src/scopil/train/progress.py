@@ -29,7 +29,7 @@ class ProgressLines:
         self._title, self._total = algorithm.title, total
         self._labels = SHOWN | {curve.metric: curve.short for curve in algorithm.curves if curve.short}
         self._console, self._every_metric = console or Console(), every_metric
-        self.steps = 0
+        self.steps, self._doing = 0, "compiling"
         self._printed: float | None = None  # time of the last plain line
         self._first: tuple[float, int] | None = None  # time and steps at the first call, after compilation
         self._rate: float | None = None
@@ -51,6 +51,12 @@ class ProgressLines:
             evaluated = any(name.startswith("eval/") for name in status.metrics)
             self._plain(now, at_once=evaluated or self.steps >= self._total)
 
+    def doing(self, what: str) -> None:
+        """Say what happens before the first chunk."""
+        self._doing = what
+        if self._live is None:
+            self._console.print(f"{self._title}  {what} …", highlight=False, soft_wrap=True)
+
     def moved(self, steps: int) -> None:
         """Update the number of steps between two calls."""
         self.steps = steps
@@ -71,7 +77,7 @@ class ProgressLines:
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=self._total, completed=min(self.steps, self._total), width=20)
         line.add_row(Text(self._title, "bold"), bar, f"{self.steps:,}/{self._total:,}", *self._speed())
-        return Group(line, Text(self._shown() or "compiling …", "dim"))
+        return Group(line, Text(self._shown() or f"{self._doing} …", "dim"))
 
     def _speed(self) -> tuple[str, str]:
         if not self._rate:

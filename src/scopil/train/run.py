@@ -42,7 +42,7 @@ from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.eval import starts as where
 from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, average, measure_all, score
-from scopil.eval.rules import Rules, load_rules, with_rules
+from scopil.eval.rules import Rules, check_keys, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, policy_from
 from scopil.registry import registered
@@ -132,7 +132,9 @@ class Run:
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
             )
         run._demos = None if spec.demos is None else storage.load_demos(spec.demos, run.env())
-        _try_rules(run.rules(), run._demos, run.env())
+        if (rules := run.rules()) is not None:
+            _try_rules(rules, run._demos, run.env())
+            run._rules = replace(rules, checked=True)
         run._trainer()
         run.demos_file.unlink(missing_ok=True)
         if run._demos is not None:
@@ -286,7 +288,8 @@ class Run:
     @cached_property
     def _rules(self) -> Rules | None:
         name = self.spec.rules if self.code is None else self.code.rules_name(self.trust_env)
-        return None if name is None else replace(load_rules(name), source=self.spec.rules)
+        checked = self.code is not None  # by `create`
+        return None if name is None else replace(load_rules(name), source=self.spec.rules, checked=checked)
 
     def demos(self) -> Demonstrations | None:
         """The run's copy of the demonstrations. If this process neither created nor trained the run, the file is
@@ -350,10 +353,14 @@ class Run:
         return longer
 
     def train(
-        self, observe: Callable[[TrainStatus], bool | None] = lambda status: None, between: Between = lambda steps: None
+        self,
+        observe: Callable[[TrainStatus], bool | None] = lambda status: None,
+        between: Between = lambda steps: None,
+        doing: Callable[[str], None] = lambda what: None,
     ) -> bool:
         """Train to the end of the budget, or until `observe` or `between` (as in `Trainer.advance`) returns True, and
-        save a checkpoint. Returns whether the budget is used up and the last evaluation is written."""
+        save a checkpoint. `doing` is told what happens before the first chunk. Returns whether the budget is used up
+        and the last evaluation is written."""
         refuse_stand_in(self.spec.algorithm)
         if self.finished:
             return True
@@ -372,7 +379,7 @@ class Run:
             try:
                 with tensorboard(self.folder, trainer.observed_steps) as board:
                     if found is None:
-                        self._evaluate_untrained(trainer, board, between)
+                        self._evaluate_untrained(trainer, board, between, doing)
                     listener = self._listener(trainer, board, observe, between)
                     trainer.advance(self.spec.steps, listener, every=self._every(), between=between)
                 self._save_checkpoint(trainer.env_steps, trainer.state_to_save)
@@ -394,12 +401,21 @@ class Run:
         return done
 
     def _evaluate_untrained(
-        self, trainer: Trainer, board: Callable[[int, dict[str, Any]], None], between: Between
+        self,
+        trainer: Trainer,
+        board: Callable[[int, dict[str, Any]], None],
+        between: Between,
+        doing: Callable[[str], None],
     ) -> None:
         """Evaluate the policy before training and log it as step 0. It never becomes the best policy."""
-        row = {"env_steps": 0} | self._evaluator(trainer.loop.env, between)(TrainStatus(0, {}, trainer.state))
+        if self.spec.algorithm.preparing:
+            doing(self.spec.algorithm.preparing)
+        begun = TrainStatus(0, {}, trainer.state)
+        doing("evaluation before training")
+        row = {"env_steps": 0} | self._evaluator(trainer.loop.env, between)(begun)
         self.metrics.append(row)
         board(0, row)
+        doing("compiling")
 
     def _listener(
         self,
@@ -531,9 +547,11 @@ def _refuse_odd_entries(folder: Path) -> None:
         raise CheckpointError(f"{odd}; want plain files in a run folder. Remove the entry or replace it by a copy.")
 
 
-def _try_rules(rules: Rules | None, demos: Demonstrations | None, env: BatchEnv) -> None:
-    """Apply the rules to one demonstrated step, so that a faulty rule fails before training and not during it."""
-    if rules is None or demos is None:
+def _try_rules(rules: Rules, demos: Demonstrations | None, env: BatchEnv) -> None:
+    """Look for the rules' keys of `info`, and apply the rules to one demonstrated step, so that a faulty rule fails
+    before training and not during it."""
+    check_keys(rules, [] if demos is None else demos.episodes, env)
+    if demos is None:
         return
     e = demos.episodes[0]
     step = replace(e, observations=e.observations[:2], actions=e.actions[:1], rewards=None, info={})

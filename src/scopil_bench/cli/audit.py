@@ -17,10 +17,11 @@ import tyro
 
 from scopil.audit import LEVEL, NOVEL, Audit, Finding, audit
 from scopil.cli.options import EnvKwargs, MaxSteps, TrustEnv, call, env_name, option
+from scopil.cli.waiting import counting, doing
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.data.record import play_expert
 from scopil.data.storage import load_demos
-from scopil.envs.base import BatchEnv
+from scopil.envs.base import Advance, BatchEnv
 from scopil.envs.gym_env import open_env
 from scopil.envs.naming import id_in_file
 from scopil.envs.spaces import Spaces
@@ -77,8 +78,9 @@ def run_audit(
         new_figure()  # raises if matplotlib is missing, before the episodes are played
     name = None if env is None else env_name(env, env_kwargs, max_episode_steps)
     played, shown, spaces, *_ = compared(policy, name, demos, episodes, seed, trust_env)
-    found = audit(played, shown, spaces.columns, features=features, strike=strike, seed=seed, codec=spaces)
     console = Console(highlight=False)
+    with doing(f"comparing {len(played)} episodes with {len(shown)} demonstrations", console):
+        found = audit(played, shown, spaces.columns, features=features, strike=strike, seed=seed, codec=spaces)
     console.print(summary(found, policy), soft_wrap=True)
     rules = [explain(finding.marginal) for finding in found.findings]
     for i, (finding, rule) in enumerate(zip(found.findings, rules, strict=True), 1):
@@ -137,12 +139,13 @@ def compared(
         if shown is None:
             raise ConfigError(f"{policy} has no demonstrations; give them with --demos SET.")
         demo_data(shown, opened)  # raises if they do not fit the environment
-        if agent is not None:
-            played = agent.play("unseen", episodes, seed=seed, rules=judges)
-        else:
-            assert env is not None
-            played = _play(policy, opened, env, episodes, seed)
-            played = played if judges is None else with_rules(played, judges, opened)
+        with counting("episodes played", episodes) as advance:
+            if agent is not None:
+                played = agent.play("unseen", episodes, seed=seed, rules=judges, progress=advance)
+            else:
+                assert env is not None
+                played = _play(policy, opened, env, episodes, seed, advance)
+                played = played if judges is None else with_rules(played, judges, opened)
         judges = judges or (None if run is None else run.rules()) or own_rules(opened)
         name = env or (None if agent is None else agent.env_id) or opened.name
         rows = [_flat(e, opened) for e in played]
@@ -158,15 +161,15 @@ def _flat(episode: Episode, env: BatchEnv) -> Episode:
     return replace(episode, observations=env.spaces.encode(episode.observations))
 
 
-def _play(policy: str, env: BatchEnv, name: str, episodes: int, seed: int) -> list[Episode]:
+def _play(policy: str, env: BatchEnv, name: str, episodes: int, seed: int, advance: Advance) -> list[Episode]:
     starts, path = unseen_starts(env, episodes, seed), Path(policy)
     if path.suffix == ".safetensors":
         alone, _ = read_policy(path)
         refuse_other_spaces(alone, env, path)
-        return play_distinct(env, alone, starts, jax.random.key(seed))
+        return play_distinct(env, alone, starts, jax.random.key(seed), advance=advance)
     act = _onnx(path, env) if path.suffix == ".onnx" else load_object(policy, "--policy my_policy.py:act")
     try:
-        played = play_expert(env, name, act, starts)
+        played = play_expert(env, name, act, starts, advance)
     except ScopilError:
         raise
     except Exception as error:  # of the policy

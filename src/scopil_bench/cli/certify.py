@@ -16,6 +16,7 @@ import tyro
 from scopil import __version__
 from scopil.certify import ASSUMPTIONS, SHIFT_LEVEL, Bound, Certificate, certify
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
+from scopil.cli.waiting import doing
 from scopil.errors import ConfigError
 from scopil.files import write_atomically
 from scopil.terminal import Console
@@ -76,7 +77,9 @@ def run_certify(
     seed = secrets.randbits(31) if seed is None else seed
     name = None if env is None else env_name(env, env_kwargs, max_episode_steps)
     played, shown, spaces, env, judges = compared(policy, name, demos, episodes, seed, trust_env, rules)
-    found = certify(played, shown, spaces.columns, level=level, features=features, seed=seed, codec=spaces)
+    console = Console(highlight=False)
+    with doing(f"comparing {len(played)} episodes with {len(shown)} demonstrations", console):
+        found = certify(played, shown, spaces.columns, level=level, features=features, seed=seed, codec=spaces)
     source = {
         "policy": {"name": policy, "sha256": _digest(where)},
         "demonstrations": {"name": shown.name, "episodes": len(shown), "sha256": shown.digest},
@@ -88,7 +91,6 @@ def run_certify(
         "versions": {"scopil": __version__, "python": python_version()} | {p: version(p) for p in PACKAGES},
     }
     body = as_json(found, source)
-    console = Console(highlight=False)
     for line in body["statements"]:
         console.print(line, soft_wrap=True)
     write_atomically(

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,9 +96,10 @@ def _actions(demos: Demonstrations) -> str:
 def _columns(space: gym.Space | None) -> Iterator[Check]:
     """The names of the columns of flat rows, in their order."""
     from scopil.envs.spaces import column_names
+    from scopil.losses.features import grouped
 
     if space is not None:
-        yield Check("columns", f"in this order: {_some(column_names(space), MAX_COLUMNS)}")
+        yield Check("columns", f"in this order: {_some(grouped(column_names(space)), MAX_COLUMNS)}")
 
 
 def _some(names: Sequence[str], most: int) -> str:
@@ -114,8 +115,20 @@ def _constant_columns(demos: Demonstrations) -> Iterator[Check]:
     if len(constant) and demos.pairs > 1:
         names = column_names(demos.flattened_from or demos.observation_space)
         names = names if len(names) == rows.shape[1] else range(rows.shape[1])  # state numbers are one column
-        which = _some([str(names[i]) for i in constant], MAX_NAMED)
+        which = _some(_constants({str(names[i]): float(rows[0, i]) for i in constant}), MAX_NAMED)
         yield Check("columns", f"{len(constant)} of {rows.shape[1]} never change: {which}", warning=True)
+
+
+def _constants(values: Mapping[str, float]) -> list[str]:
+    """Names of constant columns; of one-hot numbers, the value that they always or never have."""
+    said, parts = [], {name: name.rpartition("=") for name in values}
+    always = {part for name, (part, *_) in parts.items() if part and values[name] == 1}
+    for name, (part, _, value) in parts.items():
+        if part and values[name] == 1:
+            said.append(f"{part} is always {value}")
+        elif part not in always:
+            said.append(f"{part} is never {value}" if part else name)
+    return said
 
 
 def _copies(demos: Demonstrations) -> Check:

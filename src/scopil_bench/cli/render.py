@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import gymnasium as gym
 import numpy as np
 import tyro
-from rich.progress import Progress
 
 from scopil.cli.options import RulesOption, TrustEnv, call, option
+from scopil.cli.waiting import counting
 from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
 from scopil.data.storage import library, load_demos
@@ -84,7 +84,7 @@ def _draw_policy(
     from scopil.eval.measures import average, measure_all
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED
-    from scopil.eval.tables import print_measures, rules_not_known
+    from scopil.eval.tables import print_measures, rules_not_known, with_bounds
     from scopil.loading import load_with_run
     from scopil_bench import film
 
@@ -97,16 +97,15 @@ def _draw_policy(
     env = _make_env(agent.env_id if source is None else source.env_name())
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
     console = Console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("playing", total=episodes)
+    with counting("episodes played", episodes, console) as advance:
         shots, played = film.play(
-            env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: bar.advance(task)
+            env, agent.env, lambda obs: agent.predict(obs, deterministic=greedy)[0], seeds, lambda: advance(1)
         )
     env.close()
     judged = by_own_rules(agent.env, played) if counted is None else with_rules(played, counted, agent.env)
     _write(out, film.with_time_lines(shots, judged), fps)
     rows = {f"{agent.algorithm.title}, {len(judged)} episodes": average(measure_all(judged, agent.env))}
-    print_measures(rows, console=console)
+    print_measures({name: with_bounds(row, len(judged)) for name, row in rows.items()}, console=console)
     if unknown := rules_not_known(rows):
         say(unknown)
     say(f"{out}: {len(shots)} frames of {sum(len(e) for e in judged)} steps")

@@ -22,7 +22,7 @@ from scopil.eval.episodes import measure_demonstrations
 from scopil.eval.measures import Measures, mean_and_std
 from scopil.eval.pictures import new_figure, save_costs
 from scopil.eval.rules import Rules, load_rules
-from scopil.eval.tables import Value, measures_grid, print_measures, rules_not_known
+from scopil.eval.tables import NEVER, Value, measures_grid, print_measures, rules_not_known, with_bounds
 from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench import results
@@ -125,7 +125,9 @@ def _report(opened: Sequence[Run], out: Path, command: str, evaluator: Evaluator
         tail = f"-{_slug(env.rpartition('/')[2])}" if len(envs) > 1 else ""
         extra[env] = [
             *([Text(unknown)] if unknown else []),
-            Fold("All measures", [Grid(head, lines), Text(MEANS), *_legend(rows, evaluator.rules(mine[0]))]),
+            Fold(
+                "All measures", [Grid(head, lines), Text(f"{MEANS} {NEVER}"), *_legend(rows, evaluator.rules(mine[0]))]
+            ),
             *_learned_costs(groups, out, tail, evaluator),
             *_learned_rules(groups, out, tail),
             Fold("Run folders", [_list_of_runs(mine, evaluator)]),
@@ -177,7 +179,8 @@ def evaluation_rows(groups: Mapping[str, Sequence[Result]]) -> dict[str, Mapping
             each = [result.means[key] for result in group if key in result.means]
             margins = group[0].margins.get(key, {})
             alone = {n: (value, margins[n]) if n in margins else value for n, value in each[0].items()}
-            rows[f"{name}, {in_words(key)}"] = alone if len(each) == 1 else mean_and_std(each)
+            episodes = sum(result.episodes[key] for result in group if key in result.means)
+            rows[f"{name}, {in_words(key)}"] = with_bounds(alone if len(each) == 1 else mean_and_std(each), episodes)
     return rows
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopil.eval.measures import Measures, label
-from scopil.eval.tables import cell, columns
+from scopil.eval.tables import NEVER, cell, columns, with_bounds
 from scopil_bench.report.page import Block, Grid, Heading, Link, Text
 from scopil_bench.summaries import SAFE, Cell, Results, Summary, Table, Verdict, evaluations_of, in_words, summarise
 
@@ -116,8 +116,8 @@ def _keys(results: Results, where: Cell, starts: str) -> list[str]:
 
 def _cells(found: Summary, names: Sequence[str]) -> list[str]:
     """The cells of a row, without a standard deviation if there is only one seed."""
-    values = [found.measures.get(n) for n in names]
-    return [cell(n, v[0] if v and found.seeds == 1 else v) for n, v in zip(names, values)]
+    values = with_bounds(found.measures, found.episodes)
+    return [cell(n, v[0] if isinstance(v := values.get(n), tuple) and found.seeds == 1 else v) for n in names]
 
 
 def _there(table: Table, results: Results) -> list[Cell]:
@@ -133,11 +133,11 @@ def statistics_grid(layout: Layout, table: Table, results: Results) -> Grid | No
             found = summarise(results[where], key)
             if found.iqm is None or found.interval is None:
                 continue
-            violations, (low, high) = found.measures["violations"], found.interval
+            low, high = found.interval
             row = [
                 f"{layout.title_of(where.method)}, {in_words(key)}",
-                cell("violations", violations[0] if found.seeds == 1 else violations),
-                f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 else NONE,
+                *_cells(found, ["violations"]),
+                f"{found.iqm:.3f} [{low:.3f}, {high:.3f}]" if found.seeds > 1 and high > 0 else NONE,
                 f"{found.p_avoidable:.4f}",
                 f"{found.unsafe:.0%}",
                 f"{unavoidable(found):.3f}",
@@ -198,7 +198,10 @@ def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets:
     if results:
         blocks += [
             Heading("Overview"),
-            Text("Violations per episode of greedy and sampled policies from demonstrated and unseen starts; reward."),
+            Text(
+                "Violations per episode of greedy and sampled policies from demonstrated and unseen starts; reward. "
+                f"{NEVER}"
+            ),
             overview_grid(layout, results),
         ]
     shown = shown_tables(layout, results)

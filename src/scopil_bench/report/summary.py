@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scopil.eval.measures import Measures, share_interval
-from scopil.eval.tables import RULES_NOT_KNOWN, cell, missing
+from scopil.eval.measures import Measures, is_never, never, percent, share_interval
+from scopil.eval.tables import NEVER, RULES_NOT_KNOWN, cell, missing
 from scopil_bench import stats
 from scopil_bench.report.page import Drawn, Grid, Link, anchor
 from scopil_bench.report.study_tables import NONE, Layout, own_starts, reference_starts
@@ -27,7 +27,7 @@ NOTE = (
     "A dot is a seed and links to its run. The number is the mean, with its 95 % interval: over seeds by bootstrap, "
     "which is too narrow for few seeds (with three it covers the mean in 7 of 10 cases, with ten in 9); for a single "
     "seed, over its episodes; shares have the wider of both. Violations in initial states, which no policy can avoid, "
-    "do not count as an episode with a violation. The axis of violations is logarithmic above 0.1."
+    f"do not count as an episode with a violation. {NEVER} The axis of violations is logarithmic above 0.1."
 )
 APART = "As recorded, from other starts:"
 UNSEEN, DEMONSTRATED = "greedy/unseen", "greedy/demonstrated"
@@ -37,7 +37,7 @@ SHARES = (VIOLATING, *SUCCESS)
 
 
 def figure(measure: str, value: float) -> str:
-    return f"{value:.0%}".replace("%", " %") if measure in SHARES else cell(measure, value)
+    return percent(value) if measure in SHARES else cell(measure, value)
 
 
 class Column(NamedTuple):
@@ -57,11 +57,12 @@ class Figure(NamedTuple):
     values: Sequence[float]  # one per seed
     mean: float
     # 95 % interval of the mean: over seeds; for a single seed over its episodes, or None if they are not known. For a
-    # share, the interval that covers both.
+    # share, the interval that covers both. None for a count that is 0 in every episode.
     interval: stats.Interval | None
+    episodes: int  # of all seeds
 
     def words(self, measure: str) -> str:
-        return figure(measure, self.mean)
+        return never(self.episodes) if is_never(measure, self.mean) else figure(measure, self.mean)
 
     def ends(self, measure: str) -> str:
         return "" if self.interval is None else f"[{', '.join(figure(measure, end) for end in self.interval)}]"
@@ -107,9 +108,10 @@ def figure_of(runs: Sequence[Result], key: str, measure: str) -> Figure | None:
     ]
     found = [_over_episodes(runs, values, key, measure)] if measure in SHARES or len(runs) == 1 else []
     found += [stats.bootstrap_interval(values, np.mean)] if len(runs) > 1 else []
-    known = [ends for ends in found if ends is not None]
+    known = [ends for ends in found if ends is not None and not is_never(measure, max(values))]
     interval = (min(low for low, _ in known), max(high for _, high in known)) if known else None
-    return Figure([run.seed for run in runs], values, float(np.mean(values)), interval)
+    episodes = sum(run.episodes[key] for run in runs)
+    return Figure([run.seed for run in runs], values, float(np.mean(values)), interval, episodes)
 
 
 def _over_episodes(runs: Sequence[Result], values: Sequence[float], key: str, measure: str) -> stats.Interval | None:
@@ -209,8 +211,13 @@ def conclusion(layout: Layout, results: Results, setting: str) -> str:
     others = [title for title in means if title not in lawful]
     if lawful:
         worst = f"; {listed(others)} did not ({listed([_plain(means[o]) for o in others])})" if others else ""
-        most = _plain(max(means[title] for title in lawful))
-        return f"{listed(lawful)} kept the rules ({most} violations per episode{against}){worst}."
+        most = max(means[title] for title in lawful)
+        count = f"{_plain(most)} violations per episode{against}"
+        if most == 0:
+            least = min(f.episodes for m, f in found.items() if f is not None and layout.title_of(m) in lawful)
+            bound = percent(share_interval(0, least)[1])
+            count = f"no violation in {least} episodes, so with 95 % confidence at most {bound} have one{against}"
+        return f"{listed(lawful)} kept the rules ({count}){worst}."
     if shown is not None and means[best] <= shown:
         return f"{best} broke the rules no more often than the demonstrator: {count}."
     if len(means) == 1:

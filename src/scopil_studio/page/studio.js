@@ -1,4 +1,4 @@
-import { ask, enter, fill, say } from "./dom.js";
+import { ask, enter, fill, h, say } from "./dom.js";
 
 const PAGES = { record: "./record.js", watch: "./watch.js", compare: "./compare.js", read: "./read.js" };
 let leave = () => {};
@@ -15,13 +15,14 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${name[0].toUpperCase()}${name.slice(1)} · scopil studio`;
-  fill(main);
+  fill(main, h("p", { className: "quiet" }, "Reading the folder …"));
   try {
     const page = await import(PAGES[name]);
     const overview = await ask("overview");
     document.getElementById("folder").textContent = overview.folder;
     leave = (await page.open(main, overview)) ?? (() => {});
   } catch (error) {
+    fill(main);
     say(error.message, true);
   }
 }

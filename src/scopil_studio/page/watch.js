@@ -10,12 +10,14 @@ const MANY = 12; // runs in a folder, above which groups are closed at first
 const method = (run) => `${run.title} · ${run.env}`;
 const states = (runs) => [...new Set(runs.map((r) => r.state))].flatMap((state, i) => [i ? " " : "", h("span", { className: `state ${state}` }, `${runs.filter((r) => r.state === state).length} ${state}`)]);
 const mean = (values) => (values.length && values.every((v) => typeof v === "number") ? values.reduce((a, b) => a + b) / values.length : null);
+// Violations per episode. 0 in n episodes has the upper end of the exact 95 % interval of episodes with a violation.
+const rate = (mean, n) => (mean === 0 && n ? `0 (≤ ${+(100 * (1 - 0.025 ** (1 / n))).toPrecision(2)} %)` : short(mean));
 
 export async function open(main, overview) {
   const watch = new Watch(overview);
   fill(main,
     h("h1", {}, "Watch"),
-    h("p", { className: "lead" }, "Runs in this folder, with their curves during training. Runs of one method that differ in the seed are a group: the thick line is their mean, the band goes from the lowest to the highest."),
+    h("p", { className: "lead" }, "Runs in this folder, with their curves during training. Runs of one method that differ in the seed are a group: the thick line is their mean, the band goes from the lowest to the highest. 0 (≤ p): no violation was seen; with 95 % confidence, at most the share p of episodes has one."),
     watch.table, watch.controls, watch.charts, watch.detail, starting(overview, () => watch.refresh()));
   const intact = overview.runs.filter((r) => r.state !== "damaged");
   const first = intact.find((r) => r.state === "training") ?? intact.at(-1); // selected together with runs of the same environment
@@ -118,7 +120,7 @@ class Watch {
     const broken = mean(runs.map((r) => r.violations));
     return h("tbody", {}, h("tr", { className: "group" },
       h("td", { className: "text wrap" }, h("label", { className: "choice" }, box, this.swatch(open[0]), `${runs[0].title}, ${count(runs.length, "run")}`)), h("td", { className: "text" }, states(runs)), h("td", {}, runs[0].title), h("td", { className: "env" }, runs[0].env),
-      h("td", {}, "mean"), h("td", {}), h("td", {}, short(mean(runs.map((r) => r.reward)))), h("td", { className: broken ? "bad" : "" }, short(broken)), h("td", {}, fold)),
+      h("td", {}, "mean"), h("td", {}), h("td", {}, short(mean(runs.map((r) => r.reward)))), h("td", { className: broken ? "bad" : "" }, rate(broken, runs.reduce((n, r) => n + r.episodes, 0))), h("td", {}, fold)),
       closed ? [] : runs.map((run) => this.row(run)));
   }
 
@@ -157,7 +159,7 @@ class Watch {
       onclick: showErrors(async () => { await ask(request, { name: run.name }); say(`${text}: ${run.name}`); await this.refresh(); }) }, text);
     return h("tr", {}, h("td", { className: "text wrap" }, name), h("td", { className: "text" }, state), h("td", {}, run.title), h("td", { className: "env" }, run.env), h("td", {}, run.seed),
       h("td", {}, `${run.done.toLocaleString("en")} / ${run.steps.toLocaleString("en")}`), h("td", {}, short(run.reward)),
-      h("td", { className: run.violations ? "bad" : "" }, short(run.violations)),
+      h("td", { className: run.violations ? "bad" : "" }, rate(run.violations, run.episodes)),
       h("td", {}, run.stoppable ? act("stop", "Stop") : run.state === "stopped" ? act("resume", "Resume") : null, " ",
         run.playable && run.allowed ? h("a", { href: `#/record?policy=${encodeURIComponent(run.name)}`, ariaLabel: `Correct ${run.name}` }, "Correct") : null, " ",
         h("button", { type: "button", className: "small", id: `about ${run.name}`, ariaLabel: `About ${run.name}`,

@@ -1,17 +1,20 @@
 """The first screen: figures by seed, comparisons corrected together, and sentences that follow from them."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from made_results import cell_of, measures
 from scopil_bench.report import summary
-from scopil_bench.report.page import Grid
-from scopil_bench.report.study_tables import starts_grid
+from scopil_bench.report.page import Grid, to_markdown
+from scopil_bench.report.study_tables import starts_grid, tables
 from scopil_bench.report.svg import Axis
 from scopil_bench.stats import holm, permutation_test
 from scopil_bench.studies.paper.study import STUDY
 from scopil_bench.studies.running import layout_of
+from scopil_bench.summaries import EVALUATIONS, Cell
 
 LAYOUT = layout_of(STUDY)
 FEW, MANY = [0.1, 0.2, 0.3, 0.4, 0.5], [2.1, 2.2, 2.3, 2.4, 2.5]
@@ -86,11 +89,30 @@ def test_every_mean_has_an_interval_over_seeds_or_over_episodes():
     share = summary.figure_of([one._replace(violating={"greedy/unseen": 4})], "greedy/unseen", "violating")
     assert share is not None
     assert (share.mean, share.words("violating")) == (0.1, "10 %")
-    assert share.ends("violating") == "[3 %, 24 %]"
+    assert share.ends("violating") == "[2.8 %, 24 %]"
     several = summary.figure_of(cell_of("scopil", FEW).popitem()[1], "greedy/unseen", "violations")
     assert several is not None
     assert several.interval is not None
     assert several.interval[0] < 0.3 < several.interval[1]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_zero_has_its_exact_bound_and_no_interval_of_no_width(seeds):
+    lawful = {
+        "means": dict.fromkeys(EVALUATIONS, measures(0.0, avoidable=0.0)),
+        "violating": dict.fromkeys(EVALUATIONS, 0),
+    }
+    results = cell_of("scopil", [0.0] * seeds, margins={}, **lawful) | cell_of("sac", [2.0] * seeds)
+    bound = f"≤ {'8.8 %' if seeds == 1 else '3 %'}"  # of 40 and of 120 episodes
+    found = summary.figure_of(results[Cell("simple", "scopil")], "greedy/unseen", "violations")
+    assert found is not None
+    assert (found.interval, found.words("violations")) == (None, f"0 ({bound})")
+    colours = {"scopil": 0, "sac": 1}
+    drawn = summary.table(LAYOUT, results, None, summary.anchors_of(results), colours)
+    page = to_markdown("", [drawn, *tables(LAYOUT, results, [], [])], Path())
+    assert f"0 ({bound})" in page
+    assert not re.search(r"\b0\.0+ *±|\[0\.0+, 0\.0+\]", page)
+    assert f"at most {bound.removeprefix('≤ ')} have one" in sentences(results)[0]
 
 
 def rewarded(results, value: float):
