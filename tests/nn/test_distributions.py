@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from scopil.losses.soft import EXACT_SUM, soft_value
-from scopil.nn.distributions import Categorical
+from scopil.nn.distributions import Categorical, SquashedGaussian
 from scopil.nn.nets import MLP
 
 LOGITS = np.random.default_rng(0).normal(scale=3.0, size=(6, 4))
@@ -94,3 +94,21 @@ def test_samples_have_the_probabilities(getkey):
     assert stats.chisquare(counts, expected).pvalue > 1e-3
     shifted = expected * np.array([0.98, 1.02, 1.0, 1.0])
     assert stats.chisquare(counts, shifted * draws / shifted.sum()).pvalue < 1e-3
+
+
+def test_distances_of_policies_agree_with_numpy():
+    """KL(π ‖ π'): a sum over discrete actions; an integral over the one component of a continuous action."""
+    other = np.random.default_rng(2).normal(scale=3.0, size=LOGITS.shape)
+    p, q = reference(LOGITS), reference(other)
+    a, b = (Categorical(jnp.asarray(x, jnp.float32)) for x in (LOGITS, other))
+    np.testing.assert_allclose(a.kl_to(b), (np.exp(p) * (p - q)).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(a.kl_to(a), 0.0, atol=1e-6)
+
+    rng = np.random.default_rng(3)
+    first, second = (jnp.asarray(rng.uniform(-1, 1, (5, 2)), jnp.float32) for _ in range(2))
+    a, b = SquashedGaussian(first), SquashedGaussian(second)
+    u = np.linspace(-30, 30, 200_001)
+    for i, found in enumerate(np.asarray(a.kl_to(b))):
+        ours, theirs = (stats.norm(float(x.mean[i, 0]), float(np.exp(x.log_std[i, 0]))) for x in (a, b))
+        wanted = np.trapezoid(ours.pdf(u) * (ours.logpdf(u) - theirs.logpdf(u)), u)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

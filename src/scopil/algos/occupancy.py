@@ -2,10 +2,11 @@
 
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal j that is in
     μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
+    μ   ← μ min(1, m / Σ_j μ_j b_j)                        m: most that demonstrated steps pay
 
-At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, by Welch's t over
-episodes at a level for all candidates together. A constraint leaves if it cannot be met, if those that were in before
-become worse with it, or, once all slots are filled, if it does not bind.
+At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, significantly (Welch's t
+over episodes) and by more than the constraints that are in still exceed them. A constraint leaves if it cannot be met,
+if those that were in before become worse with it, or, once all slots are filled, if it does not bind.
 """
 
 from typing import Any, NamedTuple
@@ -219,7 +220,7 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
-    # Σ_j μ_j b_j ← at most a share of what a demonstrated step earns
+    # μ ← μ min(1, m / Σ_j μ_j b_j): at a higher price, hurrying would pay in lawful states too
     mu = mu * jnp.minimum(1.0, cfg.refund * cfg.step_reward / jnp.maximum((mu * budget).sum(), 1e-9))
     return s._replace(
         table=table,

@@ -4,13 +4,15 @@
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in (occupancy.py)
     r'    = r/u − Σ_j μ_j (c_j − b_j) − e · terminated     the critics' reward; e > 0 if no demonstration terminates
     Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
-    θ:      minimise −J_π(θ) + λ G(θ) + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
+    f     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
+    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [f KL(π ‖ π_clone)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
 
 u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
 the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time. While
 learning, a shield keeps the acting policy in actions with Q_c ≤ τ, and an episode is stopped after more novel steps in
-a row than demonstrations have. Temperature, λ and the averaged policy are those of SCOPIL from a clone; the average
-begins anew when a constraint enters. The learner receives no cost. Derivation: docs/algorithms/scopil_rho.md.
+a row than demonstrations have. Temperature, λ and the averaged policy are those of SCOPIL from a clone; when a
+constraint enters, the average forgets earlier actors soon. The learner receives no cost. Derivation:
+docs/algorithms/scopil_rho.md.
 """
 
 from collections.abc import Sequence
@@ -76,7 +78,7 @@ class Config(scopil_clone.Config):
     limit_share: float = setting(default=0.1, about="κ of tables with a limit.", low=1e-3)
     # With more, standing still in familiar states would earn more than a step costs.
     refund: float = setting(
-        default=0.9, about="Largest budget Σ μ b that a step earns, in mean demonstrated rewards.", low=0
+        default=0.9, about="Largest budget Σ μ b, in mean demonstrated rewards; multipliers shrink to it.", low=0
     )
     quantile: float = setting(
         default=0.7, about="q: the share of held-out demonstrated transitions that cost nothing.", low=0, high=1
@@ -112,7 +114,9 @@ class Config(scopil_clone.Config):
     # A limit says more exactly than a hole what is not done: its edge is sharp.
     limit_gain: float = setting(default=3.0, about="Weight of a limit's difference, against other candidates.", low=0)
     patience: int = setting(
-        default=12, about="Refreshes in which a constraint must halve the difference, or improve.", low=1
+        default=12,
+        about="Refreshes in which a constraint must halve the difference. In half of them no other enters.",
+        low=1,
     )
     harm: float = setting(
         default=1.5, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
@@ -123,7 +127,7 @@ class Config(scopil_clone.Config):
     )
     matched_capacity: int = setting(default=20_000, about="Transitions of matched episodes that are kept (B).", low=1)
     anchor: float = setting(
-        default=0.3, about="Weight of KL(π ‖ clone) in familiar states, in units of a step's reward.", low=0
+        default=0.3, about="ω: weight of KL(π ‖ π_clone) in familiar states, in units of the reward r/u.", low=0
     )
     recent: int = setting(default=4_000, about="Newest transitions (A).", low=1)
     matched_within: float = setting(
@@ -525,7 +529,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         novelty = jnp.minimum(c.sum(1), 1.0)
         watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
 
-    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated, with μ₀ [Q_c − τ]₊ for the actor
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated. For the actor: ω f KL(π ‖ π_clone)
+    # and μ₀ [Q_c − τ]₊
     price = (c * s.mu[None]).sum(1)
     refund = (s.mu * s.budget).sum()
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
