@@ -56,7 +56,8 @@ def begin_with(replay: Replay, batch: Any) -> Replay:
 
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
     """The transitions at `index`, with the shapes and types of `like` (one transition)."""
-    return unpack(replay.rows[index], like, None if replay.pixels is None else replay.pixels[index])
+    rows, pixels = (None if ring is None else ring.at[index].get(mode="promise_in_bounds") for ring in (replay.rows, replay.pixels))
+    return unpack(rows, like, pixels)
 
 
 def _write(replay: Replay, batch: Any, at: Int[Array, ""], added: Int[Array, ""]) -> Replay:
