@@ -5,7 +5,9 @@ taskset -c 0 .venv/bin/python benchmarks/step_cost.py [--rounds 8] [--steps 1000
 
 import os
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+from scopil.xla_flags import XLA_FLAGS
+
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS}"
 
 import argparse
 import json

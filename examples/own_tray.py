@@ -7,7 +7,9 @@ import argparse
 import os
 from pathlib import Path
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+from scopil.xla_flags import XLA_FLAGS
+
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 import scopil
 import scopil_bench

@@ -3,7 +3,9 @@
 import argparse
 import os
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # as `scopil train` sets it
+from scopil.xla_flags import XLA_FLAGS
+
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)  # as `scopil train` sets it
 
 import gymnasium as gym
 import jax

@@ -2,7 +2,9 @@
 
 import os
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # as `scopil train` sets it
+from scopil.xla_flags import XLA_FLAGS
+
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)  # as `scopil train` sets it
 
 import jax
 import numpy as np

@@ -35,7 +35,7 @@ from scopil.policy import NumpyPolicy, NumpyShielded, Policy
 from scopil.train.demo_data import demo_data, flattened
 from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
-from scopil.train.trainer import Trainer, TrainStatus
+from scopil.train.trainer import Trainer, TrainStatus, copied
 from scopil.user_code import load_object
 
 OTHER_STARTS = 1  # seed of unseen starts that `evaluate` does not use
@@ -152,7 +152,7 @@ class Agent:
         if self._loaded is not None:
             return self._loaded.learner(self._new_learner)
         if self.num_timesteps > 0:
-            return jax.tree.map(jnp.copy, self._trainer.state.learner)  # training reuses the memory of its state
+            return copied(self._trainer.state.learner)  # training reuses the memory of its state
         return self._untrained
 
     @property

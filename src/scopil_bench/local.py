@@ -7,9 +7,10 @@ from pathlib import Path
 from scopil.cli.interrupts import PARENT
 from scopil.train.run import LOG
 from scopil.user_code import python
+from scopil.xla_flags import XLA_FLAGS
 
 # One thread per run: the operations are too small to be split between threads.
-ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {"XLA_FLAGS": XLA_FLAGS, "NPROC": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Local:

@@ -11,12 +11,13 @@ from typing import Any
 
 from scopil.errors import ScopilError
 from scopil.user_code import python
+from scopil.xla_flags import XLA_FLAGS
 
 Message = tuple[dict[str, Any], bytes]
 LENGTHS = struct.Struct("!II")
 LARGEST = 256 * 2**20  # maximum bytes of a message; an animation may be large
 # Networks and environments are too small to gain from several threads. The other two settings prevent windows.
-ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
+ENVIRONMENT = {"XLA_FLAGS": XLA_FLAGS, "SDL_VIDEODRIVER": "dummy", "MPLBACKEND": "Agg"}
 STARTING = 600.0  # seconds for the imports of a worker process, which no request counts as its own
 WAITING = 32  # maximum number of requests waiting for one worker
 

@@ -50,6 +50,18 @@ def test_the_ring_keeps_the_newest(n):
             np.testing.assert_array_equal(got[: len(kept)], want[held])
 
 
+@pytest.mark.parametrize("since", [0, 5, 11, 12, 20, 24])
+@pytest.mark.parametrize("n", [1, 3, 12])
+def test_the_rows_added_since_a_count(n, since):
+    replay = ring.empty(12, LIKE)
+    for first in range(0, 24, n):
+        replay = add(replay, block(first, n))
+    got = np.concatenate(ring.newest_rows(replay, since))[:, 0].astype(int)
+    assert sorted(got) == list(range(max(since, 12), 24))
+    young = add(ring.empty(12, LIKE), block(0, n))
+    assert np.isin(np.arange(n), np.concatenate(ring.newest_rows(young, 0))[:, 0]).all()
+
+
 def test_every_field_comes_back_bit_for_bit(getkey):
     rng = np.random.default_rng(0)
     n = 8

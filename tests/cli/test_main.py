@@ -8,6 +8,7 @@ import pytest
 import scopil.cli
 from scopil.cli import VERBS, main
 from scopil.errors import ConfigError
+from scopil.xla_flags import XLA_FLAGS
 
 
 def run(*argv: str) -> subprocess.CompletedProcess:
@@ -32,7 +33,7 @@ def test_help_imports_nothing_heavy_and_every_command_has_one_thread(monkeypatch
     code = "import os, sys; from scopil.cli import main; main(['--help']);"
     code += f"print([m for m in {heavy!r} if m in sys.modules], os.environ['XLA_FLAGS'])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.splitlines()[-1] == "[] --xla_cpu_multi_thread_eigen=false"
+    assert out.stdout.splitlines()[-1] == f"[] {XLA_FLAGS}"
 
 
 @pytest.mark.parametrize("verb", VERBS)

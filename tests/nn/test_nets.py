@@ -64,10 +64,11 @@ def test_convolutions_without_jax(getkey):
     np.testing.assert_allclose(apply(rows[0]), apply(rows)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_of_a_layer_are_those_of_the_formula():
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_gradients_of_a_layer_are_those_of_the_formula(outputs):
     """Σ (w h + b) ∘ c has gradients c hᵀ, c 1, wᵀ c; batched over seeds as well."""
     rng = np.random.default_rng(0)
-    w, b, h, c = (rng.normal(size=(6, *shape)) for shape in ((3, 4), (3,), (4, 7), (3, 7)))
+    w, b, h, c = (rng.normal(size=(6, *shape)) for shape in ((outputs, 4), (outputs,), (4, 7), (outputs, 7)))
     grads = jax.grad(lambda w, b, h, c: (affine(w, b, h) * c).sum(), argnums=(0, 1, 2))
     wanted = [c @ h.swapaxes(1, 2), c.sum(2), w.swapaxes(1, 2) @ c]
     for got, want in zip(jax.jit(jax.vmap(grads))(*map(jnp.asarray, (w, b, h, c))), wanted):

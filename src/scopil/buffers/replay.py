@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from scopil.types import PRNGKey
@@ -57,6 +58,16 @@ def begin_with(replay: Replay, batch: Any) -> Replay:
 def take(replay: Replay, index: Int[Array, " B"], like: Row) -> Row:
     """The transitions at `index`, with the shapes and types of `like` (one transition)."""
     return unpack(replay.rows[index], like, None if replay.pixels is None else replay.pixels[index])
+
+
+def newest_rows(replay: Replay, since: int) -> list[np.ndarray]:
+    """The rows that were added after the first `since` transitions, in the memory of the ring (on a CPU)."""
+    rows, added = np.asarray(replay.rows), int(replay.added)
+    capacity = len(rows)
+    if added - since >= capacity:
+        return [rows]
+    first, end = since % capacity, added % capacity
+    return [rows[first:end]] if first <= end else [rows[first:], rows[:end]]
 
 
 def _write(replay: Replay, batch: Any, at: Int[Array, ""], added: Int[Array, ""]) -> Replay:

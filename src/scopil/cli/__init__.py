@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
-# This must be set before JAX starts. JAX uses one thread per process: the networks are too small to split, and one
-# process per core scales better. All commands use this setting, so that evaluation and training give identical results.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+from scopil.xla_flags import XLA_FLAGS
+
+# All commands use these options, so that evaluation and training give identical results.
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 from scopil import __version__
 from scopil.cli.interrupts import INTERRUPTED, heard, leave

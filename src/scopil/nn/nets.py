@@ -31,9 +31,17 @@ def _affine_fwd(w, b, h):
 
 def _affine_bwd(saved, g):
     """The gradients of `affine`. wᵀ is copied first, because on a CPU XLA takes twice as long for a product with a
-    transposed view (benchmarks/README.md)."""
+    transposed view (benchmarks/README.md). The same holds for g."""
     w, h = saved
-    return g @ h.T, g.sum(axis=1), jax.lax.optimization_barrier(w.T) @ g
+    g = jax.lax.optimization_barrier(g)
+    rows = _two_rows(g)
+    return (rows @ h.T)[: len(g)], g.sum(axis=1), jax.lax.optimization_barrier(_two_rows(w).T) @ rows
+
+
+def _two_rows(x: Float[Array, "out in"]) -> Float[Array, "_ in"]:
+    """`x` with at least two rows, the second of zeros. XLA computes a product with one row in another way: it computes
+    that row anew for every element of the result."""
+    return x if len(x) > 1 else jnp.concatenate([x, jnp.zeros_like(x)])
 
 
 affine.defvjp(_affine_fwd, _affine_bwd)

@@ -6,17 +6,17 @@ one.
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scopil.buffers.replay import newest_rows
 from scopil.config import check
 from scopil.errors import DivergedError
 from scopil.serialization import named_leaves
-from scopil.train.loop import FAST_COMPILE, Accumulator, Loop
+from scopil.train.loop import Accumulator, Loop
 from scopil.user_code import Named
 
 # Minimum of environment steps per dispatch: enough to hide the dispatch cost, few enough to react to Ctrl-C.
@@ -49,6 +49,7 @@ class Trainer:
         self._state: Any = None
         self._sums: Accumulator | None = None  # of a chunk that was not observed
         self._piece = 1  # iterations of a host environment that take about PIECE seconds
+        self._checked = 0  # transitions of the replay that were tested for NaN and infinity
         self.last_good: tuple[Any, int] | None = None  # the learner before the newest chunk, and its number of steps
 
     def shape(self, paused: bool = False) -> Any:
@@ -67,6 +68,7 @@ class Trainer:
     @state.setter
     def state(self, state: Any) -> None:
         self._state, self._sums = state._replace(chunk=None), state.chunk
+        self._checked = 0
 
     @property
     def state_to_save(self) -> Any:
@@ -123,7 +125,7 @@ class Trainer:
     def _chunk(self, iterations: int, between: Between) -> dict[str, float] | None:
         """Train one chunk and return its metrics; None if `between` stopped it. The compiled program reuses the memory
         of the state, so the state is lost if it fails."""
-        self.last_good = jax.tree.map(jnp.copy, self.state.learner), self.env_steps
+        self.last_good = copied(self.state.learner), self.env_steps
         state, self._state = self._state, None
         sums, self._sums = self._sums, None
         Named.fault = None
@@ -170,17 +172,19 @@ class Trainer:
 
     def _refuse_nonsense(self, state: Any, metrics: dict[str, float]) -> None:
         """Raise `DivergedError`, before anything is saved, if the state or a metric is NaN or infinite."""
-        seen = (state.env and state.env.obs, state.replay)
-        names, leaves = zip(*named_leaves(state.learner))
+        seen = [] if state.env is None else [state.env.obs]
+        if state.replay is not None:
+            seen += newest_rows(state.replay, since=self._checked)
         if not np.isfinite(metrics.get("env/reward", 0.0)):
             what = "the environment returned a reward that is not finite, or rewards whose sum exceeds 3.4e38"
-        elif not all(_finite(jax.tree.leaves(seen))):
+        elif not all(map(_is_finite, seen)):
             what = "the environment returned an observation that is not finite"
         elif bad := [k for k, v in metrics.items() if not np.isfinite(v) and not k.startswith("episode/")]:
             what = f"{', '.join(sorted(bad))} became NaN or infinite"
-        elif bad := [name for name, fine in zip(names, _finite(list(leaves))) if not fine]:
+        elif bad := [name for name, leaf in named_leaves(state.learner) if not _is_finite(leaf)]:
             what = f"the learner's {bad[0]} became NaN or infinite"
         else:
+            self._checked = 0 if state.replay is None else int(state.replay.added)
             return
         raise DivergedError(
             f"stopped before environment step {int(state.env_steps)}: {what}. Check rewards and observations for "
@@ -188,7 +192,11 @@ class Trainer:
         )
 
 
-@partial(jax.jit, compiler_options=FAST_COMPILE)
-def _finite(leaves: list[Any]) -> list[Any]:
-    """Whether each array is finite; one program for all arrays, since compile time dominates."""
-    return [jnp.isfinite(x).all() if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.array(True) for x in leaves]
+def copied(tree: Any) -> Any:
+    """The tree with copies of its arrays. `jnp.copy` would compile a program for every shape."""
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, may_alias=False), tree)
+
+
+def _is_finite(leaf: Any) -> bool:
+    """In NumPy: a program would have to be compiled, and the arrays are small."""
+    return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(np.isfinite(np.asarray(leaf)).all())
