@@ -117,9 +117,12 @@ def dual_step(mu: float, own: float, budget: float, rate: float, most: float) ->
 
 
 def within_earnings(mu: list[float], budgets: list[float], earned: float) -> list[float]:
-    """The multipliers, shrunk alike until Σ μ b ≤ what is earned."""
-    paid = sum(m * b for m, b in zip(mu, budgets))
-    return [m * earned / paid for m in mu] if paid > earned else mu
+    """The multipliers, the oldest first, each as large as what is left of Σ μ b ≤ earned allows."""
+    found = []
+    for m, b in zip(mu, budgets):
+        found.append(min(m, earned / b))
+        earned = max(earned - m * b, 0.0)
+    return found
 
 
 def features(

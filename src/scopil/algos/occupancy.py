@@ -2,11 +2,11 @@
 
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal j that is in
     μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
-    μ   ← μ min(1, m / Σ_j μ_j b_j)                        m: most that demonstrated steps pay
+    μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j)       m: most that demonstrated steps pay; older ones come first
 
 At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, significantly (Welch's t
-over episodes) and by more than the constraints that are in still exceed them. A constraint leaves if it cannot be met,
-if those that were in before become worse with it, or, once all slots are filled, if it does not bind.
+over episodes), once those that are in are met or no longer improve. A constraint leaves if it cannot be met, if those
+that were in before become worse with it, or, once all slots are filled, if it does not bind.
 """
 
 from typing import Any, NamedTuple
@@ -42,6 +42,8 @@ class Slots(NamedTuple):
     clone: Float[Array, " S"]  # E[c_j] of the clone's transitions
     entered: Float[Array, " S"]  # E_π[c_j] at entry
     others: Float[Array, " S"]  # Σ_i E_π[c_i] of those that were in at entry
+    least: Float[Array, " S"]  # E_π[c_j] at its last improvement
+    stale: Int[Array, " S"]  # refreshes since then
     age: Int[Array, " S"]  # refreshes since entry
     idle: Int[Array, " S"]  # refreshes with μ = 0
 
@@ -96,6 +98,8 @@ def no_slots(count: int) -> Slots:
         clone=floats,
         entered=floats,
         others=floats,
+        least=floats + jnp.inf,
+        stale=integers,
         age=integers,
         idle=integers,
     )
@@ -220,14 +224,19 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
-    # μ ← μ min(1, m / Σ_j μ_j b_j): at a higher price, hurrying would pay in lawful states too
-    mu = mu * jnp.minimum(1.0, cfg.refund * cfg.step_reward / jnp.maximum((mu * budget).sum(), 1e-9))
+    # μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j): at a higher price, hurrying would pay in lawful states too
+    older = jnp.where(s.age[None] > s.age[:, None], (mu * budget)[None], 0.0).sum(1)
+    left = jnp.maximum(cfg.refund * cfg.step_reward - older, 0.0)
+    mu = jnp.minimum(mu, left / jnp.maximum(budget, 1e-9))
+    better = ~learning | (own < (1.0 - cfg.progress) * s.least)
     return s._replace(
         table=table,
         mu=mu,
         budget=budget,
         own=own,
         clone=mean(seen.clone, seen.clone.use),
+        least=jnp.where(better, own, s.least),
+        stale=jnp.where(better, 0, s.stale + 1),
         age=s.age + 1,
         idle=jnp.where(s.filled & (mu <= 0), s.idle + 1, 0),
     )
@@ -256,9 +265,12 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
-    """Whether a constraint may enter: a slot is free, and those that are in had time to act."""
-    acted = ~s.filled | (s.age >= cfg.patience // 2)
-    return acted.all() & ~s.filled.all() & (number >= c.wait)
+    """Whether a constraint may enter: a slot is free, and each that is in is met, or is kept as held-out demonstrations
+    keep it and no longer improves, or has not improved for long. A constraint that enters earlier slows the others."""
+    familiar = s.own <= s.budget / share_of(s.grid, cfg)
+    waits = jnp.where(familiar, cfg.patience, 2 * cfg.patience)
+    settled = ~s.filled | (s.own <= s.budget) | (s.stale >= waits)
+    return settled.all() & ~s.filled.all() & (number >= c.wait)
 
 
 def enter(
@@ -268,8 +280,6 @@ def enter(
     Returns whether one did."""
     count = len(seen.tested)
     others = jnp.where(s.filled, s.own, 0.0).sum()
-    # A smaller difference than that of a constraint that is in waits: a constraint that enters slows the others.
-    unmet = jnp.where(s.filled, s.own - s.budget / share_of(s.grid, cfg), 0.0).max()
     found: list[Slots] = []  # the best candidate of every kind
     ranks, evidence = [], []
     least_t = jax.scipy.stats.norm.isf(cfg.enter_level)
@@ -292,7 +302,7 @@ def enter(
         may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
         gain = jnp.where(grid.limit, cfg.limit_gain if kind == LIMIT else 1.0, 1.0)
         weighed = gap * (1.0 - cfg.simpler * FURTHER[kind]) * gain
-        rank = jnp.where(may & significant & enough & (gap > jnp.maximum(cfg.enter_gap, unmet)), weighed, -jnp.inf)
+        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
         j = jnp.argmax(rank)
         own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
         slot = Slots(
@@ -305,6 +315,8 @@ def enter(
             clone=own,
             entered=own,
             others=others,
+            least=own,
+            stale=none,
             age=none,
             idle=none,
         )

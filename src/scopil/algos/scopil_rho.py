@@ -77,9 +77,7 @@ class Config(scopil_clone.Config):
     # Held-out demonstrations are beyond a limit by the error of its estimate alone.
     limit_share: float = setting(default=0.1, about="κ of tables with a limit.", low=1e-3)
     # With more, standing still in familiar states would earn more than a step costs.
-    refund: float = setting(
-        default=0.9, about="Largest budget Σ μ b, in mean demonstrated rewards; multipliers shrink to it.", low=0
-    )
+    refund: float = setting(default=0.9, about="m: largest budget Σ μ b, in mean demonstrated rewards.", low=0)
     quantile: float = setting(
         default=0.7, about="q: the share of held-out demonstrated transitions that cost nothing.", low=0, high=1
     )
@@ -114,10 +112,9 @@ class Config(scopil_clone.Config):
     # A limit says more exactly than a hole what is not done: its edge is sharp.
     limit_gain: float = setting(default=3.0, about="Weight of a limit's difference, against other candidates.", low=0)
     patience: int = setting(
-        default=12,
-        about="Refreshes in which a constraint must halve the difference. In half of them no other enters.",
-        low=1,
+        default=12, about="Refreshes in which a constraint must halve the difference, or improve.", low=1
     )
+    progress: float = setting(default=0.02, about="Relative fall of the novelty that counts as improvement.", low=0)
     harm: float = setting(
         default=1.5, about="A constraint leaves if the novelty in older ones has risen by this factor.", low=1
     )
