@@ -7,9 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
-from scopil.xla_flags import XLA_FLAGS
-
-os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import scopil
 import scopil_bench

@@ -8,6 +8,7 @@ import pytest
 
 from made_marginals import ACTION, FLAG, SPEED, X, Y, marginal_of, nothing
 from scopil.cli import main
+from scopil.data.dataset import Episode
 from scopil.errors import ConfigError
 from scopil.eval.rules import load_rules
 from scopil.explain import FoundRule, explain, explain_all, rules_file
@@ -201,9 +202,10 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_a_policy_that_seeks_reward_is_trained_as_evidence(monkeypatch, capsys):
     asked = []
     speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
+    episode = Episode(observations=np.zeros((2, 1), np.float32), actions=np.zeros(1, np.int64))
     agent = SimpleNamespace(
         rules=lambda beside: explain_all([speed] if beside else []),
-        reward_seeking=lambda steps, episodes: asked.append((steps, episodes)) or [object()],
+        reward_seeking=lambda steps, episodes: asked.append((steps, episodes)) or [episode],
         env=SimpleNamespace(close=lambda: None),
     )
     monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))

@@ -29,6 +29,7 @@ MATHS = {"nn", "losses", "buffers"}
 # What each module or folder directly under scopil/ may import, beside itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
+    "xla_flags": set(),
     "errors": set(),
     "types": set(),
     "files": {"errors"},

@@ -282,7 +282,7 @@ def enter(
     others = jnp.where(s.filled, s.own, 0.0).sum()
     found: list[Slots] = []  # the best candidate of every kind
     ranks, evidence = [], []
-    least_t = jax.scipy.stats.norm.isf(cfg.enter_level)
+    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level, 0.5))
     for kind, shape in zip(KINDS, SHAPES, strict=True):
         candidates = marginals_of(f, c, kind, cfg)
         if len(candidates) == 0:
