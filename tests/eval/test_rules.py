@@ -253,3 +253,12 @@ def test_a_rule_sees_state_numbers_and_all_choices_of_an_action():
     for actions in (np.array([5, 4]), np.array([[1, 2], [1, 1]])):
         episode = Episode(observations=zeros, actions=actions)
         assert measure_all([episode], open_env(Two()), both)[0]["violations"] == 1
+
+
+def test_a_rule_may_return_an_array_of_one_number():
+    """As `obs["battery"] < 0.5` is if the part has the shape (1,)."""
+    low = Episode(observations=np.array([[1.0], [0.4], [0.7]]), actions=np.zeros(2, np.int64))
+    (found,) = with_rules([low], {"drained": lambda obs, action, after: after < 0.5})
+    assert found.info["cost_drained"].tolist() == [0.0, 1.0, 0.0]
+    with pytest.raises(ConfigError, match="want a function of"):
+        with_rules([low], {"two": lambda obs, action, after: np.array([after, after])})

@@ -71,7 +71,7 @@ def record(
                 raise EnvError(f"episode {i} (seed {seed + i}): {place_of(error)}.") from error
             played.append(replace(episode, actions=spaces.to_learner(episode.actions)))
             progress(i + 1)
-        about: dict[str, Any] = {"made_by": "scopil.record", "seeds": [seed, seed + episodes - 1]}
+        about: dict[str, Any] = {"made_by": "scopil.record", "seeds": f"{seed} to {seed + episodes - 1}"}
         seen, about = widened(played, spaces.stored, about)  # pyright: ignore[reportArgumentType]
         return Demonstrations(
             episodes=tuple(played),

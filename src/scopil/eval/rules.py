@@ -201,8 +201,13 @@ def _costs(name: str, rule: Callable[..., Any], seen: Sequence[Any], actions: An
 
 def _by_name(name: str, cost: Any) -> dict[str, float]:
     if isinstance(cost, Mapping):
-        return {f"cost_{rule}": float(value) for rule, value in cost.items()}
-    return {f"cost_{name}" if name else "cost": float(cost)}
+        return {f"cost_{rule}": _number(value) for rule, value in cost.items()}
+    return {f"cost_{name}" if name else "cost": _number(cost)}
+
+
+def _number(cost: Any) -> float:
+    """A number, also of an array with one element: rules on `obs["battery"]` of a `Box` with shape (1,) give these."""
+    return float(np.asarray(cost).item())
 
 
 def _not_told_apart(name: str, source: str | None) -> ConfigError:
