@@ -115,9 +115,9 @@ def is_never(name: str, mean: object) -> bool:
 
 
 def never(episodes: int) -> str:
-    """What these episodes say about a rule that none of them breaks: `0 (≤ 8.8 %)`. The share is the upper end of the
-    exact 95 % interval of episodes that break it."""
-    return f"0 (≤ {percent(share_interval(0, episodes)[1])})"
+    """What these episodes say about a rule that none of them breaks: `0 (≤ 7.2 %)`. The share is the
+    exact one-sided upper bound, with 95 % confidence, of episodes that break it."""
+    return f"0 (≤ {percent(clopper_pearson_upper(0, episodes))})"
 
 
 def percent(share: float) -> str:

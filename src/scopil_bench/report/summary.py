@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scopil.eval.measures import Measures, is_never, never, percent, share_interval
+from scopil.eval.measures import Measures, clopper_pearson_upper, is_never, never, percent, share_interval
 from scopil.eval.tables import NEVER, RULES_NOT_KNOWN, cell, missing
 from scopil_bench import stats
 from scopil_bench.report.page import Drawn, Grid, Link, anchor
@@ -215,7 +215,7 @@ def conclusion(layout: Layout, results: Results, setting: str) -> str:
         count = f"{_plain(most)} violations per episode{against}"
         if most == 0:
             least = min(f.episodes for m, f in found.items() if f is not None and layout.title_of(m) in lawful)
-            bound = percent(share_interval(0, least)[1])
+            bound = percent(clopper_pearson_upper(0, least))
             count = f"no violation in {least} episodes, so with 95 % confidence at most {bound} have one{against}"
         return f"{listed(lawful)} kept the rules ({count}){worst}."
     if shown is not None and means[best] <= shown:
