@@ -56,7 +56,7 @@ def test_a_count_that_is_0_in_every_episode_has_a_bound_and_no_margin(name):
     assert np.isnan(row[name][1])
     assert with_bounds(row, 40) == {name: "0 (≤ 7.2 %)", "reward": (1.0, 0.0)}
     (_, shown) = measures_grid({"a": with_bounds({name: (0.0, 0.0)}, 1000)})
-    assert shown == ["a", "0 (≤ 0.37 %)"]
+    assert shown == ["a", "0 (≤ 0.3 %)"]
     assert with_bounds({name: (0.1, 0.2)}, 40) == {name: (0.1, 0.2)}
 
 
