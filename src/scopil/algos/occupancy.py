@@ -5,8 +5,8 @@
     μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j)       m: most that demonstrated steps pay; older ones come first
 
 At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, significantly (Welch's t
-over episodes), once those that are in are met or no longer improve. A constraint leaves if it cannot be met, if those
-that were in before become worse with it, or, once all slots are filled, if it does not bind.
+over episodes), once those that are in are kept as in demonstrations or no longer improve. A constraint leaves if it
+cannot be met, if those that were in before become worse with it, or, once all slots are filled, if it does not bind.
 """
 
 from typing import Any, NamedTuple
@@ -265,11 +265,10 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
-    """Whether a constraint may enter: a slot is free, and each that is in is met, or is kept as held-out demonstrations
-    keep it and no longer improves, or has not improved for long. A constraint that enters earlier slows the others."""
+    """Whether a constraint may enter: a slot is free, and each that is in is kept as held-out demonstrations keep it, or
+    has not improved for long."""
     familiar = s.own <= s.budget / share_of(s.grid, cfg)
-    waits = jnp.where(familiar, cfg.patience, 2 * cfg.patience)
-    settled = ~s.filled | (s.own <= s.budget) | (s.stale >= waits)
+    settled = ~s.filled | familiar | (s.stale >= 2 * cfg.patience)
     return settled.all() & ~s.filled.all() & (number >= c.wait)
 
 
