@@ -265,8 +265,8 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
-    """Whether a constraint may enter: a slot is free, and each that is in is kept as held-out demonstrations keep it, or
-    has not improved for long."""
+    """Whether a constraint may enter: a slot is free, and each that is in is kept as held-out demonstrations keep it,
+    or has not improved for long."""
     familiar = s.own <= s.budget / share_of(s.grid, cfg)
     settled = ~s.filled | familiar | (s.stale >= 2 * cfg.patience)
     return settled.all() & ~s.filled.all() & (number >= c.wait)
