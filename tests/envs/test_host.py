@@ -1,7 +1,9 @@
 """A Python environment inside the compiled loop behaves as when it is stepped by hand."""
 
 import _thread
+import signal
 import threading
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -360,6 +362,15 @@ def test_a_stored_program_serves_every_environment_of_the_same_spaces():
     assert texts[0] == texts[1]
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt. A process that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_an_interrupt_between_two_calls_is_raised_after_the_program():
     """Python raises it when the next call begins, before any code of the call could catch it."""
 
