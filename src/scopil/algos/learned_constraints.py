@@ -118,6 +118,8 @@ def remarks(state: Any, cfg: Any) -> list[str]:
         name = name_of([f.label(int(c)) for c in np.asarray(s.grid.feature[i]) if c != f.none])
         own, shown = float(s.own[i]), float(s.budget[i]) / float(share_of(s.grid, cfg)[i])
         does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
+        if float(s.mu[i]) <= 0 and own > float(s.budget[i]):
+            does = "has no price: older constraints take all that demonstrated steps can pay"
         if float(s.mu[i]) >= float(cfg.occupancy_most) and own > shown:
             does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"
         lines.append(f"{name}: {does} (μ = {float(s.mu[i]):.1f}, novelty {own:.3f}, demonstrations {shown:.3f})")

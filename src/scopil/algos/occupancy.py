@@ -224,7 +224,7 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
-    # μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j): at a higher price, hurrying would pay in lawful states too
+    # μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j): at a higher price, the refund would exceed what a step costs
     older = jnp.where(s.age[None] > s.age[:, None], (mu * budget)[None], 0.0).sum(1)
     left = jnp.maximum(cfg.refund * cfg.step_reward - older, 0.0)
     mu = jnp.minimum(mu, left / jnp.maximum(budget, 1e-9))
@@ -273,7 +273,7 @@ def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Arr
 
 
 def enter(
-    s: Slots, c: Candidates, seen: Seen, f: Features, ranges: Ranges, number: Int[Array, ""], cfg: Any
+    s: Slots, c: Candidates, seen: Seen, f: Features, ranges: Ranges, cfg: Any
 ) -> tuple[Slots, Candidates, Bool[Array, ""]]:
     """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly.
     Returns whether one did."""

@@ -106,7 +106,7 @@ def update(
     key: PRNGKey,
     barrier: Callable[[Net, Any, sac.Inputs], Float[Array, ""]] = no_barrier,
 ) -> tuple[State, Metrics]:
-    """`barrier` is a further loss of the actor, of its distribution at the states of the batch."""
+    """`barrier` is a further loss, of the actor, its distribution at the states of the batch, and the batch."""
     # The statistics stay those of the demonstrations, with which the clone was trained.
     x = sac.preprocess(state, data, key, learn_stats=False)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier

@@ -4,8 +4,8 @@
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in (occupancy.py)
     r'    = r/u − Σ_j μ_j (c_j − b_j) − e · terminated     the critics' reward; e > 0 if no demonstration terminates
     Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
-    f     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
-    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [f KL(π ‖ π_clone)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
+    w     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
+    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w KL(π ‖ π₀)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
 
 u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
 the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time. While
@@ -124,7 +124,9 @@ class Config(scopil_clone.Config):
     )
     matched_capacity: int = setting(default=20_000, about="Transitions of matched episodes that are kept (B).", low=1)
     anchor: float = setting(
-        default=0.3, about="ω: weight of KL(π ‖ π_clone) in familiar states, in units of the reward r/u.", low=0
+        default=0.3,
+        about="ω: weight of KL(π ‖ π₀), π₀ the softened clone, in familiar states, in units of the reward r/u.",
+        low=0,
     )
     recent: int = setting(default=4_000, about="Newest transitions (A).", low=1)
     matched_within: float = setting(
@@ -201,7 +203,7 @@ class State(NamedTuple):
     slots: Slots
     candidates: Candidates
     guard: Guard
-    anchor: Net  # the clone
+    anchor: Net  # π₀: the softened clone
     patience: Int[Array, ""]  # novel steps in a row after which an episode is stopped
     shield: "Shielded"
 
@@ -475,7 +477,7 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     slots, candidates = occupancy.leave(slots, state.candidates, f, number, cfg)
     slots, candidates, enters = jax.lax.cond(
         due & occupancy.ready(slots, candidates, number, cfg),
-        lambda s, c: occupancy.enter(s, c, seen, f, state.ranges, number, cfg),
+        lambda s, c: occupancy.enter(s, c, seen, f, state.ranges, cfg),
         lambda s, c: (s, c, jnp.bool_(False)),
         slots,
         candidates,
@@ -526,7 +528,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         novelty = jnp.minimum(c.sum(1), 1.0)
         watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
 
-    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated. For the actor: ω f KL(π ‖ π_clone)
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated. For the actor: ω w KL(π ‖ π₀)
     # and μ₀ [Q_c − τ]₊
     price = (c * s.mu[None]).sum(1)
     refund = (s.mu * s.budget).sum()

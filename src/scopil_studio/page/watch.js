@@ -10,8 +10,8 @@ const MANY = 12; // runs in a folder, above which groups are closed at first
 const method = (run) => `${run.title} · ${run.env}`;
 const states = (runs) => [...new Set(runs.map((r) => r.state))].flatMap((state, i) => [i ? " " : "", h("span", { className: `state ${state}` }, `${runs.filter((r) => r.state === state).length} ${state}`)]);
 const mean = (values) => (values.length && values.every((v) => typeof v === "number") ? values.reduce((a, b) => a + b) / values.length : null);
-// Violations per episode. 0 in n episodes has the upper end of the exact 95 % interval of episodes with a violation.
-const rate = (mean, n) => (mean === 0 && n ? `0 (≤ ${+(100 * (1 - 0.025 ** (1 / n))).toPrecision(2)} %)` : short(mean));
+// Violations per episode. 0 in n episodes has the exact one-sided upper bound, with 95 % confidence, of episodes with one.
+const rate = (mean, n) => (mean === 0 && n ? `0 (≤ ${+(100 * (1 - 0.05 ** (1 / n))).toPrecision(2)} %)` : short(mean));
 
 export async function open(main, overview) {
   const watch = new Watch(overview);
