@@ -7,9 +7,10 @@ and the workers of pytest-xdist and the processes that tests start find it in th
 import gc
 import itertools
 import os
+import resource
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 # One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
@@ -26,6 +27,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
+PROGRAMS_KIB = 1_500_000  # peak memory of a worker above which it releases compiled programs after every module
 OWN_CACHE = None  # the cache's folder, in the process that made it
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     OWN_CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="scopil-tests-")
@@ -73,6 +75,15 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     if OWN_CACHE is not None:
         shutil.rmtree(OWN_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """Release compiled programs between modules: a worker that keeps all of them needs 10 GB."""
+    yield
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > PROGRAMS_KIB:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_scores_are_those_of_the_tables(demos):
 
     from scopil.algos.scopil_rho import Config
     from scopil.losses import marginals
-    from scopil.losses.marginals import SHAPES, Sample
+    from scopil.losses.marginals import Sample
 
     cfg = replace(Config(), quantile=0.0)
     steps = module.steps_of(several(5, fastest=1.2), demos, NAMES, cfg)
@@ -134,7 +134,8 @@ def test_scores_are_those_of_the_tables(demos):
     fold = jnp.asarray((number - steps.played) % cfg.folds, jnp.int32)
     for score, kind in ((scores[2], 0), (scores[-1], 2)):
         half = Sample(values, jnp.asarray(mine & (number % 2 == 1)))
-        made = marginals.tables(score.grid, SHAPES[kind], Sample(values, jnp.asarray(~mine)), fold, half, half, cfg)
+        demos = Sample(values, jnp.asarray(~mine))
+        made = marginals.tables(score.grid, jnp.array([kind]), demos, fold, half, half, cfg)
         novelty = marginals.look_up(made.novelty, marginals.cells_of(score.grid, values))
         scored = mine & (number % 2 == 0)
         np.testing.assert_allclose(score.novelty[scored], np.asarray(novelty)[scored, 0], atol=1e-4)

@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy import sparse, stats
 
 from scopil.algos import learned_constraints, occupancy, scopil_rho
-from scopil.algos.occupancy import KINDS, Candidates
+from scopil.algos.occupancy import KINDS
 from scopil.algos.scopil_rho import Config
 from scopil.config import OWN_FEATURES, build, with_code
 from scopil.data.dataset import Demonstrations, Episode
@@ -255,16 +255,15 @@ def _groups(steps: Steps, cfg: Config, rng: np.random.Generator) -> Groups:
 
 def _scores(steps: Steps, groups: Groups, cfg: Config) -> list[Score]:
     """The scores of all candidates."""
-    f, none = steps.features, jnp.int32(0)
-    categories = np.flatnonzero(steps.categories[list(f.used), 0] < NONE)[: cfg.most_categories]
-    candidates = Candidates(jnp.arange(0), jnp.asarray(categories, jnp.int32), (), (), none, none)
+    f, among = steps.features, jnp.arange(0)
+    categories = jnp.asarray(np.flatnonzero(steps.categories[list(f.used), 0] < NONE)[: cfg.most_categories], jnp.int32)
     scores: list[Score] = []
     for kind in KINDS:
         if kind == 1:  # pairs of the features that vary most between episodes
             spread = [float(s.means.std()) for s in scores if int(s.grid.feature[0, 0]) < f.states]
-            among = np.sort(np.argsort([-x for x in spread], kind="stable")[: cfg.pair_features])
-            candidates = candidates._replace(among=jnp.asarray(among, jnp.int32))
-        chosen = occupancy.marginals_of(f, candidates, kind, cfg)
+            widest = np.argsort([-x for x in spread], kind="stable")[: cfg.pair_features]
+            among = jnp.asarray(np.sort(widest), jnp.int32)
+        chosen = occupancy.marginals_of(f, among, categories, kind, cfg)
         grid = feature_set.grid_of(chosen, kind, steps.ranges, cfg)
         cells = np.asarray(marginals.cells_of(grid, padded(steps.values)))[: len(steps.values)]
         for j in np.flatnonzero(occupancy.usable(f, chosen, kind, cfg)):
@@ -319,7 +318,7 @@ def _histograms(grid: Grid, shape: Shape, cells: np.ndarray, episode: np.ndarray
     """Blurred histograms of the steps of every episode, (N, T). They sum to the numbers of steps."""
     size = int(np.prod(shape))
     cube = np.bincount(episode * size + cells, minlength=count * size).astype(np.float32).reshape(count, *shape)
-    first, second = (np.asarray(marginals.kernel(grid.blur[:, i], shape[i])[0]) for i in (0, 1))
+    first, second = (np.asarray(marginals.kernel(grid.blur[0, i], shape[i])) for i in (0, 1))
     if shape[1] > 1:
         cube = np.einsum("cd,nadk->nack", second, cube, optimize=True)
     return np.einsum("ab,nbck->nack", first, cube, optimize=True).reshape(count, size)
@@ -375,10 +374,10 @@ def _marginal(steps: Steps, score: Score, space: gym.Space, cfg: Config) -> Marg
     """A candidate as arrays on the host. Its table is made from all compared episodes."""
     f, grid, mine = steps.features, score.grid, steps.episode < steps.played
     columns = [int(c) for c in np.asarray(grid.feature[0]) if c != f.none]
-    shape = tuple(int(n) for n in grid.bins[0])
+    kind = jnp.array([SHAPES.index(tuple(int(n) for n in grid.bins[0]))])
     values, use = jnp.asarray(steps.values), jnp.asarray(mine)
     own, fold = Sample(values, use), jnp.asarray((steps.episode - steps.played) % cfg.folds, jnp.int32)
-    made = marginals.tables(grid, shape, Sample(values, ~use), fold, own, own, cfg)  # pyright: ignore[reportArgumentType]
+    made = marginals.tables(grid, kind, Sample(values, ~use), fold, own, own, cfg)
     actions = range(space.start, space.start + space.n) if isinstance(space, gym.spaces.Discrete) else range(0)
     bins = Grid(*(leaf[0] for leaf in grid))
     axes, table = learned_constraints.on_host(f, bins, made.novelty[0], steps.categories, actions)

@@ -21,17 +21,18 @@ exchanges (eval/shift.py), nothing is stated.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 from scipy.special import bdtr
 
 from scopil.algos import occupancy
-from scopil.algos.occupancy import KINDS, Candidates
+from scopil.algos.occupancy import KINDS
 from scopil.algos.scopil_rho import Config
 from scopil.audit import Steps, padded, steps_of
 from scopil.config import OWN_FEATURES, build, checked_seed, with_code
@@ -42,7 +43,7 @@ from scopil.eval.shift import Shift, shift_of
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
 from scopil.losses.features import NONE
-from scopil.losses.marginals import CATEGORIES, SHAPES
+from scopil.losses.marginals import CATEGORIES, SHAPES, Grid, Shape
 from scopil.user_code import load_object
 
 FAMILIAR = 0.9  # an episode is novel if it is more novel than this share of the demonstrated episodes
@@ -218,10 +219,9 @@ def novelty_scores(
 
 def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarray, " M"]:
     """The mean of c_j over all tables j, for every step."""
-    f, none = steps.features, jnp.int32(0)
+    f = steps.features
     categories = np.flatnonzero(steps.categories[list(f.used), 0] < NONE)[: cfg.most_categories]
     among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
-    candidates = Candidates(among, jnp.asarray(categories, jnp.int32), (), (), none, none)
     shown = steps.episode >= steps.played
     values, fold = padded(steps.values), (steps.episode[shown] - steps.played) % cfg.folds
     fitted = padded(steps.values[shown])
@@ -229,7 +229,7 @@ def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarr
     weight[: len(fold)] = fold[:, None] != np.arange(cfg.folds)
     total, tables = np.zeros(len(steps.values)), 0
     for kind in KINDS:
-        chosen = occupancy.marginals_of(f, candidates, kind, cfg)
+        chosen = occupancy.marginals_of(f, among, jnp.asarray(categories, jnp.int32), kind, cfg)
         chosen = chosen[np.flatnonzero(occupancy.usable(f, chosen, kind, cfg))]
         if len(chosen) == 0:
             continue
@@ -247,7 +247,9 @@ def _step_novelty(steps: Steps, space: gym.Space, cfg: Config) -> Float[np.ndarr
     return total / max(tables, 1)
 
 
-_density = jax.jit(marginals.density, static_argnums=1)
+@partial(jax.jit, static_argnums=1)
+def _density(grid: Grid, shape: Shape, cells: Int[Array, "M J"], weight: Float[Array, "M K"]) -> Float[Array, "J K T"]:
+    return jax.vmap(lambda g, at: marginals.density(g, shape, at, weight), in_axes=(0, 1))(grid, cells)
 
 
 def _bins(steps: Steps, column: int, bins: int, space: gym.Space) -> int:

@@ -437,12 +437,10 @@ MORE = {"obs[1] at |obs[0], obs[1]|, obs[2]": {"obs[1] |obs[0], obs[1]| obs[2]"}
 @pytest.mark.parametrize("name", [*STRIKES, *MORE])
 def test_a_struck_constraint_may_not_enter(name):
     f = features_of(COLUMNS if name in STRIKES else NUMBERED, 0)
-    c = occupancy.Candidates(
-        jnp.arange(f.states, dtype=jnp.int32), jnp.array([2], jnp.int32), (), (), jnp.int32(0), jnp.int32(0)
-    )
+    among, categories = jnp.arange(f.states, dtype=jnp.int32), jnp.array([2], jnp.int32)
     struck = set()
     for kind in occupancy.KINDS:
-        feature = occupancy.marginals_of(f, c, kind, config())
+        feature = occupancy.marginals_of(f, among, categories, kind, config())
         for row in np.asarray(feature)[np.asarray(occupancy.is_struck(f, feature, (name,)))]:
             struck.add(" ".join(f.label(int(i)) for i in row if i != f.none))
     assert struck == (STRIKES | MORE)[name]
@@ -525,7 +523,7 @@ def test_a_speed_limit_enters(limited):
     x = jnp.zeros((4, 3)).at[:, 2].set(jnp.array([0.5, 0.9, 1.1, 1.4]))
     c = scopil_rho.novelty_of(state, scopil_rho.Rows(x, jnp.zeros(4, jnp.int32), x))[:, 1]
     assert (np.asarray(c) > 0.5).tolist() == [False, False, True, True]
-    assert all((np.asarray(e) == 0).all() for e in state.candidates.evidence)  # it was about another policy
+    assert not state.candidates.evidence.any()  # it was about another policy
 
 
 def test_the_average_forgets_earlier_actors_soon_when_a_constraint_enters(limited):
@@ -681,7 +679,7 @@ def test_a_constraint_that_does_not_bind_leaves_if_all_slots_are_filled(full, be
     new, c = occupancy.leave(s, begun.candidates, begun.features, jnp.int32(40), cfg)
     assert new.kind.tolist() == [1, -1 if full else 0, 0 if full else -1]
     assert (int(c.failed), int(c.wait)) == (0, 0)
-    assert all(np.asarray(ok).all() for ok in c.allowed)
+    assert c.allowed.all()
 
 
 def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles():
@@ -694,7 +692,7 @@ def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles():
     c = state.candidates
     number = 1 + cfg.patience
     assert (int(c.failed), int(c.wait)) == (1, number + 2 * cfg.patience)
-    assert c.allowed[0].tolist() == [True, True, False, True]
+    assert np.flatnonzero(~c.allowed).tolist() == [2]
     # nothing enters before the wait is over; afterwards another constraint, not the same
     state = after_refreshes(state, cfg, DEMOS, fast, 2 * cfg.patience - 1, number + 1)
     assert names(state) == ["x y"]
@@ -711,7 +709,7 @@ def test_a_constraint_that_cannot_be_met_leaves_for_good_and_the_wait_doubles():
 
 def leaving(own: list[float], others: float, age: int, f: Any, cfg: Any, fresh: Any) -> Any:
     """The constraints x y (older), v and y, after `age` refreshes of v; y is younger. All are met."""
-    singles_of = occupancy.marginals_of(f, fresh.candidates, 0, cfg)
+    singles_of = singles(f)
     grid = fresh.slots.grid._replace(
         feature=jnp.stack([jnp.array([0, 1, f.none]), singles_of[2], singles_of[1]]).astype(jnp.int32)
     )
@@ -739,8 +737,7 @@ def test_a_constraint_that_makes_older_ones_worse_leaves_for_good(older, age, le
     s, c = leaving([older, 0.1, 9.0], 0.2, age, state.features, cfg, state)
     assert s.kind.tolist() == [1, -1 if leaves else 0, 0]
     assert s.mu.tolist() == [1.0, 0.0 if leaves else 1.0, 1.0]
-    assert c.allowed[0].tolist() == [True, True, not leaves, True]
-    assert all(np.asarray(ok).all() for ok in c.allowed[1:])
+    assert np.flatnonzero(~c.allowed).tolist() == ([2] if leaves else [])
     assert (int(c.failed), int(c.wait)) == ((1, 40 + 2 * cfg.patience) if leaves else (0, 0))
 
 
@@ -804,27 +801,25 @@ def test_pairs_are_made_of_the_features_that_differ_most():
     f = fresh(cfg).features
     c = fresh(cfg).candidates
     assert c.among.tolist() == [0, 1]
-    evidence = (jnp.array([0.0, 1.0, 5.0, 0.0]), *(jnp.ones_like(e) for e in c.evidence[1:]))
+    evidence = jnp.ones_like(c.evidence).at[:4].set(jnp.array([0.5, 1.0, 5.0, 0.5]))
     new = occupancy.with_other_features(f, c._replace(evidence=evidence), cfg)
     assert new.among.tolist() == [1, 2]
-    assert not new.evidence[1].any()
-    assert occupancy.with_other_features(f, new._replace(evidence=evidence), cfg).evidence[1].all()
+    assert np.flatnonzero(new.evidence).tolist() == [0, 1, 2, 3]
+    assert occupancy.with_other_features(f, new._replace(evidence=evidence), cfg).evidence.all()
 
 
 def test_a_pair_that_was_given_up_stays_out_beside_other_features():
     cfg = config(pair_features=3)
     begun = fresh(cfg, Spaces(4, DiscreteHead(3), None, ("x", "y", "v", "w")))
     f, c = begun.features, begun.candidates
-    pairs = occupancy.marginals_of(f, c, 1, cfg)
-    given_up = (pairs[:, :2] == jnp.array([[1, 2]])).all(1)
-    evidence = (jnp.array([0.0, 1.0, 5.0, 2.0, 0.0])[: len(c.evidence[0])], *c.evidence[1:])
-    c = c._replace(evidence=evidence, allowed=(c.allowed[0], ~given_up, *c.allowed[2:]))
-    new = occupancy.with_other_features(f, c, cfg)
+    feature, kind = occupancy.all_of(f, c, cfg)
+    given_up = (feature[:, :2] == jnp.array([[1, 2]])).all(1) & (kind == occupancy.PAIR)
+    evidence = c.evidence.at[:4].set(jnp.array([0.0, 1.0, 5.0, 2.0]))
+    new = occupancy.with_other_features(f, c._replace(evidence=evidence, allowed=~given_up), cfg)
     assert new.among.tolist() == [1, 2, 3]
-    now = occupancy.marginals_of(f, new, 1, cfg)
-    out = [row[:2] for row, ok in zip(now.tolist(), new.allowed[1].tolist(), strict=True) if not ok]
-    assert out
-    assert all(row == [1, 2] for row in out)
+    feature, kind = occupancy.all_of(f, new, cfg)
+    assert given_up.any()
+    assert {(*row[:2], k) for row, k in zip(feature[~new.allowed].tolist(), kind[~new.allowed].tolist())} == {(1, 2, 1)}
 
 
 def test_what_is_compared_is_newer_than_the_last_test(begun):
@@ -926,9 +921,10 @@ def test_the_scale_of_the_reward_changes_nothing():
 
 
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
-@pytest.mark.parametrize("size", [0, 200], ids=["images", "200 components"])
+@pytest.mark.parametrize("size", [0, 3, 200], ids=["images", "3 components", "200 components"])
 def test_large_observations(size, continuous):
-    """An image has no features, at most the action; of many components, pairs are made of a few."""
+    """An image has no features, at most the action; of many features, pairs are made of a few. Three components and
+    their two norms are one feature more than that."""
     image = None if size else (16, 16, 1)
     columns = tuple(f"obs[{i}]" for i in range(size)) if size else ()
     head = BoxHead(-jnp.ones(2), jnp.ones(2)) if continuous else DiscreteHead(3)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from scopil.losses import features as feature_set
@@ -22,7 +23,7 @@ from scopil.losses.marginals import CELLS, SHAPES, Grid, Sample, Tables
 
 KINDS = range(len(SHAPES))  # one feature, two features, a limit that depends on a feature, two and a category
 PAIR, LIMIT, TRIPLE = 1, 2, 3
-FURTHER = (0, 1, 1, 2)  # axes after the first, of every kind
+FURTHER = np.array([0, 1, 1, 2])  # axes after the first, of every kind
 FEWEST = 5  # episodes of a test for entry
 NOVEL = 0.5  # c of a novel step
 SMOOTH = 0.3  # weight of the newest mean in E_π[c_j]
@@ -57,8 +58,8 @@ class Candidates(NamedTuple):
 
     among: Int[Array, " P"]  # state features that pairs are made of
     categories: Int[Array, " C"]  # components used as categories; −1: none
-    allowed: tuple[Bool[Array, " J"], ...]  # of every kind: not struck out, and not given up
-    evidence: tuple[Float[Array, " J"], ...]  # of every kind: decayed sum of t
+    allowed: Bool[Array, " J"]  # of every candidate: not given up
+    evidence: Float[Array, " J"]  # of every candidate: decayed sum of t
     failed: Int[Array, ""]  # constraints that were given up
     wait: Int[Array, ""]  # no entry before this refresh
 
@@ -107,18 +108,17 @@ def no_slots(count: int) -> Slots:
 
 def new_candidates(f: Features, cfg: Any) -> Candidates:
     among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
-    c = Candidates(among, jnp.full(cfg.most_categories, -1, jnp.int32), (), (), jnp.int32(0), jnp.int32(0))
-    counts = [len(marginals_of(f, c, kind, cfg)) for kind in KINDS]
-    return c._replace(allowed=tuple(jnp.ones(j, bool) for j in counts), evidence=tuple(jnp.zeros(j) for j in counts))
+    categories, none = jnp.full(cfg.most_categories, -1, jnp.int32), jnp.int32(0)
+    count = sum(len(marginals_of(f, among, categories, kind, cfg)) for kind in KINDS)
+    return Candidates(among, categories, jnp.ones(count, bool), jnp.zeros(count), none, none)
 
 
-def first_features(f: Features, pace: Float[Array, " D"], cfg: Any) -> Int[Array, " P"]:
-    """The features that pairs are made of at first: all of them, or the slowest components."""
-    most = min(f.states, cfg.pair_features)
-    return (jnp.arange(most) if f.states == most else jnp.sort(jnp.argsort(pace)[:most])).astype(jnp.int32)
+def first_features(f: Features, pace: Float[Array, " F"], cfg: Any) -> Int[Array, " P"]:
+    """The features that pairs are made of at first: all of them, or the slowest."""
+    return jnp.sort(jnp.argsort(pace)[: min(f.states, cfg.pair_features)]).astype(jnp.int32)
 
 
-def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, " D"], cfg: Any) -> Slots:
+def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, " F"], cfg: Any) -> Slots:
     """Slot 0: the two slowest components, which describe where the demonstrator is.
 
     It is in from the start, although other constraints must show that they are needed. Where an untrained policy gets
@@ -127,7 +127,7 @@ def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, "
     """
     if len(f.used) < 2:
         return s
-    two = jnp.sort(jnp.argsort(pace)[:2]).astype(jnp.int32)
+    two = jnp.sort(jnp.argsort(pace[: len(f.used)])[:2]).astype(jnp.int32)
     row = jnp.append(two, f.none)[None]
     grid = feature_set.grid_of(row, PAIR, ranges, cfg)
     wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
@@ -142,15 +142,27 @@ def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, "
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
-def marginals_of(f: Features, candidates: Candidates, kind: int, cfg: Any) -> Int[Array, "J 3"]:
+def marginals_of(f: Features, among: Array, categories: Array, kind: int, cfg: Any) -> Int[Array, "J 3"]:
     """The columns of the candidates of a kind."""
     if kind == 0:
         return feature_set.singles(f)
     if kind == PAIR:
-        return feature_set.pairs(f, candidates.among)
+        return feature_set.pairs(f, among)
     if kind == LIMIT:
-        return feature_set.limits(f, candidates.among)
-    return feature_set.triples(f, candidates.among[: cfg.triple_features], candidates.categories)
+        return feature_set.limits(f, among)
+    return feature_set.triples(f, among[: cfg.triple_features], categories)
+
+
+def all_of(f: Features, c: Candidates, cfg: Any) -> tuple[Int[Array, "J 3"], Int[Array, " J"]]:
+    """The columns of all candidates, single features first, and their kinds."""
+    features = [marginals_of(f, c.among, c.categories, kind, cfg) for kind in KINDS]
+    return jnp.concatenate(features), jnp.asarray(np.repeat(KINDS, [len(x) for x in features]), jnp.int32)
+
+
+def grids_of(f: Features, c: Candidates, ranges: Ranges, cfg: Any) -> Grid:
+    """The bins of all candidates."""
+    made = [feature_set.grid_of(marginals_of(f, c.among, c.categories, kind, cfg), kind, ranges, cfg) for kind in KINDS]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *made)
 
 
 def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
@@ -186,13 +198,11 @@ def is_struck(f: Features, feature: Int[Array, "J 3"], strike: tuple[str, ...]) 
     return found
 
 
-def usable(f: Features, feature: Int[Array, "J 3"], kind: int, cfg: Any) -> Bool[Array, " J"]:
+def usable(f: Features, feature: Int[Array, "J 3"], kind: Any, cfg: Any) -> Bool[Array, " J"]:
     """Which candidates make sense and are not struck out."""
-    ok = ~is_struck(f, feature, cfg.strike)
-    if kind == TRIPLE:
-        third = feature[:, 2] - f.category  # below 0: there is no such category
-        ok &= (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
-    return ok
+    third = feature[:, 2] - f.category  # below 0: there is no such category
+    category = (third >= 0) & (feature[:, :2] != third[:, None]).all(1)
+    return ~is_struck(f, feature, cfg.strike) & (category | (kind != TRIPLE))
 
 
 # --- at a refresh -----------------------------------------------------------------------------------------------------
@@ -205,9 +215,7 @@ def share_of(grid: Grid, cfg: Any) -> Float[Array, " J"]:
 
 def slot_tables(s: Slots, seen: Seen, cfg: Any) -> Tables:
     """The tables of the constraints that are in."""
-    made = [marginals.tables(s.grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg) for shape in SHAPES]
-    kind, slot = jnp.maximum(s.kind, 0), jnp.arange(cfg.slots)
-    return Tables(jnp.stack([t.ratio for t in made])[kind, slot], jnp.stack([t.demo.T for t in made])[kind, slot].T)
+    return marginals.tables(s.grid, s.kind, seen.demos, seen.fold, seen.own, seen.newest, cfg)
 
 
 def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any) -> Slots:
@@ -224,12 +232,8 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
-    # μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j): at a higher price, the refund would exceed what a step costs
-    older = jnp.where(s.age[None] > s.age[:, None], (mu * budget)[None], 0.0).sum(1)
-    left = jnp.maximum(cfg.refund * cfg.step_reward - older, 0.0)
-    mu = jnp.minimum(mu, left / jnp.maximum(budget, 1e-9))
     better = ~learning | (own < (1.0 - cfg.progress) * s.least)
-    return s._replace(
+    s = s._replace(
         table=table,
         mu=mu,
         budget=budget,
@@ -238,30 +242,45 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
         least=jnp.where(better, own, s.least),
         stale=jnp.where(better, 0, s.stale + 1),
         age=s.age + 1,
-        idle=jnp.where(s.filled & (mu <= 0), s.idle + 1, 0),
     )
+    s = afforded(s, cfg)
+    return s._replace(idle=jnp.where(s.filled & (s.mu <= 0), s.idle + 1, 0))
+
+
+def afforded(s: Slots, cfg: Any) -> Slots:
+    """μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j). At higher prices the refund would exceed what a step costs."""
+    older = jnp.where(s.age[None] > s.age[:, None], (s.mu * s.budget)[None], 0.0).sum(1)
+    left = jnp.maximum(cfg.refund * cfg.step_reward - older, 0.0)
+    return s._replace(mu=jnp.minimum(s.mu, left / jnp.maximum(s.budget, 1e-9)))
 
 
 def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any) -> tuple[Slots, Candidates]:
-    """Constraints leave; the first stays. Those that cannot be met or that make older ones worse may not return, and
-    the next entry waits, longer after every such case. `number` is that of the refresh."""
+    """Constraints leave; the first stays. Those that cannot be met at a price, or that make older ones worse, may not
+    return, and the next entry waits, longer after every such case. `number` is that of the refresh."""
     expected = s.budget / share_of(s.grid, cfg)
     later = s.filled & (jnp.arange(cfg.slots) > 0)
     unmet = (s.own > expected + cfg.costly) & (s.own > 0.5 * (s.entered + expected))
     older = jnp.where(s.filled[None] & (s.age[None] > s.age[:, None]), s.own[None], 0.0).sum(1)
-    given_up = later & (s.age >= cfg.patience) & (unmet | (older > cfg.harm * s.others + HARMLESS))
+    given_up = later & (s.mu > 0) & (s.age >= cfg.patience) & (unmet | (older > cfg.harm * s.others + HARMLESS))
     # A constraint with μ = 0 still tells the shield what is novel, so it leaves only if another may need its slot.
     idle = later & (s.idle >= cfg.patience) & s.filled.all()
     kind = jnp.where(given_up | idle, -1, s.kind)
-    allowed = []
-    for k, ok in zip(KINDS, c.allowed, strict=True):
-        feature = marginals_of(f, c, k, cfg)
-        same = (feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == k)[None]
-        allowed.append(ok & ~(same & given_up[None]).any(1))
+    allowed = c.allowed & ~(is_in(s, *all_of(f, c, cfg)) & given_up[None]).any(1)
     failed = c.failed + given_up.sum()
     wait = jnp.where(given_up.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
-    s = s._replace(kind=kind, mu=jnp.where(kind >= 0, s.mu, 0.0))
-    return s, c._replace(allowed=tuple(allowed), failed=failed, wait=wait)
+    stays = kind >= 0
+    s = s._replace(
+        kind=kind,
+        mu=jnp.where(stays, s.mu, 0.0),
+        budget=jnp.where(stays, s.budget, 0.0),
+        table=jnp.where(stays[:, None], s.table, 0.0),
+    )
+    return s, c._replace(allowed=allowed, failed=failed, wait=wait)
+
+
+def is_in(s: Slots, feature: Int[Array, "J 3"], kind: Int[Array, " J"]) -> Bool[Array, "J S"]:
+    """Which candidate is in which slot."""
+    return (feature[:, None] == s.grid.feature[None]).all(-1) & (kind[:, None] == s.kind[None])
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
@@ -277,75 +296,64 @@ def enter(
 ) -> tuple[Slots, Candidates, Bool[Array, ""]]:
     """At most one constraint enters: where the tested episodes exceed the demonstrated ones most, and significantly.
     Returns whether one did."""
-    count = len(seen.tested)
-    others = jnp.where(s.filled, s.own, 0.0).sum()
-    found: list[Slots] = []  # the best candidate of every kind
-    ranks, evidence = [], []
-    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level, 0.5))
-    for kind, shape in zip(KINDS, SHAPES, strict=True):
-        candidates = marginals_of(f, c, kind, cfg)
-        if len(candidates) == 0:
-            evidence.append(c.evidence[kind])
-            continue
-        grid = feature_set.grid_of(candidates, kind, ranges, cfg)
-        t = marginals.tables(grid, shape, seen.demos, seen.fold, seen.own, seen.newest, cfg)
-        table, expected = t.novelty, marginals.mean(t.demo, seen.demos.use)
-        novelty = marginals.look_up(table, marginals.cells_of(grid, seen.newest.values))
+    if len(c.allowed) == 0:  # images and continuous actions: no features
+        return s, c, jnp.bool_(False)
+    (feature, kind), grid = all_of(f, c, cfg), grids_of(f, c, ranges, cfg)
+    may, count = usable(f, feature, kind, cfg), len(seen.tested)
+
+    def judged(row: Any) -> tuple[Array, ...]:
+        g, k = jax.tree.map(lambda leaf: leaf[None], row)
+        t = marginals.tables(g, k, seen.demos, seen.fold, seen.own, seen.newest, cfg)
+        novelty = marginals.look_up(t.novelty, marginals.cells_of(g, seen.newest.values))
         mine = marginals.episode_means(novelty, seen.number, seen.tested, count)
         theirs = marginals.episode_means(t.demo, seen.episode, seen.demos.use, len(seen.episode))
         gap, score = marginals.welch(mine, theirs)
-        enough = mine.there.sum() >= FEWEST
-        evidence.append(jnp.where(enough, cfg.memory * c.evidence[kind] + score, c.evidence[kind]))
-        significant = (score > least_t) | (evidence[kind] > least_t / jnp.sqrt(1.0 - cfg.memory**2))
-        is_in = ((grid.feature[:, None] == s.grid.feature[None]).all(-1) & (s.kind == kind)[None]).any(1)
-        may = c.allowed[kind] & usable(f, grid.feature, kind, cfg) & ~is_in
-        gain = jnp.where(grid.limit, cfg.limit_gain if kind == LIMIT else 1.0, 1.0)
-        weighed = gap * (1.0 - cfg.simpler * FURTHER[kind]) * gain
-        rank = jnp.where(may & significant & enough & (gap > cfg.enter_gap), weighed, -jnp.inf)
-        j = jnp.argmax(rank)
-        own, none = marginals.mean(novelty, seen.latest)[j], jnp.int32(0)
-        slot = Slots(
-            kind=jnp.int32(kind),
-            grid=Grid(*(leaf[j] for leaf in grid)),
-            table=table[j],
-            mu=jnp.asarray(cfg.occupancy_init, jnp.float32),
-            budget=(share_of(grid, cfg) * expected)[j],
-            own=own,
-            clone=own,
-            entered=own,
-            others=others,
-            least=own,
-            stale=none,
-            age=none,
-            idle=none,
-        )
-        found.append(slot)
-        ranks.append(rank[j])
-    if not ranks:  # images and continuous actions: no features
-        return s, c, jnp.bool_(False)
-    best = jnp.argmax(jnp.stack(ranks))
-    enters = jnp.stack(ranks).max() > -jnp.inf
+        means = marginals.mean(t.demo, seen.demos.use), marginals.mean(novelty, seen.latest)
+        return tuple(x[0] for x in (gap, score, *means, t.novelty))
+
+    gap, score, expected, own, table = jax.lax.map(judged, (grid, jnp.where(may, kind, -1)))
+    enough = jnp.zeros(count + 1, bool).at[jnp.where(seen.tested, seen.number, count)].set(True)[:count].sum() >= FEWEST
+    evidence = jnp.where(enough, cfg.memory * c.evidence + score, c.evidence)
+    least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level, 0.5))
+    significant = (score > least_t) | (evidence > least_t / jnp.sqrt(1.0 - cfg.memory**2))
+    may &= c.allowed & ~is_in(s, feature, kind).any(1) & significant & (gap > cfg.enter_gap)
+    gain = jnp.where(grid.limit & (kind == LIMIT), cfg.limit_gain, 1.0)
+    rank = jnp.where(may, gap * (1.0 - cfg.simpler * jnp.asarray(FURTHER)[kind]) * gain, -jnp.inf)
+    j, enters = jnp.argmax(rank), enough & may.any()
+    none = jnp.int32(0)
+    new = Slots(
+        kind=kind[j],
+        grid=jax.tree.map(lambda leaf: leaf[j], grid),
+        table=table[j],
+        mu=jnp.asarray(cfg.occupancy_init, jnp.float32),
+        budget=(share_of(grid, cfg) * expected)[j],
+        own=own[j],
+        clone=own[j],
+        entered=own[j],
+        others=jnp.where(s.filled, s.own, 0.0).sum(),
+        least=own[j],
+        stale=none,
+        age=none,
+        idle=none,
+    )
     into = jnp.where(enters, jnp.argmax(~s.filled), cfg.slots)  # out of range: dropped
-    s = jax.tree.map(lambda all, *one: all.at[into].set(jnp.stack(one)[best], mode="drop"), s, *found)
+    s = jax.tree.map(lambda all, one: all.at[into].set(one, mode="drop"), s, new)
 
     # Evidence about a policy without the new constraint says nothing about the policy with it.
-    c = c._replace(evidence=tuple(jnp.where(enters, 0.0, e) for e in evidence))
+    c = c._replace(evidence=jnp.where(enters, 0.0, evidence))
     return s, with_other_features(f, c, cfg) if f.states > cfg.pair_features else c, enters
 
 
 def with_other_features(f: Features, c: Candidates, cfg: Any) -> Candidates:
     """Pairs of the features that differ most by themselves. Evidence about other pairs is lost; a pair that was given
     up stays out while both its features are among them."""
-    most = len(c.among)
-    among = jnp.sort(jnp.argsort(-c.evidence[0][: f.states])[:most]).astype(jnp.int32)
-    same, new = (among == c.among).all(), c._replace(among=among)
-    evidence = (c.evidence[0], *(jnp.where(same, e, 0.0) for e in c.evidence[1:]))
-    allowed = [c.allowed[0]]
-    for kind, ok in zip(KINDS[1:], c.allowed[1:], strict=True):
-        before, after = (marginals_of(f, x, kind, cfg) for x in (c, new))
-        given_up = (after[:, None] == before[None]).all(-1) & ~ok[None]
-        allowed.append(~given_up.any(1))
-    return new._replace(evidence=evidence, allowed=tuple(allowed))
+    among = jnp.sort(jnp.argsort(-c.evidence[: f.states])[: len(c.among)]).astype(jnp.int32)
+    new, single = c._replace(among=among), jnp.arange(len(c.allowed)) < len(feature_set.singles(f))
+    (before, _), (after, kind) = all_of(f, c, cfg), all_of(f, new, cfg)
+    same_kind = kind[:, None] == kind[None]  # the kinds do not change
+    given_up = ((after[:, None] == before[None]).all(-1) & same_kind & ~c.allowed[None]).any(1)
+    evidence = jnp.where(single | (among == c.among).all(), c.evidence, 0.0)
+    return new._replace(evidence=evidence, allowed=~given_up)
 
 
 def novel_in_a_row(s: Slots, t: Tables, seen: Seen, quantile: Any) -> Int[Array, ""]:

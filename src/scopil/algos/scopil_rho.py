@@ -316,7 +316,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         enough = jnp.quantile(jnp.asarray(returns, jnp.float32), cfg.good)
     # If no demonstration terminates, termination costs c = 1 per step of a mean demonstrated episode: Σ γᵗ.
     length = len(before) / len(np.unique(episode))
-    saved = cfg.discount * (1.0 - cfg.discount**length) / (1.0 - jnp.minimum(cfg.discount, 0.999))
+    saved = jnp.sum(cfg.discount ** jnp.arange(1.0, length + 1.0))
 
     # B begins with the demonstrations, so that the ratio starts at 1
     told = known(state, rows)
@@ -324,9 +324,11 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     order = jnp.argsort(~told, stable=True)[:count]
     kept = jax.tree.map(lambda buffer, new: buffer.at[:count].set(new[order]), state.kept, rows)
 
-    pace = jnp.where((change > 0) & ~few, change / jnp.maximum(first.std(0), 1e-9), jnp.inf)[
-        jnp.asarray(used, jnp.int32)
-    ]
+    # Typical change in one step over standard deviation, of the state features
+    values_first, values_then = f.of_states(first), f.of_states(then)
+    step = jnp.sqrt(jnp.mean((values_then - values_first) ** 2, axis=0))
+    constant = np.append(few[used], np.zeros(len(f.derived), bool)) | (step <= 0)
+    pace = jnp.where(constant, jnp.inf, step / jnp.maximum(values_first.std(0), 1e-9))
     candidates = state.candidates._replace(
         among=occupancy.first_features(f, pace, cfg),
         categories=jnp.full(cfg.most_categories, -1).at[: len(kinds)].set(kinds),

@@ -254,9 +254,13 @@ class Features(eqx.Module):
         apart = jnp.abs(seen[:, :, None] - kinds[None])
         same = apart.min(-1) <= 1e-3 * jnp.abs(seen) + 1e-6
         kind = jnp.where(same, apart.argmin(-1), CATEGORIES).astype(jnp.float32)
-        more = [d(after)[:, None] for d in self.derived]
         a = action.astype(jnp.float32).reshape(obs.shape[0], max(self.actions, 1))
-        return jnp.concatenate([seen, *more, before[:, used], kind, a, jnp.zeros((obs.shape[0], 1))], axis=1)
+        return jnp.concatenate([self.of_states(after), before[:, used], kind, a, jnp.zeros((obs.shape[0], 1))], axis=1)
+
+    def of_states(self, components: Float[Array, "M D"]) -> Float[Array, "M S"]:
+        """The state features of the components of states."""
+        more = [d(components)[:, None] for d in self.derived]
+        return jnp.concatenate([components[:, jnp.asarray(self.used, jnp.int32)], *more], axis=1)
 
 
 def code_of(name: str, row: str = "next_obs") -> str:

@@ -11,6 +11,7 @@ A held-out demonstrated transition therefore has a cost with probability at most
 transitions.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -68,62 +69,70 @@ def look_up(table: Float[Array, "J T"], cells: Int[Array, "M J"]) -> Float[Array
     return jnp.take_along_axis(table, cells.T, axis=1).T
 
 
-def kernel(sigma: Float[Array, " J"], bins: int) -> Float[Array, "J N N"]:
+def kernel(sigma: Float[Array, ""], bins: int) -> Float[Array, "N N"]:
     """Gaussian blur along an axis, as a matrix whose columns sum to 1. σ = 0 gives the identity."""
     apart = jnp.arange(bins)[:, None] - jnp.arange(bins)[None]
-    weight = jnp.exp(-0.5 * (apart[None] / jnp.maximum(sigma, 1e-3)[:, None, None]) ** 2)
-    return weight / weight.sum(1, keepdims=True)
+    weight = jnp.exp(-0.5 * (apart / jnp.maximum(sigma, 1e-3)) ** 2)
+    return weight / weight.sum(0, keepdims=True)
 
 
-def density(grid: Grid, shape: Shape, cells: Int[Array, "M J"], weight: Float[Array, "M W"]) -> Float[Array, "J W T"]:
-    """Blurred histograms of every table, one per column of weights. Each sums to 1."""
-    size = shape[0] * shape[1] * shape[2]
+def density(grid: Grid, shape: Shape, cells: Int[Array, " M"], weight: Float[Array, "M W"]) -> Float[Array, "W T"]:
+    """Blurred histograms of one table (a row of `grid`), one per column of weights. Each sums to 1."""
     w = weight / jnp.maximum(weight.sum(0), 1e-9)[None]
-    count = jax.vmap(lambda c: jnp.zeros((size, w.shape[1])).at[c].add(w), in_axes=1)(cells)
-    cube = count.reshape(-1, *shape, w.shape[1])
-    cube = jnp.einsum("jab,jbckw->jackw", kernel(grid.blur[:, 0], shape[0]), cube)
+    cube = jnp.zeros((shape[0] * shape[1] * shape[2], w.shape[1])).at[cells].add(w).reshape(*shape, w.shape[1])
+    cube = jnp.einsum("ab,bckw->ackw", kernel(grid.blur[0], shape[0]), cube)
     if shape[1] > 1:
-        cube = jnp.einsum("jcd,jadkw->jackw", kernel(grid.blur[:, 1], shape[1]), cube)
-    return jnp.swapaxes(cube.reshape(len(cube), size, -1), 1, 2)
+        cube = jnp.einsum("cd,adkw->ackw", kernel(grid.blur[1], shape[1]), cube)
+    return cube.reshape(-1, w.shape[1]).T
 
 
-def outermost(e: Float[Array, "J K T"], shape: Shape, limit: Bool[Array, " J"], tail: Any) -> Bool[Array, "J K T"]:
-    """The cells that may be novel. In a table with a limit these are the cells at both ends of the limited axis, beyond
-    which at most the share `tail` of the demonstrated transitions of the same slice lies."""
-    axis = 3 if shape[1] > 1 else 2
-    cube = e.reshape(*e.shape[:2], *shape)
+def outermost(e: Float[Array, "K T"], shape: Shape, tail: Any) -> Bool[Array, "K T"]:
+    """The cells at both ends of the last axis beyond which at most the share `tail` of the demonstrated transitions of
+    the same slice lies. In a table with a limit only these may be novel."""
+    axis = 2 if shape[1] > 1 else 1
+    cube = e.reshape(-1, *shape)
     below = jnp.cumsum(cube, axis)
     above = jnp.flip(jnp.cumsum(jnp.flip(cube, axis), axis), axis)
-    ends = jnp.minimum(below, above) <= tail * cube.sum(axis, keepdims=True)
-    return ends.reshape(e.shape) | ~limit[:, None, None]
+    return (jnp.minimum(below, above) <= tail * cube.sum(axis, keepdims=True)).reshape(e.shape)
 
 
 def tables(
-    grid: Grid, shape: Shape, demos: Sample, fold: Int[Array, " M"], own: Sample, newest: Sample, cfg: Any
+    grid: Grid, kind: Int[Array, " J"], demos: Sample, fold: Int[Array, " M"], own: Sample, newest: Sample, cfg: Any
 ) -> Tables:
-    """Tables of the marginals of one shape.
+    """Tables of marginals.
 
     Args:
+        grid: the bins of every marginal.
+        kind: of every marginal, its place in `SHAPES`; below 0: no table is made, and nothing is novel.
         demos, own, newest: the transitions E, B and A.
         fold: of every demonstrated transition.
-        cfg: `folds`, `quantile`, `background`.
+        cfg: `folds`, `quantile`, `background`, `tail`.
     """
     held_out = (fold[:, None] == jnp.arange(cfg.folds)[None]) & demos.use[:, None]  # (M, K)
     shown = (~held_out & demos.use[:, None]).astype(jnp.float32)
-    cells = cells_of(grid, demos.values)
-    e = density(grid, shape, cells, shown)
-    b, a = (density(grid, shape, cells_of(grid, s.values), s.use[:, None].astype(jnp.float32)) for s in (own, newest))
-    background = cfg.background * a + 1e-7
-    f = jnp.log((b + background) / (e + background))  # (J, K, T)
-    f = jnp.where(outermost(e, shape, grid.limit, cfg.tail), f, jnp.minimum(f, 0.0))
+    weights = shown, *(s.use[:, None].astype(jnp.float32) for s in (own, newest))
 
-    def calibrated(f: Float[Array, "K T"], cells: Int[Array, " M"]) -> tuple[Array, Array]:
-        tau = jnp.nanquantile(jnp.where(held_out.T, f[:, cells], jnp.nan), cfg.quantile, axis=1)
-        ratio = f - jnp.maximum(jnp.nan_to_num(tau), 0.0)[:, None]
-        return ratio, jnp.take_along_axis(excess(ratio[:, cells]), fold[None], axis=0)[0]
+    def ratio(shape: Shape, g: Grid, *cells: Int[Array, " _"]) -> Float[Array, "K T"]:
+        """f_jk, before its threshold"""
+        e, b, a = (density(g, shape, at, weight) for at, weight in zip(cells, weights, strict=True))
+        background = cfg.background * a + 1e-7
+        f = jnp.log((b + background) / (e + background))
+        f = jnp.where(outermost(e, shape, cfg.tail) | ~g.limit, f, jnp.minimum(f, 0.0))
+        return jnp.pad(f, ((0, 0), (0, CELLS - f.shape[1])))
 
-    ratio, demo = jax.vmap(calibrated, in_axes=(0, 1))(f, cells)
-    return Tables(jnp.pad(ratio, ((0, 0), (0, 0), (0, CELLS - ratio.shape[2]))), demo.T)
+    def one(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:
+        cells = [cells_of(jax.tree.map(lambda leaf: leaf[None], g), s.values)[:, 0] for s in (demos, own, newest)]
+        f = jax.lax.switch(kind, [partial(ratio, shape) for shape in SHAPES], g, *cells)
+        tau = jnp.nanquantile(jnp.where(held_out.T, f[:, cells[0]], jnp.nan), cfg.quantile, axis=1)
+        f = f - jnp.maximum(jnp.nan_to_num(tau), 0.0)[:, None]
+        return f, jnp.take_along_axis(excess(f[:, cells[0]]), fold[None], axis=0)[0]
+
+    def none(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:
+        return jnp.zeros((cfg.folds, CELLS)), jnp.zeros(len(fold))
+
+    # One after another: all of them at once would need gigabytes, and a program for every shape of many tables.
+    made = jax.lax.map(lambda row: jax.lax.cond(row[1] >= 0, one, none, *row), (grid, kind))
+    return Tables(made[0], made[1].T)
 
 
 def mean(values: Float[Array, "M J"], use: Bool[Array, " M"]) -> Float[Array, " J"]:
