@@ -94,13 +94,14 @@ def free() -> Solution:
     return Solution(BEST, 0.5 * math.log(math.pi * math.e * ALPHA / K), 0.0, 0.0)
 
 
-@pytest.mark.slow  # the inactive constraint below has the same optimum
+@pytest.mark.slow
 def test_sac_has_the_closed_form(solve):
     got = solve("sac")
     assert got.mode == pytest.approx(free().mode, abs=0.03)
     assert got.entropy == pytest.approx(free().entropy, abs=0.1)
 
 
+@pytest.mark.slow
 def test_an_inactive_constraint_has_no_effect(solve):
     got = solve("scopil", shown=-0.6, slack=200.0)
     assert got.lam == 0.0

@@ -89,6 +89,17 @@ def test_tables_equal_the_reference(kind, limit, folds):
         np.testing.assert_allclose(found[:, j], [want.novelty[ref.cell(row, axes)] for row in newest[0]], **NEAR)
 
 
+@pytest.mark.parametrize("q", [0.0, 0.3, 0.7, 1.0])
+def test_quantiles_equal_numpys(q):
+    """Of negative and positive values, zeros of both signs, a single value, and none."""
+    values = np.asarray(np.random.default_rng(0).normal(size=(4, 50)), np.float32)
+    values[0, :4] = 0.0, -0.0, 0.0, -0.0
+    use = np.random.default_rng(1).random((4, 50)) < 0.6
+    use[2], use[3] = np.arange(50) == 7, False
+    got = marginals.quantile(jnp.asarray(values), jnp.asarray(use), q)
+    np.testing.assert_allclose(got, [*(np.quantile(v[u], q) for v, u in zip(values[:3], use)), 0.0], atol=1e-6)
+
+
 def test_without_transitions_nothing_is_novel():
     axes, nothing = axes_of(1), np.zeros(50, bool)
     demos, other = sample(80, 0), (sample(50, 1)[0], nothing)

@@ -111,18 +111,11 @@ def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     return gap, gap / math.sqrt(np.var(a, ddof=1) / len(a) + np.var(b, ddof=1) / len(b))
 
 
-def dual_step(mu: float, own: float, budget: float, rate: float, most: float) -> float:
-    """μ ← [μ + η (E_π[c] − b)/(E_π[c] + b)]₊, at most `most`. 10⁻³ in the divisor: both may be 0."""
-    return min(max(mu + rate * (own - budget) / (own + budget + 1e-3), 0.0), most)
-
-
-def within_earnings(mu: list[float], budgets: list[float], earned: float) -> list[float]:
-    """The multipliers, the oldest first, each as large as what is left of Σ μ b ≤ earned allows."""
-    found = []
-    for m, b in zip(mu, budgets):
-        found.append(min(m, earned / b))
-        earned = max(earned - m * b, 0.0)
-    return found
+def dual_step(mu: float, own: float, budget: float, rates: tuple[float, float], most: float) -> float:
+    """μ ← [μ + η (E_π[c] − b)/(E_π[c] + b)]₊, at most `most`. 10⁻³ in the divisor: both may be 0. `rates`: η, and the
+    factor for a step down."""
+    step = rates[0] * (own - budget) / (own + budget + 1e-3)
+    return min(max(mu + (step if step > 0 else rates[1] * step), 0.0), most)
 
 
 def features(

@@ -118,8 +118,11 @@ def first_features(f: Features, pace: Float[Array, " F"], cfg: Any) -> Int[Array
     return jnp.sort(jnp.argsort(pace)[: min(f.states, cfg.pair_features)]).astype(jnp.int32)
 
 
-def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, " F"], cfg: Any) -> Slots:
-    """Slot 0: the two slowest components, which describe where the demonstrator is.
+def first_constraint(
+    f: Features, ranges: Ranges, s: Slots, pace: Float[Array, " F"], shown: Float[Array, "M F"], cfg: Any
+) -> Slots:
+    """Slot 0: the two slowest components, which describe where the demonstrator is. The second one is not a function
+    of the first, such as the distance to a fixed place: their correlation over the demonstrated states is small.
 
     It is in from the start, although other constraints must show that they are needed. Where an untrained policy gets
     lost, it is lost in these components. With 40 demonstrations, a hole in them is as large as the gaps between
@@ -127,10 +130,18 @@ def first_constraint(f: Features, ranges: Ranges, s: Slots, pace: Float[Array, "
     """
     if len(f.used) < 2:
         return s
-    two = jnp.sort(jnp.argsort(pace[: len(f.used)])[:2]).astype(jnp.int32)
+    pace, components = pace[: len(f.used)], shown[:, : len(f.used)]
+    first = jnp.argmin(pace)
+    apart = (components - components.mean(0)[None]) / jnp.maximum(components.std(0), 1e-9)[None]
+    same = jnp.abs((apart * apart[:, first][:, None]).mean(0)) > cfg.same_place
+    two = jnp.sort(jnp.stack([first, jnp.argmin(jnp.where(same, jnp.inf, pace))])).astype(jnp.int32)
     row = jnp.append(two, f.none)[None]
     grid = feature_set.grid_of(row, PAIR, ranges, cfg)
-    wanted = jnp.isfinite(pace[two]).all() & ~is_struck(f, row, cfg.strike)[0]
+    wanted = (
+        jnp.isfinite(jnp.where(same, jnp.inf, pace).min())
+        & jnp.isfinite(pace[first])
+        & ~is_struck(f, row, cfg.strike)[0]
+    )
     into = jnp.where(wanted, 0, cfg.slots)  # out of range: dropped
     return s._replace(
         kind=s.kind.at[into].set(PAIR, mode="drop"),
@@ -231,7 +242,8 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
 
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
-    mu = jnp.where(s.filled, jnp.clip(s.mu + cfg.occupancy_lr * excess, 0.0, cfg.occupancy_most), 0.0)
+    rate = cfg.occupancy_lr * jnp.where(excess < 0, cfg.occupancy_fall, 1.0)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + rate * excess, 0.0, cfg.occupancy_most), 0.0)
     better = ~learning | (own < (1.0 - cfg.progress) * s.least)
     s = s._replace(
         table=table,
@@ -243,15 +255,7 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
         stale=jnp.where(better, 0, s.stale + 1),
         age=s.age + 1,
     )
-    s = afforded(s, cfg)
     return s._replace(idle=jnp.where(s.filled & (s.mu <= 0), s.idle + 1, 0))
-
-
-def afforded(s: Slots, cfg: Any) -> Slots:
-    """μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j). At higher prices the refund would exceed what a step costs."""
-    older = jnp.where(s.age[None] > s.age[:, None], (s.mu * s.budget)[None], 0.0).sum(1)
-    left = jnp.maximum(cfg.refund * cfg.step_reward - older, 0.0)
-    return s._replace(mu=jnp.minimum(s.mu, left / jnp.maximum(s.budget, 1e-9)))
 
 
 def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any) -> tuple[Slots, Candidates]:
@@ -287,7 +291,7 @@ def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Arr
     """Whether a constraint may enter: a slot is free, and each that is in is kept as held-out demonstrations keep it,
     or has not improved for long."""
     familiar = s.own <= s.budget / share_of(s.grid, cfg)
-    settled = ~s.filled | familiar | (s.stale >= 2 * cfg.patience)
+    settled = ~s.filled | familiar | (s.stale >= cfg.patience)
     return settled.all() & ~s.filled.all() & (number >= c.wait)
 
 

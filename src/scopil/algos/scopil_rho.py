@@ -70,7 +70,13 @@ class Config(scopil_clone.Config):
     )
     occupancy_init: float = setting(default=10.0, about="μ₀: multiplier of a constraint that enters.", low=0)
     occupancy_lr: float = setting(default=1.0, about="Learning rate η of μ, per refresh of the tables.", low=0)
+    # A rule that is kept has a price only as long as the price stays. If μ fell as fast as it rises, the policy would
+    # break the rule again and again.
+    occupancy_fall: float = setting(default=0.1, about="Rate at which μ falls, relative to η.", low=0)
     occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
+    same_place: float = setting(
+        default=0.5, about="Largest correlation of the two components of the first constraint.", low=0, high=1
+    )
     occupancy_share: float = setting(
         default=0.5, about="κ: allowed novelty of the policy, relative to held-out demonstrations.", low=1e-3
     )
@@ -345,7 +351,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         kept=kept,
         offered=jnp.minimum(told.sum(), count).astype(jnp.int32),
         candidates=candidates,
-        slots=occupancy.first_constraint(f, ranges, state.slots, pace, cfg),
+        slots=occupancy.first_constraint(f, ranges, state.slots, pace, values_first, cfg),
     )
 
 
@@ -533,7 +539,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated. For the actor: ω w KL(π ‖ π₀)
     # and μ₀ [Q_c − τ]₊
     price = (c * s.mu[None]).sum(1)
-    refund = (s.mu * s.budget).sum()
+    refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
     charged = data._replace(replay=batch._replace(reward=batch.reward / state.unit - price + refund - end))
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.losses.marginals import CATEGORIES, SHAPES, Grid
+from scopil.losses.marginals import CATEGORIES, LIMITS, SHAPES, Grid
 
 NEIGHBOURS = 16  # in a vector of at most so many components, neighbours may be the components of a smaller vector
 VECTOR = 3  # a named part of at most so many components is one vector
@@ -26,7 +26,6 @@ NONE = np.float32(1e30)  # no category
 # block the program.
 SENT = 2**14
 REMEMBERED = 2**18  # observations whose own features are kept
-LIMITS = (0, 2)  # shapes in which only values beyond the demonstrated ones are novel
 SHARP = ((True, True), (False, False), (False, True), (False, False))  # of every shape: axes with little blur
 
 

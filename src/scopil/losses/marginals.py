@@ -22,6 +22,7 @@ Shape = tuple[int, int, int]
 # Bins of the three axes: one feature; two features; a limit of the second feature that depends on the first; two
 # features and a category.
 SHAPES: tuple[Shape, ...] = ((768, 1, 1), (96, 96, 1), (48, 192, 1), (42, 42, 5))
+LIMITS = (0, 2)  # shapes in which only values beyond the demonstrated ones may be novel
 CELLS = max(a * b * c for a, b, c in SHAPES)
 CATEGORIES = SHAPES[3][2] - 1  # demonstrated values of a category; the last bin holds all other values
 
@@ -96,6 +97,21 @@ def outermost(e: Float[Array, "K T"], shape: Shape, tail: Any) -> Bool[Array, "K
     return (jnp.minimum(below, above) <= tail * cube.sum(axis, keepdims=True)).reshape(e.shape)
 
 
+def quantile(values: Float[Array, "K M"], use: Bool[Array, "K M"], q: Any) -> Float[Array, " K"]:
+    """The q-quantile of the values in use, with linear interpolation; 0 if there are none. XLA sorts whole numbers four
+    times faster than floats, so the values are sorted by their bits."""
+    flip = jnp.int32(0x7FFFFFFF)  # of negative floats, larger bits are smaller numbers
+    bits = jax.lax.bitcast_convert_type(jnp.where(use, values, jnp.inf), jnp.int32)
+    bits = jax.lax.sort(jnp.where(bits < 0, bits ^ flip, bits), dimension=1, is_stable=False)
+    ranked = jax.lax.bitcast_convert_type(jnp.where(bits < 0, bits ^ flip, bits), jnp.float32)
+    last = use.sum(1) - 1
+    place = q * jnp.maximum(last, 0)
+    below = jnp.floor(place).astype(jnp.int32)
+    two = jnp.stack([below, jnp.minimum(below + 1, jnp.maximum(last, 0))], axis=1)
+    low, high = jnp.take_along_axis(ranked, two, axis=1).T
+    return jnp.where(last >= 0, low + (place - below) * (high - low), 0.0)
+
+
 def tables(
     grid: Grid, kind: Int[Array, " J"], demos: Sample, fold: Int[Array, " M"], own: Sample, newest: Sample, cfg: Any
 ) -> Tables:
@@ -117,14 +133,14 @@ def tables(
         e, b, a = (density(g, shape, at, weight) for at, weight in zip(cells, weights, strict=True))
         background = cfg.background * a + 1e-7
         f = jnp.log((b + background) / (e + background))
-        f = jnp.where(outermost(e, shape, cfg.tail) | ~g.limit, f, jnp.minimum(f, 0.0))
+        if SHAPES.index(shape) in LIMITS:
+            f = jnp.where(outermost(e, shape, cfg.tail) | ~g.limit, f, jnp.minimum(f, 0.0))
         return jnp.pad(f, ((0, 0), (0, CELLS - f.shape[1])))
 
     def one(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:
         cells = [cells_of(jax.tree.map(lambda leaf: leaf[None], g), s.values)[:, 0] for s in (demos, own, newest)]
         f = jax.lax.switch(kind, [partial(ratio, shape) for shape in SHAPES], g, *cells)
-        tau = jnp.nanquantile(jnp.where(held_out.T, f[:, cells[0]], jnp.nan), cfg.quantile, axis=1)
-        f = f - jnp.maximum(jnp.nan_to_num(tau), 0.0)[:, None]
+        f = f - jnp.maximum(quantile(f[:, cells[0]], held_out.T, cfg.quantile), 0.0)[:, None]
         return f, jnp.take_along_axis(excess(f[:, cells[0]]), fold[None], axis=0)[0]
 
     def none(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:
