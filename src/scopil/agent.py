@@ -173,8 +173,9 @@ class Agent:
         """Train for further steps.
 
         Args:
-            total_timesteps: environment steps, a whole number (1e5 is allowed). Updates begin when the replay buffer
-                holds one batch.
+            total_timesteps: environment steps, a whole number (1e5 is allowed). Algorithms with a replay update from
+                the step on at which it holds one batch. BC plays no steps: it makes so many gradient steps. SCOPIL-ρ
+                first trains a clone, which counts as no step.
             callback: one or several functions of a `TrainStatus` (env_steps, metrics, state), called after every chunk
                 of a few thousand steps; returning True stops training. A callback with an attribute `every` is also
                 called at multiples of `every` steps. If it has a method `begin`, `begin(agent)` is called before

@@ -226,14 +226,15 @@ def steps_of(
     action = np.concatenate([e.actions for e in episodes]) - (space.start if discrete else 0)
     values = f(padded(before), padded(action), padded(after), jnp.asarray(categories))
     values = np.asarray(values)[: len(before)]
+    number = np.repeat(np.arange(len(episodes)), lengths)
     known = ~(np.asarray(way)[None] * after > np.asarray(cut)[None]).any(1)  # as `scopil_rho.known`
-    change = np.sqrt(np.mean((then - first) ** 2, axis=0))
+    change, last = jnp.asarray(np.sqrt(np.mean((then - first) ** 2, axis=0)), jnp.float32), -len(shown.obs)
     return Steps(
         f,
-        feature_set.ranges_of(f, padded(values[-len(shown.obs) :]), jnp.asarray(change, jnp.float32), few),
+        feature_set.ranges_of(f, padded(values[last:]), padded(number[last:]), change, few),
         categories,
         values[known],
-        np.repeat(np.arange(len(episodes)), lengths)[known],
+        number[known],
         np.concatenate([np.arange(n) for n in lengths])[known],
         len(played),
         len(episodes),
@@ -289,8 +290,11 @@ def _score(grid: Grid, shape: Shape, cells: np.ndarray, steps: Steps, groups: Gr
     background = cfg.background * b + 1e-7
     c = np.log((b + background) / (e + background))  # (W, Q, K, U)
     if grid.limit[0]:  # as `marginals.outermost`
-        below, above, slices = (density(others, sums)[:, None] for sums in _sides(blurred, shape))
-        c = np.where(np.minimum(below, above) <= cfg.tail * slices, c, np.minimum(c, 0.0))
+        sides = _sides(blurred, shape)
+        below, above, slices = (density(others, sums)[:, None] for sums in sides)
+        own = density(half == np.arange(PARTS)[:, None], sides[2])[:, :, None]
+        beyond = (np.minimum(below, above) <= cfg.tail * slices) & (slices > cfg.background * own)
+        c = np.where(beyond, c, np.minimum(c, 0.0))
     for way in range(ways):
         shown = groups.fold[way][episode]
         at = np.flatnonzero(shown >= 0)

@@ -19,7 +19,7 @@ from scopil.config import build
 from scopil.data.dataset import DemoStarts
 from scopil.errors import ConfigError
 from scopil.losses.features import features_of, singles
-from scopil.losses.marginals import CELLS, Sample, Tables
+from scopil.losses.marginals import CELLS, HIGH, LOW, Sample, Tables
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.types import Transition
 
@@ -660,8 +660,8 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
         ]
         limited_axis = 0 if grid.limit[j] else None
         sides_of = everything[0], held, everything[2], everything[1]
-        want = ref.table(axes, *sides_of, cfg.folds, 0.7, 0.1, limited_axis, cfg.tail)
-        assert (j == 1) == bool(grid.limit[j])
+        want = ref.table(axes, *sides_of, cfg.folds, 0.7, 0.1, limited_axis, cfg.tail, "high")
+        assert int(grid.limit[j]) == (HIGH if j == 1 else 0)
         np.testing.assert_allclose(new.table[j, : want.novelty.size], want.novelty.ravel(), atol=1e-5)
         budget = (cfg.limit_share if grid.limit[j] else cfg.occupancy_share) * want.demo.mean()
         # the newest refresh_every · num_envs steps count
@@ -683,7 +683,7 @@ def test_a_constraint_that_does_not_bind_leaves_if_all_slots_are_filled(full, be
     s = begun.slots._replace(
         kind=jnp.array([1, 0, 0 if full else -1]), mu=jnp.array([0.0, 0.0, 1.0]), idle=jnp.array([99, cfg.patience, 0])
     )
-    new, c = occupancy.leave(s, begun.candidates, begun.features, jnp.int32(40), cfg)
+    new, c = occupancy.leave(s, begun.candidates, begun.features, begun.ranges, jnp.int32(40), cfg)
     assert new.kind.tolist() == [1, -1 if full else 0, 0 if full else -1]
     assert (int(c.failed), int(c.wait)) == (0, 0)
     assert c.allowed.all()
@@ -718,18 +718,20 @@ def leaving(own: list[float], others: float, age: int, f: Any, cfg: Any, fresh: 
     """The constraints x y (older), v and y, after `age` refreshes of v; y is younger. All are met."""
     singles_of = singles(f)
     grid = fresh.slots.grid._replace(
-        feature=jnp.stack([jnp.array([0, 1, f.none]), singles_of[2], singles_of[1]]).astype(jnp.int32)
+        feature=jnp.stack([jnp.array([0, 1, f.none]), singles_of[2], singles_of[1]]).astype(jnp.int32),
+        limit=jnp.array([0, HIGH, LOW]),
     )
     s = fresh.slots._replace(
         kind=jnp.array([1, 0, 0]),
         grid=grid,
         mu=jnp.ones(3),
         own=jnp.array(own),
+        least=jnp.array(own),
         budget=jnp.full(3, 10.0),
         others=jnp.array([0.0, others, 0.0]),
         age=jnp.array([age + 5, age, 0]),
     )
-    return occupancy.leave(s, fresh.candidates, f, jnp.int32(40), cfg)
+    return occupancy.leave(s, fresh.candidates, f, fresh.ranges, jnp.int32(40), cfg)
 
 
 @pytest.mark.parametrize(
@@ -814,28 +816,34 @@ def test_a_constraint_enters_once_those_that_are_in_no_longer_improve(own, stale
 def test_pairs_are_made_of_the_features_that_differ_most():
     """With more features than `pair_features`."""
     cfg = config(pair_features=2)
-    f = fresh(cfg).features
-    c = fresh(cfg).candidates
+    begun = fresh(cfg)
+    f, c, ranges = begun.features, begun.candidates, begun.ranges
     assert c.among.tolist() == [0, 1]
-    evidence = jnp.ones_like(c.evidence).at[:4].set(jnp.array([0.5, 1.0, 5.0, 0.5]))
-    new = occupancy.with_other_features(f, c._replace(evidence=evidence), cfg)
+    # x, y, v and the action: beyond the largest values, then below the smallest
+    evidence = jnp.ones_like(c.evidence).at[:8].set(jnp.array([0.5, 1.0, 5.0, 0.5, 0.5, 3.0, 0.5, 9.0]))
+    new = occupancy.with_other_features(f, c._replace(evidence=evidence), ranges, cfg)
     assert new.among.tolist() == [1, 2]
-    assert np.flatnonzero(new.evidence).tolist() == [0, 1, 2, 3]
-    assert occupancy.with_other_features(f, new._replace(evidence=evidence), cfg).evidence.all()
+    assert np.flatnonzero(new.evidence).tolist() == list(range(8))
+    assert occupancy.with_other_features(f, new._replace(evidence=evidence), ranges, cfg).evidence.all()
 
 
 def test_a_pair_that_was_given_up_stays_out_beside_other_features():
     cfg = config(pair_features=3)
     begun = fresh(cfg, Spaces(4, DiscreteHead(3), None, ("x", "y", "v", "w")))
-    f, c = begun.features, begun.candidates
-    feature, kind = occupancy.all_of(f, c, cfg)
-    given_up = (feature[:, :2] == jnp.array([[1, 2]])).all(1) & (kind == occupancy.PAIR)
+    f, c, ranges = begun.features, begun.candidates, begun.ranges
+
+    def those(c: occupancy.Candidates, which: Any) -> set[tuple[int, ...]]:
+        grid, kind = occupancy.all_of(f, c, ranges, cfg)
+        every = zip(grid.feature.tolist(), kind.tolist(), grid.limit.tolist())
+        return {(*row[:2], k, end) for (row, k, end), wanted in zip(every, which) if wanted}
+
+    grid, kind = occupancy.all_of(f, c, ranges, cfg)
+    two = (grid.feature[:, :2] == jnp.array([[1, 2]])).all(1)
+    given_up = two & ((kind == occupancy.PAIR) | (grid.limit == LOW))
     evidence = c.evidence.at[:4].set(jnp.array([0.0, 1.0, 5.0, 2.0]))
-    new = occupancy.with_other_features(f, c._replace(evidence=evidence, allowed=~given_up), cfg)
+    new = occupancy.with_other_features(f, c._replace(evidence=evidence, allowed=~given_up), ranges, cfg)
     assert new.among.tolist() == [1, 2, 3]
-    feature, kind = occupancy.all_of(f, new, cfg)
-    assert given_up.any()
-    assert {(*row[:2], k) for row, k in zip(feature[~new.allowed].tolist(), kind[~new.allowed].tolist())} == {(1, 2, 1)}
+    assert those(new, ~new.allowed) == those(c, given_up) == {(1, 2, 1, 0), (1, 2, 2, LOW)}
 
 
 def test_what_is_compared_is_newer_than_the_last_test(begun):

@@ -49,7 +49,7 @@ def elsewhere(obs, action, next_obs): return next_obs[0] > 1e9
     steps = [[0.0, 0], [1.0, 1], [2.0, 2], [3.0, 3]]
     Demonstrations.from_arrays([steps], [[1, 1, 1]], [[0.0, 1.0, 2.0]]).save("shown.npz")
     assert main(["demos", "check", "shown.npz", "--rules", "walking_rules.py"]) == 0
-    assert "warn rules        violations per episode: early 2, elsewhere 0" in capsys.readouterr().out
+    assert "warn rules        violations per episode: early = 2, elsewhere = 0" in capsys.readouterr().out
     with registered(name="test/Judged-v0", max_episode_steps=LIMIT) as name:
         run = untrained_run(tmp_path / "run", "bc", demos="shown.npz", env=name, rules="walking_rules.py")
         assert main(["evaluate", "run", "--episodes", "2"]) == 0

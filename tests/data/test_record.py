@@ -153,7 +153,7 @@ def test_a_rule_by_a_key_of_info_counts_in_a_file_too(tmp_path):
         assert found["violations/far"] == (x[1:] > 2).sum()
     unknown = Rules.of({"far": rules.by_name["far"], "crash": "crashed"})
     checks = {check.what: check.text for check in run_checks(str(tmp_path / "walks.npz"), rules=unknown)}
-    assert checks["rules"].startswith("violations per episode: far ")
+    assert checks["rules"].startswith("violations per episode: far = ")
     assert checks["rules"].endswith("; not recorded: crash")
 
 

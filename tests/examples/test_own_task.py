@@ -56,7 +56,7 @@ def test_the_expert_is_recorded_and_keeps_the_rules(here, capsys):
     for command in COMMANDS[:2]:
         assert main(shlex.split(command)[1:]) == 0
     out = capsys.readouterr().out
-    assert "ok   rules        violations per episode: hurry 0, wet 0" in out
+    assert "ok   rules        violations per episode: hurry = 0, wet = 0" in out
     assert "ok   alignment" in out
     demos = storage.load_demos("demos.npz")
     assert (len(demos), demos.as_given(demos.observations[0]).keys()) == (30, {"place", "speed"})

@@ -15,6 +15,7 @@ from scopil.losses.features import (
     NONE,
     Derived,
     categories_of,
+    distance_of_episodes,
     features_of,
     grid_of,
     grouped,
@@ -24,7 +25,7 @@ from scopil.losses.features import (
     singles,
     triples,
 )
-from scopil.losses.marginals import SHAPES
+from scopil.losses.marginals import HIGH, LOW, SHAPES
 
 POSE = ["pose[0]", "pose[1]", "goal[0]", "goal[1]", "gear=0", "gear=1", "flag"]
 NORMS = [("|pose|", (0, 1), ()), ("|goal|", (2, 3), ()), ("|pose − goal|", (0, 1), (2, 3))]
@@ -132,7 +133,8 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
     values, few = categories_of(np.concatenate([obs, after]))
     rows = f(jnp.asarray(obs), jnp.asarray(action), jnp.asarray(after), jnp.asarray(values))
     change = np.sqrt(np.mean((after - obs) ** 2, axis=0))
-    ranges, table = ranges_of(f, rows, jnp.asarray(change), few), np.asarray(rows, np.float64)
+    episode = np.repeat(np.arange(6), 10)
+    ranges, table = ranges_of(f, rows, jnp.asarray(episode), jnp.asarray(change), few), np.asarray(rows, np.float64)
     four = jnp.arange(4, dtype=jnp.int32)
     for kind, candidates in enumerate(
         (singles(f), pairs(f, four), limits(f, four), triples(f, four[:2], jnp.array([3])))
@@ -141,7 +143,8 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
         for j, axes in enumerate(grid.feature):
             last = axes[0 if kind == 0 else 1]
             few_values = last in (2, 3, f.before + 2, f.before + 3)
-            assert grid.limit[j] == (kind in (0, 2) and last < f.category and not few_values)
+            is_limit = kind in (0, 2) and last < f.category and not few_values
+            assert grid.limit[j] == (LOW + HIGH if is_limit else 0)
             for axis, column in enumerate(axes):
                 low, width, bins = (float(x[j, axis]) for x in (grid.low, grid.width, grid.bins))
                 shown = table[:, column]
@@ -160,13 +163,33 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
                     step = change[column] if column < 4 else 0.0  # unknown for derived features
                     assert sigma == pytest.approx(np.clip(step / span, 0.0055, 0.012), rel=1e-4)
                 else:
-                    assert sigma == pytest.approx(CFG.where_blur if kind == 2 else CFG.blur, rel=1e-4)
+                    apart = ref.distance_of_episodes(shown, episode, 0.9) / span
+                    assert sigma == pytest.approx(max(CFG.where_blur if kind == 2 else CFG.blur, apart), rel=1e-4)
+
+
+def test_a_component_that_keeps_its_value_for_an_episode_has_more_blur():
+    """x is everywhere in each episode; the load of an episode is one of 20 numbers."""
+    rng = np.random.default_rng(0)
+    episode, load = np.repeat(np.arange(20), 50), np.repeat(rng.uniform(size=20), 50)
+    rows = np.stack([rng.uniform(size=1_000), load], axis=1)
+    apart = [float(distance_of_episodes(jnp.asarray(x, jnp.float32), jnp.asarray(episode))) for x in rows.T]
+    np.testing.assert_allclose(apart, [ref.distance_of_episodes(x, episode, 0.9) for x in rows.T], atol=1e-5)
+    assert apart[0] < 0.005 < 0.02 < apart[1]
+    assert float(distance_of_episodes(jnp.arange(5.0), jnp.zeros(5, jnp.int32))) == 0.0  # no other episode
+
+
+def test_vectors_with_other_bounds_have_no_distance():
+    """A position minus a velocity says nothing."""
+    names, bounds = ["at[0]", "at[1]", "goal[0]", "goal[1]", "v[0]", "v[1]"], np.array([[-4.0] * 4 + [-1.0] * 2] * 2)
+    derived = features_of(names, 0, bounds=bounds * np.array([[1], [-1]])).derived
+    assert [d.name for d in derived if d.minus] == ["|at − goal|"]
+    assert len([d for d in features_of(names, 0).derived if d.minus]) == 3
 
 
 def test_a_value_beyond_the_margin_belongs_to_the_outermost_bin():
     f = features_of(["x", "y"], 0)
     rows: Any = jnp.asarray(np.random.default_rng(0).uniform(size=(50, f.none + 1)), jnp.float32)
-    grid = grid_of(singles(f), 0, ranges_of(f, rows, jnp.ones(2), np.zeros(2, bool)), CFG)
+    grid = grid_of(singles(f), 0, ranges_of(f, rows, jnp.arange(50), jnp.ones(2), np.zeros(2, bool)), CFG)
     far = jnp.full((1, f.none + 1), 1e9)
     assert marginals.cells_of(grid, far)[0, 0] == SHAPES[0][0] - 1
     assert marginals.cells_of(grid, -far)[0, 0] == 0
@@ -177,5 +200,5 @@ def test_columns_without_names_have_no_features():
     f = features_of((), 0)
     rows = f(jnp.ones((3, 5)), jnp.arange(3), jnp.ones((3, 5)), jnp.full((5, 4), NONE))
     assert rows.tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
-    assert ranges_of(f, rows, jnp.zeros(5), np.zeros(5, bool)).span.tolist() == [2.0, 1.0]
+    assert ranges_of(f, rows, jnp.arange(3), jnp.zeros(5), np.zeros(5, bool)).span.tolist() == [2.0, 1.0]
     assert feature_set.singles(f).tolist() == [[0, 1, 1]]

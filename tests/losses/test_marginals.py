@@ -13,7 +13,7 @@ from scopil.algos import scopil_rho
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, familiarity
 from scopil.losses.features import features_of
-from scopil.losses.marginals import CELLS, SHAPES, Grid, Means, Sample
+from scopil.losses.marginals import CELLS, HIGH, LOW, SHAPES, Grid, Means, Sample
 
 TAIL = 0.0973  # no ratio of small counts: a share that equals it would be decided by rounding
 CFG = scopil_rho.Config(folds=4, quantile=0.7, background=0.1, tail=TAIL)
@@ -38,14 +38,14 @@ def axes_of(kind: int) -> list[list[ref.Axis]]:
     return [[ref.Axis(a[0], a[1], a[2], bins, a[3]) for a, bins in zip(axes, SHAPES[kind])] for axes in whole]
 
 
-def grid_of(all_axes: list[list[ref.Axis]], limit: bool = False) -> Grid:
+def grid_of(all_axes: list[list[ref.Axis]], ends: str = "") -> Grid:
     def each(name: str, number: int = 3) -> Any:
         return [[getattr(a, name) for a in axes[:number]] for axes in all_axes]
 
     integers = (jnp.asarray(each(name), jnp.int32) for name in ("column", "bins"))
     column, bins = integers
     low, width, blur = (jnp.array(x) for x in (each("low"), each("width"), each("sigma", 2)))
-    return Grid(column, low, width, bins, blur, jnp.full(len(all_axes), limit))
+    return Grid(column, low, width, bins, blur, jnp.full(len(all_axes), ENDS[ends]))
 
 
 def sample(rows: int, seed: int, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -68,10 +68,13 @@ FOLDS = {
 
 
 LIMITED = {0: 0, 2: 1}  # of the kinds that have a limit: its axis
+ENDS = {"": 0, "low": LOW, "high": HIGH, "low high": LOW + HIGH}
 
 
 @pytest.mark.parametrize("folds", FOLDS)
-@pytest.mark.parametrize(("kind", "limit"), [*((kind, False) for kind in AXES), *((kind, True) for kind in LIMITED)])
+@pytest.mark.parametrize(
+    ("kind", "limit"), [*((kind, "") for kind in AXES), *((kind, ends) for kind in LIMITED for ends in ENDS if ends)]
+)
 def test_tables_equal_the_reference(kind, limit, folds):
     demos, own, newest, fold = sample(80, 0), sample(60, 1, 0.7), sample(50, 2, 0.4), FOLDS[folds]
     all_axes = axes_of(kind)
@@ -79,12 +82,12 @@ def test_tables_equal_the_reference(kind, limit, folds):
     made = tables(grid_of(all_axes, limit), kind, as_sample(demos), jnp.asarray(fold), *sides, CFG)
     assert made.ratio.shape == (2, 4, CELLS)
     for j, axes in enumerate(all_axes):
-        want = ref.table(axes, demos, fold, own, newest, 4, 0.7, 0.1, LIMITED[kind] if limit else None, TAIL)
+        want = ref.table(axes, demos, fold, own, newest, 4, 0.7, 0.1, LIMITED[kind] if limit else None, TAIL, limit)
         size = want.novelty.size
         np.testing.assert_allclose(made.ratio[j, :, :size], (want.f.reshape(4, -1) - want.tau[:, None]), **NEAR)
         np.testing.assert_allclose(made.novelty[j, :size], want.novelty.ravel(), **NEAR)
         np.testing.assert_allclose(made.demo[:, j], want.demo, **NEAR)
-        assert j == 1 or (want.novelty.max() > 0.2 and (limit or (want.tau > 0).any()))  # 1 may be of a constant
+        assert j == 1 or limit == "low" or (want.novelty.max() > 0.2 and (limit or (want.tau > 0).any()))
         found = marginals.look_up(made.novelty, marginals.cells_of(grid_of(all_axes), jnp.asarray(newest[0])))
         np.testing.assert_allclose(found[:, j], [want.novelty[ref.cell(row, axes)] for row in newest[0]], **NEAR)
 
@@ -144,7 +147,7 @@ def test_a_planted_hole_is_found_and_a_planted_non_hole_is_not():
     own, newest = two_features(6_000, 1, None, other), two_features(4_000, 2, None, None)
     grid = Grid(
         jnp.array([[0, 1, 2]]), jnp.array([[-0.25, -0.25, -0.5]]), jnp.array([[1 / 64, 1 / 64, 1.0]]),
-        jnp.array([SHAPES[1]]), jnp.array([[2.9, 2.9]]), jnp.zeros(1, bool),
+        jnp.array([SHAPES[1]]), jnp.array([[2.9, 2.9]]), jnp.zeros(1, jnp.int32),
     )  # fmt: skip
     made = tables(grid, 1, demos, jnp.arange(1_500) % 4, own, newest, CFG)
     at = np.stack(np.meshgrid(*[(np.arange(96) + 0.5) / 64 - 0.25] * 2, indexing="ij"))
@@ -165,7 +168,7 @@ def test_below_a_limit_nothing_is_novel_and_beyond_it_everything():
         Sample(jnp.asarray(np.stack([v, 0 * v], axis=1), jnp.float32), jnp.ones(len(v), bool)) for v in rows
     )
     found = {}
-    for limit in (True, False):
+    for ends, limit in ENDS.items():
         grid = Grid(
             jnp.array([[0, 1, 1]]), jnp.array([[-0.25, -0.5, -0.5]]), jnp.array([[1.5 / 768, 1.0, 1.0]]),
             jnp.array([SHAPES[0]]), jnp.array([[5.0, 0.0]]), jnp.array([limit]),
@@ -173,10 +176,39 @@ def test_below_a_limit_nothing_is_novel_and_beyond_it_everything():
         made = tables(grid, 0, demos, jnp.arange(1_500) % 4, own, newest, CFG)
         at = -0.25 + 1.5 / 768 * (np.arange(768) + 0.5)
         c = np.asarray(made.novelty[0, :768])
-        found[limit] = [c[(at > low) & (at < high)] for low, high in ((-0.18, -0.04), (0.44, 0.56), (1.04, 1.18))]
-        assert min(found[limit][0].min(), found[limit][2].min()) > 0.9
-    assert found[True][1].max() == 0.0
-    assert found[False][1].min() > 0.9  # without a limit, a hole is novel
+        found[ends] = [c[(at > low) & (at < high)] for low, high in ((-0.18, -0.04), (0.44, 0.56), (1.04, 1.18))]
+    novel = {ends: [part.min() > 0.9 for part in parts] for ends, parts in found.items()}
+    assert novel[""] == [True, True, True]  # without a limit, a hole is novel
+    assert novel["low"] == [True, False, False]
+    assert novel["high"] == [False, False, True]
+    assert novel["low high"] == [True, False, True]
+    others = [part for ends, parts in found.items() for part, is_novel in zip(parts, novel[ends]) if not is_novel]
+    assert max(part.max() for part in others) == 0.0
+
+
+def test_a_limit_is_not_known_where_demonstrations_have_not_been():
+    """Demonstrated are x from 0 to 0.4 and from 0.6 to 1, with v below 0.5; the learner is everywhere."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=3_000)
+    shown = np.where((x > 0.4) & (x < 0.6), 0.2, x), rng.uniform(0, 0.5, 3_000)
+    rows = shown, *((rng.uniform(-0.2, 1.2, 6_000), rng.uniform(0, 1, 6_000)) for _ in range(2))
+    demos, own, newest = (
+        Sample(jnp.asarray(np.stack([*pair, 0 * pair[0]], axis=1), jnp.float32), jnp.ones(len(pair[0]), bool))
+        for pair in rows
+    )
+    grid = Grid(
+        jnp.array([[0, 1, 2]]), jnp.array([[-0.25, -0.25, -0.5]]), jnp.array([[1.5 / 48, 1.5 / 192, 1.0]]),
+        jnp.array([SHAPES[2]]), jnp.array([[0.6, 2.0]]), jnp.array([HIGH]),
+    )  # fmt: skip
+    c = np.asarray(tables(grid, 2, demos, jnp.arange(3_000) % 4, own, newest, CFG).novelty[0, : 48 * 192])
+    at = [-0.25 + 1.5 / bins * (np.arange(bins) + 0.5) for bins in (48, 192)]
+    place = np.stack(np.meshgrid(*at, indexing="ij"))
+    fast = (place[1] > 0.6) & (place[1] < 0.95)
+    known, gap = (abs(abs(place[0] - 0.5) - 0.3) < 0.1), abs(place[0] - 0.5) < 0.04
+    c = c.reshape(48, 192)
+    assert c[known & fast].min() > 0.9
+    assert c[known & (place[1] < 0.45)].max() == 0.0
+    assert c[gap].max() == 0.0
 
 
 def test_episode_means_and_welch_equal_the_reference_and_scipy():
@@ -228,7 +260,7 @@ def monitor_of(held_out: np.ndarray, ratio: np.ndarray, grid: Grid) -> Monitor:
 def x_grid(none: int) -> Grid:
     return Grid(
         jnp.array([[0, none, none]]), jnp.array([[-3.0, -0.5, -0.5]]), jnp.array([[6 / 768, 1.0, 1.0]]),
-        jnp.array([SHAPES[0]]), jnp.zeros((1, 2)), jnp.zeros(1, bool),
+        jnp.array([SHAPES[0]]), jnp.zeros((1, 2)), jnp.zeros(1, jnp.int32),
     )  # fmt: skip
 
 

@@ -55,13 +55,23 @@ def quantile(values: list[float], q: float) -> float:
     return v[below] + (place - below) * (v[above] - v[below])
 
 
-def outermost(e: np.ndarray, axis: int, tail: float) -> np.ndarray:
-    """The cells up to which, or from which on, at most a share `tail` of their slice along `axis` lies."""
+def outermost(e: np.ndarray, b: np.ndarray, axis: int, ends: str, tail: float, epsilon: float) -> np.ndarray:
+    """The cells up to which ("low" in `ends`), or from which on ("high"), at most a share `tail` of their slice along
+    `axis` lies; none in slices where E has at most ε times the mass of B."""
     found = np.zeros(e.shape, bool)
-    for line, out in zip(*(np.moveaxis(x, axis, -1).reshape(-1, e.shape[axis]) for x in (e, found))):
+    for line, own, out in zip(*(np.moveaxis(x, axis, -1).reshape(-1, e.shape[axis]) for x in (e, b, found))):
+        if sum(line) <= epsilon * sum(own):
+            continue
         below, above = list(accumulate(line)), list(accumulate(line[::-1]))[::-1]
-        out[:] = [min(pair) <= tail * below[-1] for pair in zip(below, above)]
+        beyond = ([below] if "low" in ends else []) + ([above] if "high" in ends else [])
+        out[:] = [min(masses) <= tail * below[-1] for masses in zip(*beyond)]
     return found
+
+
+def distance_of_episodes(values: np.ndarray, episode: np.ndarray, share: float) -> float:
+    """The share-quantile of every value's distance to the nearest value of another episode."""
+    apart = [min(abs(v - w) for w, f in zip(values, episode) if f != e) for v, e in zip(values, episode)]
+    return quantile(apart, share)
 
 
 @dataclass
@@ -83,9 +93,10 @@ def table(
     epsilon: float,
     limited: int | None = None,
     tail: float = 0.0,
+    ends: str = "low high",
 ) -> Table:
     """f_k = log (ρ_B + ε ρ_A)/(ρ_E^−k + ε ρ_A), τ_k = max(0, quantile of held-out f_k), c = mean_k [f_k − τ_k]₀¹. With
-    a limit along the axis `limited`, f_k is at most 0 in cells that are not outermost."""
+    a limit along the axis `limited`, f_k is at most 0 in cells that are not outermost at the ends `ends`."""
     values, use = demos
     b, a = histogram(*own, axes), histogram(*newest, axes)
     f, tau = [], []
@@ -93,7 +104,7 @@ def table(
         e = histogram(values, use & (fold != k), axes)
         f.append(np.log((b + epsilon * a + 1e-7) / (e + epsilon * a + 1e-7)))
         if limited is not None:
-            f[k] = np.where(outermost(e, limited, tail), f[k], np.minimum(f[k], 0.0))
+            f[k] = np.where(outermost(e, b, limited, ends, tail, epsilon), f[k], np.minimum(f[k], 0.0))
         held_out = [f[k][cell(row, axes)] for row in values[use & (fold == k)]]
         tau.append(max(0.0, quantile(held_out, q)) if held_out else 0.0)
     above = [np.minimum(np.maximum(f[k] - tau[k], 0.0), 1.0) for k in range(folds)]

@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "algos/sac_lagrangian.py": "the oracle",
     "algos/pid_lagrangian.py": "the oracles with another multiplier",
     "certify.py": "bounds of played episodes; no learner imports it",
-    "train/run.py": "gives reports that learned cost, to draw it; logs evaluations by the caller's rules",
+    "train/run.py": "gives reports that learned cost, to draw it; evaluates and counts by the caller's rules",
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",

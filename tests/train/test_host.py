@@ -458,3 +458,35 @@ def test_demonstrations_of_raw_observations_are_flattened():
     agent.learn(50)
     assert agent.predict(3)[0] in (1, 2)
     assert all(set(e.actions) <= {1, 2} for e in agent.play(episodes=3))
+
+
+RULES = """
+def left(obs, action, next_obs):
+    assert next_obs[1] == obs[1] + 1  # of the same episode
+    return obs[0] > 0 > next_obs[0] and action == 0
+
+RULES = {"left": left, "far": "x_far"}
+"""
+
+
+class Far(Walk):
+    def info(self) -> dict[str, Any]:
+        return {"cost": 1.0, "x_far": float(self.x > 3)}
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_violations_while_learning_are_those_of_the_callers_rules(num_envs, tmp_path, monkeypatch):
+    """Counted from the steps in the replay; a key of `info` counts too. The environment's own costs do not."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rules.py").write_text(RULES)
+    with registered(Far, "test/Far-v0", max_episode_steps=LIMIT) as name:
+        counts = []
+        for rules in ("my_rules.py", None):
+            config = dict(CONFIG) | {"num_envs": num_envs}
+            run = Run.create(tmp_path / f"run-{rules}", spec(name, rules=rules, config=config))
+            assert run.train()
+            counts.append(sum(row.get("episode/violations", 0) for row in run.metrics.rows()))
+    first = -(-run.config.batch_size // num_envs) * num_envs  # of the untrained policy
+    x, _, action, _, after, *_ = read_arrays(run.checkpoints.files()[-1])[0][".replay.rows"][first:600].T
+    assert counts == [((x > 0) & (after < 0) & (action == 0) | (after > 3)).sum(), len(x)]
+    assert counts[0] > 20

@@ -11,10 +11,11 @@ from scopil.data.dataset import DemoTransitions
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
 from scopil.losses.features import NONE, Features, grouped
-from scopil.losses.marginals import Grid
+from scopil.losses.marginals import HIGH, LOW, Grid
 from scopil.marginal import Axis, Marginal, name_of
 
 MOST_NAMES = 12  # features in a line
+ABOVE = 1.5  # novelty relative to the demonstrations' from which on a constraint at the largest price is not met
 
 
 def of_states(state: Any) -> Int[Array, " J"]:
@@ -116,11 +117,10 @@ def remarks(state: Any, cfg: Any) -> list[str]:
         if not bool(s.filled[i]):
             continue
         name = name_of([f.label(int(c)) for c in np.asarray(s.grid.feature[i]) if c != f.none])
+        name += {HIGH: ", large values", LOW: ", small values"}.get(int(s.grid.limit[i]), "")
         own, shown = float(s.own[i]), float(s.budget[i]) / float(share_of(s.grid, cfg)[i])
         does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
-        if float(s.mu[i]) <= 0 and own > float(s.budget[i]):
-            does = "has no price: older constraints take all that demonstrated steps can pay"
-        if float(s.mu[i]) >= float(cfg.occupancy_most) and own > shown:
+        if float(s.mu[i]) >= float(cfg.occupancy_most) and own > ABOVE * shown:
             does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"
         lines.append(f"{name}: {does} (μ = {float(s.mu[i]):.1f}, novelty {own:.3f}, demonstrations {shown:.3f})")
     if float(s.own.sum()) > float(s.clone.sum()) and float(learner.multiplier) <= 0.01:

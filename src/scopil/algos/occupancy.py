@@ -1,8 +1,7 @@
 """The occupancy constraints of SCOPIL-ρ: which marginals are in, their tables and multipliers, entry and leaving.
 
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal j that is in
-    μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
-    μ_j ← min(μ_j, [m − Σ_{older i} μ_i b_i]₊ / b_j)       m: most that demonstrated steps pay; older ones come first
+    μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊     a step down is smaller (`occupancy_fall`)
 
 At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, significantly (Welch's t
 over episodes), once those that are in are kept as in demonstrations or no longer improve. A constraint leaves if it
@@ -19,11 +18,13 @@ from jaxtyping import Array, Bool, Float, Int
 from scopil.losses import features as feature_set
 from scopil.losses import marginals
 from scopil.losses.features import Features, Ranges
-from scopil.losses.marginals import CELLS, SHAPES, Grid, Sample, Tables
+from scopil.losses.marginals import CELLS, HIGH, LOW, SHAPES, Grid, Sample, Tables
 
 KINDS = range(len(SHAPES))  # one feature, two features, a limit that depends on a feature, two and a category
 PAIR, LIMIT, TRIPLE = 1, 2, 3
 FURTHER = np.array([0, 1, 1, 2])  # axes after the first, of every kind
+# Kinds of candidates, and which end of a limit they are about. Single features come first.
+FORMS = ((0, HIGH), (0, LOW), (PAIR, 0), (LIMIT, HIGH), (LIMIT, LOW), (TRIPLE, 0))
 FEWEST = 5  # episodes of a test for entry
 NOVEL = 0.5  # c of a novel step
 SMOOTH = 0.3  # weight of the newest mean in E_π[c_j]
@@ -87,7 +88,7 @@ def no_slots(count: int) -> Slots:
         width=jnp.ones((count, 3)),
         bins=jnp.ones((count, 3), jnp.int32),
         blur=jnp.zeros((count, 2)),
-        limit=jnp.zeros(count, bool),
+        limit=jnp.zeros(count, jnp.int32),
     )
     return Slots(
         kind=integers - 1,
@@ -109,7 +110,7 @@ def no_slots(count: int) -> Slots:
 def new_candidates(f: Features, cfg: Any) -> Candidates:
     among = jnp.arange(min(f.states, cfg.pair_features), dtype=jnp.int32)
     categories, none = jnp.full(cfg.most_categories, -1, jnp.int32), jnp.int32(0)
-    count = sum(len(marginals_of(f, among, categories, kind, cfg)) for kind in KINDS)
+    count = sum(len(marginals_of(f, among, categories, kind, cfg)) for kind, _ in FORMS)
     return Candidates(among, categories, jnp.ones(count, bool), jnp.zeros(count), none, none)
 
 
@@ -164,16 +165,14 @@ def marginals_of(f: Features, among: Array, categories: Array, kind: int, cfg: A
     return feature_set.triples(f, among[: cfg.triple_features], categories)
 
 
-def all_of(f: Features, c: Candidates, cfg: Any) -> tuple[Int[Array, "J 3"], Int[Array, " J"]]:
-    """The columns of all candidates, single features first, and their kinds."""
-    features = [marginals_of(f, c.among, c.categories, kind, cfg) for kind in KINDS]
-    return jnp.concatenate(features), jnp.asarray(np.repeat(KINDS, [len(x) for x in features]), jnp.int32)
-
-
-def grids_of(f: Features, c: Candidates, ranges: Ranges, cfg: Any) -> Grid:
-    """The bins of all candidates."""
-    made = [feature_set.grid_of(marginals_of(f, c.among, c.categories, kind, cfg), kind, ranges, cfg) for kind in KINDS]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *made)
+def all_of(f: Features, c: Candidates, ranges: Ranges, cfg: Any) -> tuple[Grid, Int[Array, " J"]]:
+    """The bins of all candidates, and their kinds; −1: the low end of a feature that has no limit."""
+    grids, kinds = [], []
+    for kind, ends in FORMS:
+        grid = feature_set.grid_of(marginals_of(f, c.among, c.categories, kind, cfg), kind, ranges, cfg, ends)
+        grids.append(grid)
+        kinds.append(jnp.where((grid.limit == 0) & (ends == LOW), -1, kind))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *grids), jnp.concatenate(kinds)
 
 
 def labels(f: Features, strike: tuple[str, ...]) -> list[frozenset[str]]:
@@ -221,7 +220,7 @@ def usable(f: Features, feature: Int[Array, "J 3"], kind: Any, cfg: Any) -> Bool
 
 def share_of(grid: Grid, cfg: Any) -> Float[Array, " J"]:
     """κ of every table."""
-    return jnp.where(grid.limit, cfg.limit_share, cfg.occupancy_share)
+    return jnp.where(grid.limit > 0, cfg.limit_share, cfg.occupancy_share)
 
 
 def slot_tables(s: Slots, seen: Seen, cfg: Any) -> Tables:
@@ -258,18 +257,21 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     return s._replace(idle=jnp.where(s.filled & (s.mu <= 0), s.idle + 1, 0))
 
 
-def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any) -> tuple[Slots, Candidates]:
+def leave(
+    s: Slots, c: Candidates, f: Features, ranges: Ranges, number: Int[Array, ""], cfg: Any
+) -> tuple[Slots, Candidates]:
     """Constraints leave; the first stays. Those that cannot be met at a price, or that make older ones worse, may not
     return, and the next entry waits, longer after every such case. `number` is that of the refresh."""
     expected = s.budget / share_of(s.grid, cfg)
     later = s.filled & (jnp.arange(cfg.slots) > 0)
-    unmet = (s.own > expected + cfg.costly) & (s.own > 0.5 * (s.entered + expected))
+    # A constraint that was met once can be met, even if a later one disturbs it.
+    unmet = (s.least > expected + cfg.costly) & (s.least > 0.5 * (s.entered + expected))
     older = jnp.where(s.filled[None] & (s.age[None] > s.age[:, None]), s.own[None], 0.0).sum(1)
     given_up = later & (s.mu > 0) & (s.age >= cfg.patience) & (unmet | (older > cfg.harm * s.others + HARMLESS))
     # A constraint with μ = 0 still tells the shield what is novel, so it leaves only if another may need its slot.
     idle = later & (s.idle >= cfg.patience) & s.filled.all()
     kind = jnp.where(given_up | idle, -1, s.kind)
-    allowed = c.allowed & ~(is_in(s, *all_of(f, c, cfg)) & given_up[None]).any(1)
+    allowed = c.allowed & ~(same(*all_of(f, c, ranges, cfg), s.grid, s.kind) & given_up[None]).any(1)
     failed = c.failed + given_up.sum()
     wait = jnp.where(given_up.any(), number + cfg.patience * 2 ** jnp.minimum(failed, 10), c.wait)
     stays = kind >= 0
@@ -282,9 +284,10 @@ def leave(s: Slots, c: Candidates, f: Features, number: Int[Array, ""], cfg: Any
     return s, c._replace(allowed=allowed, failed=failed, wait=wait)
 
 
-def is_in(s: Slots, feature: Int[Array, "J 3"], kind: Int[Array, " J"]) -> Bool[Array, "J S"]:
-    """Which candidate is in which slot."""
-    return (feature[:, None] == s.grid.feature[None]).all(-1) & (kind[:, None] == s.kind[None])
+def same(a: Grid, kind_a: Int[Array, " J"], b: Grid, kind_b: Int[Array, " S"]) -> Bool[Array, "J S"]:
+    """Which marginals are equal."""
+    alike = (kind_a[:, None] == kind_b[None]) & (a.limit[:, None] == b.limit[None])
+    return alike & (a.feature[:, None] == b.feature[None]).all(-1)
 
 
 def ready(s: Slots, c: Candidates, number: Int[Array, ""], cfg: Any) -> Bool[Array, ""]:
@@ -302,8 +305,8 @@ def enter(
     Returns whether one did."""
     if len(c.allowed) == 0:  # images and continuous actions: no features
         return s, c, jnp.bool_(False)
-    (feature, kind), grid = all_of(f, c, cfg), grids_of(f, c, ranges, cfg)
-    may, count = usable(f, feature, kind, cfg), len(seen.tested)
+    grid, kind = all_of(f, c, ranges, cfg)
+    may, count = usable(f, grid.feature, kind, cfg) & (kind >= 0), len(seen.tested)
 
     def judged(row: Any) -> tuple[Array, ...]:
         g, k = jax.tree.map(lambda leaf: leaf[None], row)
@@ -320,8 +323,8 @@ def enter(
     evidence = jnp.where(enough, cfg.memory * c.evidence + score, c.evidence)
     least_t = jax.scipy.stats.norm.isf(jnp.minimum(cfg.enter_level, 0.5))
     significant = (score > least_t) | (evidence > least_t / jnp.sqrt(1.0 - cfg.memory**2))
-    may &= c.allowed & ~is_in(s, feature, kind).any(1) & significant & (gap > cfg.enter_gap)
-    gain = jnp.where(grid.limit & (kind == LIMIT), cfg.limit_gain, 1.0)
+    may &= c.allowed & ~same(grid, kind, s.grid, s.kind).any(1) & significant & (gap > cfg.enter_gap)
+    gain = jnp.where((grid.limit > 0) & (kind == LIMIT), cfg.limit_gain, 1.0)
     rank = jnp.where(may, gap * (1.0 - cfg.simpler * jnp.asarray(FURTHER)[kind]) * gain, -jnp.inf)
     j, enters = jnp.argmax(rank), enough & may.any()
     none = jnp.int32(0)
@@ -345,17 +348,18 @@ def enter(
 
     # Evidence about a policy without the new constraint says nothing about the policy with it.
     c = c._replace(evidence=jnp.where(enters, 0.0, evidence))
-    return s, with_other_features(f, c, cfg) if f.states > cfg.pair_features else c, enters
+    return s, with_other_features(f, c, ranges, cfg) if f.states > cfg.pair_features else c, enters
 
 
-def with_other_features(f: Features, c: Candidates, cfg: Any) -> Candidates:
+def with_other_features(f: Features, c: Candidates, ranges: Ranges, cfg: Any) -> Candidates:
     """Pairs of the features that differ most by themselves. Evidence about other pairs is lost; a pair that was given
     up stays out while both its features are among them."""
-    among = jnp.sort(jnp.argsort(-c.evidence[: f.states])[: len(c.among)]).astype(jnp.int32)
-    new, single = c._replace(among=among), jnp.arange(len(c.allowed)) < len(feature_set.singles(f))
-    (before, _), (after, kind) = all_of(f, c, cfg), all_of(f, new, cfg)
-    same_kind = kind[:, None] == kind[None]  # the kinds do not change
-    given_up = ((after[:, None] == before[None]).all(-1) & same_kind & ~c.allowed[None]).any(1)
+    count = len(feature_set.singles(f))
+    most = jnp.maximum(c.evidence[: f.states], c.evidence[count : count + f.states])
+    among = jnp.sort(jnp.argsort(-most)[: len(c.among)]).astype(jnp.int32)
+    new, single = c._replace(among=among), jnp.arange(len(c.allowed)) < 2 * count
+    before, after = all_of(f, c, ranges, cfg), all_of(f, new, ranges, cfg)
+    given_up = (same(*after, *before) & ~c.allowed[None]).any(1)
     evidence = jnp.where(single | (among == c.among).all(), c.evidence, 0.0)
     return new._replace(evidence=evidence, allowed=~given_up)
 

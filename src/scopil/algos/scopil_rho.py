@@ -2,7 +2,8 @@
 
     c_j(s, a, s')                                          novelty in marginal j, a table (losses/marginals.py)
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in (occupancy.py)
-    r'    = r/u − Σ_j μ_j (c_j − b_j) − e · terminated     the critics' reward; e > 0 if no demonstration terminates
+    r'    = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated
+                                                           the critics' reward; e > 0 if no demonstration terminates
     Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
     w     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
     θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w KL(π ‖ π₀)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
@@ -253,7 +254,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     return State(
         learner=learner,
         features=f,
-        ranges=Ranges(per_feature, per_feature + 1, per_feature, per_feature > 0, per_feature > 0),
+        ranges=Ranges(per_feature, per_feature + 1, per_feature, per_feature, per_feature > 0, per_feature > 0),
         values=jnp.full((len(f.columns), CATEGORIES), NONE),
         way=blank,
         cut=blank,
@@ -282,7 +283,9 @@ def chosen_features(columns: Sequence[str], actions: int, cfg: Config, width: in
         if len(own) > 1:
             raise ValueError(f"features = {', '.join(own)}; want one function that returns all numbers.")
         made = [feature_set.own_of(name, width, codec, f"{name.module}.{split_name(name)[1]}") for name in own]
-        f = feature_set.features_of(columns, actions, [n for n in cfg.features if n not in own], *made)
+        box = getattr(codec, "observation", None)
+        bounds = None if box is None else np.stack([box.low, box.high])
+        f = feature_set.features_of(columns, actions, [n for n in cfg.features if n not in own], *made, bounds=bounds)
         occupancy.labels(f, cfg.strike)
     except ValueError as error:
         setting = "strike" if "strike" in str(error) else None if own else "features"
@@ -309,7 +312,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     change = jnp.sqrt(jnp.mean((then - first) ** 2, axis=0))
     rows = Rows(demos.obs, demos.action, demos.next_obs)
     state = state._replace(values=jnp.asarray(values))
-    ranges = feature_set.ranges_of(f, features_of(state, rows), change, few)
+    ranges = feature_set.ranges_of(f, features_of(state, rows), demos.episode, change, few)
     way, cut = cut_off(demos, cfg.one_way, 1.0 - cfg.matched_within)
     state = state._replace(ranges=ranges, way=way, cut=cut)
 
@@ -482,7 +485,7 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     patience = state.patience
     if cfg.shield != "off":
         patience = occupancy.novel_in_a_row(slots, tables, seen, cfg.stop_quantile)
-    slots, candidates = occupancy.leave(slots, state.candidates, f, number, cfg)
+    slots, candidates = occupancy.leave(slots, state.candidates, f, state.ranges, number, cfg)
     slots, candidates, enters = jax.lax.cond(
         due & occupancy.ready(slots, candidates, number, cfg),
         lambda s, c: occupancy.enter(s, c, seen, f, state.ranges, cfg),
@@ -536,8 +539,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         novelty = jnp.minimum(c.sum(1), 1.0)
         watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
 
-    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + Σ_j μ_j b_j − e · terminated. For the actor: ω w KL(π ‖ π₀)
-    # and μ₀ [Q_c − τ]₊
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated. For the actor:
+    # ω w KL(π ‖ π₀) and μ₀ [Q_c − τ]₊
     price = (c * s.mu[None]).sum(1)
     refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)

@@ -67,8 +67,8 @@ def by_env_names(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
         return demos
     names, wanted_names = (set(s.spaces) if isinstance(s, gym.spaces.Dict) else None for s in (found, wanted))
     if names is None or names != wanted_names:
-        names = ", ".join(sorted(names)) if names else found
-        raise DatasetError(f"{demos.name}: observations of {names}; the environment has {wanted}.")
+        given = ", ".join(found.spaces) if isinstance(found, gym.spaces.Dict) else found
+        raise DatasetError(f"{demos.name}: observations of {given}; the environment has {wanted}.")
     try:
         rows = [np.stack([_row(gym.spaces.unflatten(found, row), wanted) for row in e.observations]) for e in demos]
     except (TypeError, ValueError) as error:

@@ -19,6 +19,8 @@ ENDLESS = 10_000  # steps after which an episode without a time limit is stopped
 
 Mode = Literal["greedy", "sampled"]
 Hook = Literal["measures", "draw_episodes", "draw_cost", "initial_at", "initial_unseen", "rules"]
+# (row, action, next row, numbers of `info`) of a step, actions in the environment's form → above 0 if it breaks a rule
+Judge = Callable[[Any, Any, Any, Mapping[str, float]], float]
 Drawing = Callable[[Any, Any], Any]  # (matplotlib axes, episodes or cost function) → an image for a colour bar, or None
 Advance = Callable[[int], None]  # called during play with the number of episodes that ended since the last call
 
@@ -145,6 +147,11 @@ class BatchEnv(ABC):
     def counts_violations(self) -> bool:
         """Whether training can count the steps with a cost. Learners do not see the count."""
         return self.reports_cost()
+
+    def count_by(self, judge: Judge) -> bool:
+        """Count by `judge` in place of the environment's costs, for learners that do not want these. Returns whether it
+        is possible: a compiled environment does not call Python."""
+        return False
 
     @abstractmethod
     def step_batch_with_cost(

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scopil import compile_cache
 from scopil.data.dataset import Episode
 from scopil.envs import host_call
-from scopil.envs.base import Advance, BatchEnv, EnvState, Mode, Seeds
+from scopil.envs.base import Advance, BatchEnv, EnvState, Judge, Mode, Seeds
 from scopil.envs.gym_vector import GivenVectorEnv, HostVector, SerialEnvs, StepResult
 from scopil.envs.jax_env import CompiledEnv, find_compiled, make_env
 from scopil.envs.rollout import act, host_episodes, name_of, owned_program, time_limit_of, warn_endless
@@ -123,6 +123,8 @@ class HostEnv(BatchEnv):
         self._begun: Future[np.ndarray] | None = None
         self._fault: BaseException | None = None
         self._reports_cost: bool | None = None  # None: not tested yet
+        self._judge: Judge | None = None
+        self._rows: dict[int, np.ndarray] = {}  # the newest observations of `_training`
         self._info_keys: set[str] = set()  # seen in random play
         self._to_try = RANDOM_STEPS  # steps of random play that were not made yet
         self._choosers: dict[Mode, Callable[..., Any]] = {}
@@ -148,7 +150,7 @@ class HostEnv(BatchEnv):
     ) -> tuple[EnvState, Transition, EnvState, Float[Array, " N"]]:
         # Without copies, the test for a cost would reset the only environment during training.
         tested = self._reports_cost is not None or self._make_another is not None
-        if tested and not self.reports_cost():
+        if tested and self._judge is None and not self.reports_cost():
             raise EnvError(
                 f"{self.name} reports no cost; want a number info['cost'] from every step (0 if no rule is "
                 f"violated), or an algorithm that needs no true cost."
@@ -222,13 +224,15 @@ class HostEnv(BatchEnv):
         obs, _ = self._training_envs(len(seeds)).reset(seeds)
         out[0] = self._tickets[len(seeds)] = host_call.new_number(self)
         out[1:] = obs.reshape(-1)
+        self._rows[len(seeds)] = obs
 
     def _restart(self, sent: np.ndarray, out: np.ndarray) -> None:
         n = (len(sent) - 1) // (2 + self.spaces.size)
         self._refuse_stale(-int(sent[0]), n)
         seeds, which, before = np.split(sent[1:], [n, 2 * n])
         rows = before.view(np.float32).reshape(n, -1)
-        out[:] = self._training_envs(n).restart(rows, which > 0, seeds).reshape(-1)
+        self._rows[n] = self._training_envs(n).restart(rows, which > 0, seeds)
+        out[:] = self._rows[n].reshape(-1)
 
     def _refuse_stale(self, ticket: int, n: int) -> None:
         if ticket != self._tickets.get(n):
@@ -239,13 +243,19 @@ class HostEnv(BatchEnv):
         n = (len(sent) - 1) // (1 + math.prod(shape))
         self._refuse_stale(int(sent[0]), n)
         seeds, action = sent[1 : n + 1], sent[n + 1 :]
-        envs = self._training_envs(n)
-        result = envs.step(action.view(np.float32).reshape(n, *shape) if shape else action, seeds)
+        envs, action = self._training_envs(n), action.view(np.float32).reshape(n, *shape) if shape else action
+        result = envs.step(action, seeds)
         rows = out.reshape(n, -1)
         rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d] = result.next_obs, result.obs, result.reward
         rows[:, 2 * d + 1], rows[:, 2 * d + 2] = result.terminated, result.truncated
         if rows.shape[1] > 2 * d + _NUMBERS:
-            rows[:, -1] = [envs.numbers(result.infos, i).get("cost", 0.0) for i in range(n)]
+            infos = [envs.numbers(result.infos, i) for i in range(n)]
+            if self._judge is None:
+                rows[:, -1] = [info.get("cost", 0.0) for info in infos]
+            else:
+                given = self.spaces.from_policy(action)
+                rows[:, -1] = [self._judge(*step) for step in zip(self._rows[n], given, result.next_obs, infos)]
+        self._rows[n] = result.obs
 
     def _begin(self, sent: np.ndarray, out: np.ndarray) -> None:
         """Step the training environments in a thread."""
@@ -412,7 +422,11 @@ class HostEnv(BatchEnv):
 
     def counts_violations(self) -> bool:
         # Without copies, the test for a cost would reset the only environment.
-        return self._make_another is not None and self.reports_cost()
+        return self._judge is not None or (self._make_another is not None and self.reports_cost())
+
+    def count_by(self, judge: Judge) -> bool:
+        self._judge = judge
+        return True
 
     # --- copies ---------------------------------------------------------------------------------------------------
 

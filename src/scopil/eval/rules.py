@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.base import BatchEnv
+from scopil.envs.base import BatchEnv, Judge
 from scopil.envs.spaces import joint_sizes
 from scopil.errors import ConfigError
 from scopil.user_code import load_module, load_object, split_name
@@ -146,6 +146,21 @@ def check_keys(rules: Rules, episodes: Sequence[Any], env: Any) -> None:
             f"rule {keys[key]!r} counts info[{key!r}], which no step has, of these episodes or of random play; they "
             f"have {', '.join(sorted(reported)) or 'none'}. Correct the name, or set the key in `reset` too, to 0."
         )
+
+
+def judge_of(rules: Rules, env: BatchEnv) -> Judge:
+    """Whether a step breaks any of the rules, as a number. A step without an `info` key keeps the rule."""
+    see, take = env.as_given, _taken(env)
+
+    def broken(row: Any, action: Any, next_row: Any, info: Mapping[str, float]) -> float:
+        given = see(row), take(action), see(next_row)
+        for name, rule in rules.by_name.items():
+            costs = [info.get(rule, 0.0)] if isinstance(rule, str) else _by_name(name, rule(*given)).values()
+            if any(cost > 0 for cost in costs):
+                return 1.0
+        return 0.0
+
+    return broken
 
 
 def by_own_rules(env: BatchEnv, episodes: list[Episode]) -> list[Episode]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from scopil.losses.marginals import CATEGORIES, LIMITS, SHAPES, Grid
+from scopil.losses.marginals import CATEGORIES, HIGH, LIMITS, LOW, SHAPES, Grid
 
 NEIGHBOURS = 16  # in a vector of at most so many components, neighbours may be the components of a smaller vector
 VECTOR = 3  # a named part of at most so many components is one vector
@@ -26,6 +26,7 @@ NONE = np.float32(1e30)  # no category
 # block the program.
 SENT = 2**14
 REMEMBERED = 2**18  # observations whose own features are kept
+NEAR = 0.9  # quantile of the distances between episodes
 SHARP = ((True, True), (False, False), (False, True), (False, False))  # of every shape: axes with little blur
 
 
@@ -271,10 +272,18 @@ def code_of(name: str, row: str = "next_obs") -> str:
     return f"{row}{keys}{bracket}{index}" if bracket else f"{row}{keys}[0]"
 
 
-def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = (), own: Own | None = None) -> Features:
+def features_of(
+    columns: Sequence[str],
+    actions: int,
+    chosen: Sequence[str] = (),
+    own: Own | None = None,
+    bounds: Float[np.ndarray, "2 D"] | None = None,
+) -> Features:
     """The features of an observation with these column names. `chosen` are names of columns or of parts (`pose` for
-    `pose[0]`, `pose[1]`), or numbers of columns; empty: all columns and derived features, or `own` alone."""
+    `pose[0]`, `pose[1]`), or numbers of columns; empty: all columns and derived features, or `own` alone. `bounds` are
+    the lowest and highest values of the columns, if they are known."""
     parts = _parts(columns)
+    bounds = np.zeros((2, len(columns))) if bounds is None else bounds
     if chosen or own is not None:
         used = sorted({i for name in chosen for i in _columns_of(name, columns, parts)})
         more = () if own is None else own.names
@@ -282,7 +291,7 @@ def features_of(columns: Sequence[str], actions: int, chosen: Sequence[str] = ()
             raise ValueError(f"the own feature {twice[0]} has a name of the observation; give it another name.")
         used += range(len(columns), len(columns) + len(more))
         return Features((*columns, *more), tuple(used), (), actions, own)
-    return Features(tuple(columns), tuple(range(len(columns))), _derived(columns, parts), actions)
+    return Features(tuple(columns), tuple(range(len(columns))), _derived(columns, parts, bounds), actions)
 
 
 def _parts(columns: Sequence[str]) -> dict[str, list[int]]:
@@ -300,7 +309,8 @@ def grouped(names: Sequence[str]) -> list[str]:
     return [" … ".join([some[0], *some[-1:]][: len(some)]) for some in each]
 
 
-def _derived(columns: Sequence[str], parts: dict[str, list[int]]) -> tuple[Derived, ...]:
+def _derived(columns: Sequence[str], parts: dict[str, list[int]], bounds: np.ndarray) -> tuple[Derived, ...]:
+    """Norms of vectors, and distances of vectors with equal shapes and bounds. Other vectors are other quantities."""
     found = []
     for name, part in parts.items():
         if len(parts) > 1 and 1 < len(part) <= VECTOR:
@@ -310,7 +320,7 @@ def _derived(columns: Sequence[str], parts: dict[str, list[int]]) -> tuple[Deriv
     vectors = [(name, part) for name, part in parts.items() if len(part) <= VECTOR]
     for k, (a, first) in enumerate(vectors if len(vectors) <= VECTOR + 1 else []):
         for b, second in vectors[k + 1 :]:
-            if len(first) == len(second) > 1:
+            if len(first) == len(second) > 1 and np.array_equal(bounds[:, first], bounds[:, second]):
                 found.append(Derived(f"|{a} − {b}|", tuple(first), tuple(second)))
     return tuple(found)
 
@@ -334,11 +344,18 @@ class Ranges(NamedTuple):
     low: Float[Array, " F"]  # smallest demonstrated value
     span: Float[Array, " F"]  # demonstrated range
     change: Float[Array, " F"]  # RMS change per step, in spans; 0 if not known
+    apart: Float[Array, " F"]  # distance between episodes, in spans
     sharp: Bool[Array, " F"]  # few values: no blur
     whole: Bool[Array, " F"]  # whole numbers: bins of width 1 around them
 
 
-def ranges_of(features: Features, values: Float[Array, "M F"], change: Float[Array, " D"], few: np.ndarray) -> Ranges:
+def ranges_of(
+    features: Features,
+    values: Float[Array, "M F"],
+    episode: Int[Array, " M"],
+    change: Float[Array, " D"],
+    few: np.ndarray,
+) -> Ranges:
     """Ranges of demonstrated features. `change` is the RMS change of a component per step; `few` are the components
     with few values."""
     low, high = values.min(0), values.max(0)
@@ -350,7 +367,22 @@ def ranges_of(features: Features, values: Float[Array, "M F"], change: Float[Arr
     sharp = np.concatenate([few[used], np.zeros(rest, bool), few[used], np.ones(tail, bool)])
     at = np.arange(features.none + 1)
     whole = (at >= features.category) & ((at < features.action) | (at == features.none) | (features.actions == 0))
-    return Ranges(low, span, full / span, jnp.asarray(sharp), jnp.asarray(whole))
+    apart = jax.vmap(lambda column: distance_of_episodes(column, episode), 1)(values)
+    return Ranges(low, span, full / span, apart / span, jnp.asarray(sharp), jnp.asarray(whole))
+
+
+def distance_of_episodes(values: Float[Array, " M"], episode: Int[Array, " M"]) -> Float[Array, ""]:
+    """The distance to the nearest value of another episode, which nine of ten values do not exceed. A component that
+    keeps its value for a whole episode has as many values as there are episodes."""
+    order = jnp.argsort(values)
+    v, e, at = values[order], episode[order], jnp.arange(len(values))
+    changes = e[1:] != e[:-1]
+    first = jax.lax.cummax(jnp.where(jnp.append(True, changes), at, 0))  # of a run of one episode, in this order
+    last = jax.lax.cummin(jnp.where(jnp.append(changes, True), at, len(at)), reverse=True)
+    before = jnp.where(first > 0, v - v[jnp.maximum(first - 1, 0)], jnp.inf)
+    after = jnp.where(last < len(at) - 1, v[jnp.minimum(last + 1, len(at) - 1)] - v, jnp.inf)
+    nearest = jnp.minimum(before, after)
+    return jnp.where(jnp.isfinite(nearest).all(), jnp.quantile(nearest, NEAR), 0.0)  # one episode alone: no distance
 
 
 def categories_of(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -397,8 +429,9 @@ def triples(features: Features, among: Int[Array, " P"], categories: Int[Array, 
     return jnp.stack([first, second, third], axis=1).astype(jnp.int32)
 
 
-def grid_of(feature: Int[Array, "J 3"], kind: int, ranges: Ranges, cfg: Any) -> Grid:
-    """The bins of marginals of shape `SHAPES[kind]`. `cfg`: `margin`, `line_blur`, `line_blur_most`, `blur`."""
+def grid_of(feature: Int[Array, "J 3"], kind: int, ranges: Ranges, cfg: Any, ends: int = LOW + HIGH) -> Grid:
+    """The bins of marginals of shape `SHAPES[kind]`. `cfg`: `margin`, `line_blur`, `line_blur_most`, `where_blur`,
+    `blur`. `ends` are those of a limit, if the marginals are limits."""
     shape = SHAPES[kind]
     span = ranges.span[feature]
     width = (1.0 + 2.0 * cfg.margin) * span / jnp.asarray(shape)[None]
@@ -406,8 +439,10 @@ def grid_of(feature: Int[Array, "J 3"], kind: int, ranges: Ranges, cfg: Any) -> 
     low, width = jnp.where(ranges.whole[feature], -0.5, low), jnp.where(ranges.whole[feature], 1.0, width)
     two = feature[:, :2]
     sharp = jnp.clip(ranges.change[two], cfg.line_blur, cfg.line_blur_most)
-    sigma = jnp.where(jnp.asarray(SHARP[kind])[None], sharp, cfg.where_blur if kind == 2 else cfg.blur)
+    spread = jnp.maximum(cfg.where_blur if kind == 2 else cfg.blur, ranges.apart[two])
+    sigma = jnp.where(jnp.asarray(SHARP[kind])[None], sharp, spread)
     blur = jnp.where(ranges.sharp[two], 0.0, sigma * span[:, :2] / width[:, :2])
     limited = feature[:, 0 if kind == 0 else 1]
-    limit = jnp.asarray(kind in LIMITS) & ~ranges.sharp[limited] & ~ranges.whole[limited]
+    limited = jnp.asarray(kind in LIMITS) & ~ranges.sharp[limited] & ~ranges.whole[limited]
+    limit = jnp.where(limited, ends, 0)
     return Grid(feature, low, width, jnp.broadcast_to(jnp.asarray(shape, jnp.int32), feature.shape), blur, limit)

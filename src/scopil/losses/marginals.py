@@ -23,6 +23,7 @@ Shape = tuple[int, int, int]
 # features and a category.
 SHAPES: tuple[Shape, ...] = ((768, 1, 1), (96, 96, 1), (48, 192, 1), (42, 42, 5))
 LIMITS = (0, 2)  # shapes in which only values beyond the demonstrated ones may be novel
+LOW, HIGH = 1, 2  # beyond which end of them; a sum: beyond both
 CELLS = max(a * b * c for a, b, c in SHAPES)
 CATEGORIES = SHAPES[3][2] - 1  # demonstrated values of a category; the last bin holds all other values
 
@@ -35,7 +36,7 @@ class Grid(NamedTuple):
     width: Float[Array, "J 3"]  # of a bin
     bins: Int[Array, "J 3"]  # their number
     blur: Float[Array, "J 2"]  # σ in bins; 0: no blur
-    limit: Bool[Array, " J"]  # whether only values beyond the demonstrated ones are novel, along the last axis
+    limit: Int[Array, " J"]  # ends of the last axis beyond which values are novel: LOW, HIGH, their sum; 0: all are
 
 
 class Sample(NamedTuple):
@@ -87,14 +88,20 @@ def density(grid: Grid, shape: Shape, cells: Int[Array, " M"], weight: Float[Arr
     return cube.reshape(-1, w.shape[1]).T
 
 
-def outermost(e: Float[Array, "K T"], shape: Shape, tail: Any) -> Bool[Array, "K T"]:
-    """The cells at both ends of the last axis beyond which at most the share `tail` of the demonstrated transitions of
-    the same slice lies. In a table with a limit only these may be novel."""
+def outermost(
+    e: Float[Array, "K T"], b: Float[Array, "1 T"], shape: Shape, limit: Int[Array, ""], cfg: Any
+) -> Bool[Array, "K T"]:
+    """The cells at the ends `limit` of the last axis beyond which at most the share `tail` of the demonstrated
+    transitions of the same slice lies. In a table with a limit only these may be novel. A slice with few demonstrated
+    transitions, relative to the learner's, has no such cells: how far the demonstrator goes there is not known."""
     axis = 2 if shape[1] > 1 else 1
-    cube = e.reshape(-1, *shape)
+    cube, own = e.reshape(-1, *shape), b.reshape(-1, *shape)
     below = jnp.cumsum(cube, axis)
     above = jnp.flip(jnp.cumsum(jnp.flip(cube, axis), axis), axis)
-    return (jnp.minimum(below, above) <= tail * cube.sum(axis, keepdims=True)).reshape(e.shape)
+    shown = cube.sum(axis, keepdims=True)
+    known = shown > cfg.background * own.sum(axis, keepdims=True)
+    low, high = (((limit & end) > 0) & (beyond <= cfg.tail * shown) for end, beyond in ((LOW, below), (HIGH, above)))
+    return (known & (low | high)).reshape(e.shape)
 
 
 def quantile(values: Float[Array, "K M"], use: Bool[Array, "K M"], q: Any) -> Float[Array, " K"]:
@@ -134,7 +141,7 @@ def tables(
         background = cfg.background * a + 1e-7
         f = jnp.log((b + background) / (e + background))
         if SHAPES.index(shape) in LIMITS:
-            f = jnp.where(outermost(e, shape, cfg.tail) | ~g.limit, f, jnp.minimum(f, 0.0))
+            f = jnp.where(outermost(e, b, shape, g.limit, cfg) | (g.limit == 0), f, jnp.minimum(f, 0.0))
         return jnp.pad(f, ((0, 0), (0, CELLS - f.shape[1])))
 
     def one(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:

@@ -31,8 +31,8 @@ def demo_data(
     if `demos` is None or does not fit the environment."""
     if demos is None:
         raise DatasetError(
-            "this algorithm learns from demonstrations; pass a file (--demos my.npz) or a shipped set such as "
-            "marble-maze/simple-v1."
+            "this algorithm learns from demonstrations and has none; want a file such as my.npz or a shipped set such "
+            "as marble-maze/simple-v1 (--demos, in Python demos=)."
         )
     demos = flattened(demos, env)
     for what in ("observation_space", "action_space"):

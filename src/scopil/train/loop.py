@@ -76,6 +76,7 @@ class Loop:
     algorithm: Algorithm
     env: BatchEnv
     demos: DemoData | None = None
+    counts: bool = True  # whether to count violations while learning, if the environment can
 
     def __post_init__(self) -> None:
         if self._wants("true_cost") and not self.env.reports_cost():
@@ -261,7 +262,7 @@ class Loop:
         episodes, the step to store, and sums over the episodes that ended. If `after` is given, the step was begun
         before, and ends when `after` is computed."""
         counted: Metrics = {}
-        if self._wants("true_cost") or (after is None and self.env.counts_violations()):
+        if self._wants("true_cost") or (after is None and self.counts and self.env.counts_violations()):
             later, transition, before_reset, cost = self.env.step_batch_with_cost(env, action, key)
             counted = {"violations": (cost > 0).sum().astype(jnp.float32)}
             kept = Costed(transition, cost) if self._wants("true_cost") else transition

@@ -42,7 +42,7 @@ from scopil.errors import CheckpointError, ConfigError, DivergedError, EnvError
 from scopil.eval import starts as where
 from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, average, measure_all, score
-from scopil.eval.rules import Rules, check_keys, load_rules, with_rules
+from scopil.eval.rules import Rules, check_keys, judge_of, load_rules, with_rules
 from scopil.files import Locked, is_line, is_locked, lock, odd_entry, parse_json, write_atomically
 from scopil.policy import Policy, policy_from
 from scopil.registry import registered
@@ -314,7 +314,11 @@ class Run:
 
     @cached_property
     def _loop(self) -> Loop:
-        return make_loop(self.spec.algorithm, self.env(), self._demos)
+        env, rules = self.env(), self.rules()
+        made = make_loop(self.spec.algorithm, env, self._demos)
+        if rules is None or "true_cost" in self.spec.algorithm.wants:
+            return made
+        return replace(made, counts=env.count_by(judge_of(rules, env)))
 
     def overshoot(self) -> str | None:
         """A remark if the run takes many more steps than its budget."""

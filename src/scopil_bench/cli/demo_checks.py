@@ -253,7 +253,7 @@ def replay_env(demos: Demonstrations, trust_env: bool = False):
 def why_no_replay(demos: Demonstrations, trust_env: bool) -> str:
     if demos.starts is not None and names_code(demos.env_id) and not trust_env:
         return f"{demos.env_id} names code to import; if you trust it, add --trust-env"
-    return "replay needs recorded starts and an environment that can start at them"
+    return "the environment cannot start at a given state, or the set has no starts; learning does not need them"
 
 
 def _check_replay(demos: Demonstrations, trust_env: bool) -> Iterator[Check]:
@@ -304,10 +304,10 @@ UNJUDGED = "not recorded"  # of rules on an `info` key that the demonstrations d
 
 
 def rule_counts(means: "Measures", rules: "Rules") -> str:
-    """One line: violations per episode of each rule, and the rules whose `info` key was not recorded."""
+    """One line: violations of each rule per episode, and the rules whose `info` key was not recorded."""
     counts = {name.partition("/")[2]: v for name, v in means.items() if name.startswith("violations/")}
     counts = counts or {"all": means["violations"]} if "violations" in means else {}
-    each = ", ".join(f"{name} {count:.3g}" for name, count in counts.items())
+    each = ", ".join(f"{name} = {count:.3g}" for name, count in counts.items())
     unknown = [name for name, rule in rules.by_name.items() if isinstance(rule, str) and name not in counts]
     missing = f"; {UNJUDGED}: {', '.join(unknown)}" if unknown else ""
     return f"violations per episode: {each or 'no rule can be judged'}{missing}"

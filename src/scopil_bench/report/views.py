@@ -37,6 +37,8 @@ FRAMES = 40  # maximum number of frames of a film
 WIDTH = 240  # maximum width of a film in pixels
 STATES = 400_000  # budget of states for all trays of a page: about 2 MB
 
+ACCIDENTS = "accidents"  # violations while learning so far
+
 View = dict[str, Any]
 Logged = Mapping[str, Mapping[str, Rows]]  # method → seed → metrics
 
@@ -75,7 +77,7 @@ def views_of(runs: Runs, results: Results, evaluator: Evaluator) -> Views:
     budget = STATES // max(1, 2 * sum(map(len, runs.values())))  # states per tray; a run has one tray per kind of start
     for setting in dict.fromkeys(cell.setting for cell in runs):
         mine = {cell.method: each for cell, each in runs.items() if cell.setting == setting}
-        logged = {m: {str(run.spec.seed): evaluator.rows(run) for run in each} for m, each in mine.items()}
+        logged = {m: {str(run.spec.seed): counted(evaluator.rows(run)) for run in each} for m, each in mine.items()}
         trained = {method: each[0].spec.steps for method, each in mine.items()}
         curves[setting] = panels(evaluation_curves(logged), logged, trained)
         declared = learner_curves(run.spec.algorithm for each in mine.values() for run in each)
@@ -101,12 +103,24 @@ def evaluation_curves(logged: Logged) -> list[Curve]:
 
 
 def learner_curves(algorithms: Iterable[Algorithm]) -> list[Curve]:
-    """The return of training episodes, and every metric that one of the algorithms declares."""
-    found = {"episode/return": Curve("episode/return", "Reward of training episodes")}
+    """The return and the violations of training episodes, and every metric that one of the algorithms declares."""
+    training = (
+        Curve("episode/return", "Reward of training episodes"),
+        Curve(ACCIDENTS, "Violations while learning, so far: training steps that broke a rule"),
+    )
+    found = {curve.metric: curve for curve in training}
     for algorithm in algorithms:
         for curve in algorithm.curves:
             found.setdefault(curve.metric, curve)
     return list(found.values())
+
+
+def counted(rows: Rows) -> Rows:
+    """The rows with the number of violations while learning so far, if training counted them."""
+    if not any("episode/violations" in row for row in rows):
+        return rows
+    so_far = np.cumsum([row.get("episode/violations") or 0.0 for row in rows])
+    return [{**row, ACCIDENTS: float(count)} for row, count in zip(rows, so_far)]
 
 
 def panels(wanted: Sequence[Curve], logged: Logged, trained: Mapping[str, int]) -> list[View]:

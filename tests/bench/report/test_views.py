@@ -48,6 +48,12 @@ def test_panels_show_only_logged_metrics_and_keep_lengths_of_training_apart():
     ]
 
 
+def test_violations_while_learning_are_summed_where_they_were_counted():
+    logged = [{"env_steps": 0}, *rows(1.0, **{"episode/violations": 3.0})]
+    assert [row[views.ACCIDENTS] for row in views.counted(logged)] == [0, 3, 6, 9, 12]
+    assert views.counted(rows(1.0)) == rows(1.0)
+
+
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
@@ -65,7 +71,9 @@ def test_violations_are_shown_in_all_and_by_rule_if_there_are_several(names, sho
 def test_an_algorithm_declares_its_curves():
     rho, sac = find("scopil-rho"), find("sac")
     found = [curve.metric for curve in views.learner_curves([sac, rho, rho])]
-    assert found == list(dict.fromkeys(["episode/return", *(c.metric for a in (sac, rho) for c in a.curves)]))
+    assert found == list(
+        dict.fromkeys(["episode/return", views.ACCIDENTS, *(c.metric for a in (sac, rho) for c in a.curves)])
+    )
     assert any(metric.startswith("occupancy/") for metric in found)
 
 
