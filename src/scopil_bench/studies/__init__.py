@@ -18,6 +18,7 @@ _OURS = {
     "half-cheetah-wall": "scopil_bench.studies.external.half_cheetah:STUDY",
     "lunar-lander": "scopil_bench.studies.external.lunar_lander:STUDY",
     "needle-master": "scopil_bench.studies.needle_master.study:STUDY",
+    "field": "scopil_bench.studies.field:STUDY",
 }
 
 

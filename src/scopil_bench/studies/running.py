@@ -64,6 +64,7 @@ def run_study(
     wanted = study.cells(only)
     new_figure()  # fails before the training if matplotlib is missing
     todo = planning.create(study, out, budget, wanted, seeds, steps)
+    console.print(planning.outlook(todo, workers), soft_wrap=True)
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
