@@ -1,5 +1,6 @@
 """The critics behind the shield against NumPy in float64, and probes with known answers: a hole, and no good action."""
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from scopil.algos import guard, sac, scopil_rho
 from scopil.algos.base import Data, Spaces
 from scopil.config import build
 from scopil.envs.jax_env import CompiledEnv
+from scopil.losses.soft import operator
 from scopil.nn.heads import BoxHead, DiscreteHead
 from scopil.nn.nets import network
 from scopil.nn.normalise import new_stats, update_stats
@@ -141,6 +143,24 @@ def test_the_limits_are_quantiles_over_demonstrated_steps(kind):
     assert float(got.most) == pytest.approx(later.max(), abs=1e-5)
     assert guard.acting(got).limit is got.limit
     assert guard.deployed(got).critics is got.targets
+
+
+@kinds
+def test_the_share_of_actions_that_the_shield_replaces(kind):
+    g, learner, data, _, _ = made(kind)
+    batch, key, head = data.replay, jax.random.key(5), HEADS[kind]
+    assert batch is not None
+    got = guard.blocked(g, learner._replace(actor=SimpleNamespace(params=learner.actor)), batch.obs, key)
+    s, critics = seen(learner.obs_stats, batch.obs), [layers(net) for net in g.critics.params]
+    if kind == "discrete":
+        pi, q = np.exp(ref.log_softmax(ref.forward(layers(learner.actor), s)[0])), q_all(critics, s)
+        kept = (q <= 0.2) | (q == q.min(1, keepdims=True))
+        want = 1 - (pi * kept).sum(1)
+    else:
+        noise = operator(head).noise(jax.random.key(5), ROWS, 0, head).now
+        want = q_taken(critics, s, squashed.sampled(layers(learner.actor), s, wide(noise))[0]) > 0.2
+    assert 0.05 < want.mean() < 0.95
+    assert float(got) == pytest.approx(want.mean(), abs=1e-5)
 
 
 @kinds

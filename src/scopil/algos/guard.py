@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from scopil.algos import sac
 from scopil.algos.base import Metrics, Spaces
@@ -57,13 +57,29 @@ def step(guard: Guard, actor: Net, x: sac.Inputs, novelty: Float[Array, " B"], c
     pi = x.op.distribution(actor, x.s_next, x.noise.after)
     if isinstance(pi, Categorical):
         q = jnp.maximum(*(critic.columns(x.s_next) for critic in guard.targets))
-        kept = q <= jnp.maximum(guard.limit, q.min(0, keepdims=True))
-        after = Categorical(jnp.where(kept, pi.log_probs, NEVER), axis=0).expect(q)
+        after = Categorical(jnp.where(_kept(guard, q), pi.log_probs, NEVER), axis=0).expect(q)
     else:
         after = jnp.maximum(*(x.op.q(critic, x.s_next, pi.action) for critic in guard.targets))
     y = soft.td_target(novelty, x.terminated, after, cfg.shield_discount)
     critics, metrics = sac.fit_critics("shield", guard.critics, x, y, cfg)
     return guard._replace(critics=critics, targets=sac.track(guard.targets, critics, cfg)), metrics
+
+
+def _kept(guard: Guard, q: Float[Array, "A B"]) -> Bool[Array, "A B"]:
+    """The discrete actions that the shield allows while learning."""
+    return q <= jnp.maximum(guard.limit, q.min(0, keepdims=True))
+
+
+def blocked(guard: Guard, learner: Any, obs: Float[Array, "N D"], key: PRNGKey) -> Float[Array, ""]:
+    """The probability that the shield replaces the policy's action in states."""
+    op = operator(learner.head)
+    s = op.states(normalise(learner.obs_stats, obs))
+    pi = op.distribution(learner.actor.params, s, op.noise(key, len(obs), 0, learner.head).now)
+    if isinstance(pi, Categorical):
+        q = jnp.maximum(*(critic.columns(s) for critic in guard.critics.params))
+        return 1.0 - pi.expect(_kept(guard, q).astype(jnp.float32)).mean()
+    q = jnp.maximum(*(op.q(critic, s, pi.action) for critic in guard.critics.params))
+    return (q > guard.limit).mean(dtype=jnp.float32)
 
 
 def excess(guard: Guard, pi: Any, x: sac.Inputs) -> Float[Array, " B"]:

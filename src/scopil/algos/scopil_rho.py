@@ -525,6 +525,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     k_keep, k_learner, k_guard = jax.random.split(key, 3)
     batch, updates = data.replay, state.learner.updates
     assert batch is not None
+    assert data.newest is not None
     if cfg.grad_steps == 1:
         state = observe(state, data)
     else:  # every step is observed once
@@ -565,7 +566,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         "occupancy/price": price.mean() - refund,
     }
     if cfg.shield != "off":
-        metrics |= m_guard | {"shield/limit": state.guard.limit}
+        interventions = guard.blocked(state.guard, state.learner, data.newest.obs, jax.random.fold_in(k_guard, 1))
+        metrics |= m_guard | {"shield/limit": state.guard.limit, "shield/interventions": interventions}
     return state._replace(learner=learner, guard=watched), metrics
 
 
@@ -630,6 +632,7 @@ ALGORITHM = Algorithm(
         Curve("occupancy/clone_cost", "Novelty c of the clone's transitions"),
         Curve("occupancy/demo_cost", "Novelty c of held-out demonstrations"),
         Curve("occupancy/constraints", "Constraints that are in"),
+        Curve("shield/interventions", "Share of training steps whose action the shield replaced"),
         *scopil_clone.CURVES,
     ),
     replay_demos=True,

@@ -49,7 +49,7 @@ def test_panels_show_only_logged_metrics_and_keep_lengths_of_training_apart():
 
 
 def test_violations_while_learning_are_summed_where_they_were_counted():
-    logged = [{"env_steps": 0}, *rows(1.0, **{"episode/violations": 3.0})]
+    logged = [{"env_steps": 0}, *(row | {"episode/violations": 3.0} for row in rows(1.0))]
     assert [row[views.ACCIDENTS] for row in views.counted(logged)] == [0, 3, 6, 9, 12]
     assert views.counted(rows(1.0)) == rows(1.0)
 

@@ -48,7 +48,8 @@ def begun(method: str, done: int, seconds: float | None) -> Any:
         "steps_done": done,
         "finished": done == 72_000,
     }
-    return type("Begun", (Run,), parts)()
+    made: Any = type("Begun", (Run,), parts)
+    return made()
 
 
 def test_the_outlook_is_at_the_pace_of_each_method():
