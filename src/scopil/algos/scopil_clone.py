@@ -66,6 +66,7 @@ class State(NamedTuple):
     slack: Float[Array, ""]  # δ
     unit: Float[Array, ""]  # unit of λ and of its learning rate, in reward
     updates: Int[Array, ""]  # gradient steps made
+    critics_until: Int[Array, ""]  # number of gradient steps before which only the critics learn
     averaged: Int[Array, ""]  # gradient steps in the average
 
 
@@ -73,7 +74,8 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
     learner = scopil.init(key, spaces, cfg)
     entropy = jnp.asarray(sac.target_entropy(cfg, learner.head, share=0.07), jnp.float32)
     slack = jnp.asarray(0.0 if cfg.slack is None else cfg.slack, jnp.float32)
-    return State(*learner, learner.actor.params, entropy, slack, jnp.float32(1.0), jnp.int32(0), jnp.int32(0))
+    first = jnp.asarray(cfg.critics_first, jnp.int32)
+    return State(*learner, learner.actor.params, entropy, slack, jnp.float32(1.0), jnp.int32(0), first, jnp.int32(0))
 
 
 def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
@@ -142,14 +144,15 @@ def update(
         "dual/slack": state.slack,
     }  # fmt: skip
 
-    # θ, α, λ do not change in the first `critics_first` steps
+    # θ, α, λ do not change while only the critics learn
     new, old = (actor, log_alpha, lam), (state.actor, state.log_alpha, state.multiplier)
-    learning = state.updates >= cfg.critics_first
+    learning = state.updates >= state.critics_until
     actor, log_alpha, lam = jax.tree.map(lambda n, o: jnp.where(learning, n, o), new, old)
 
     # θ̄ ← θ̄ + (θ − θ̄)/N,  ψx ← ε φx + (1 − ε) ψx
-    averaged = state.averaged + 1
-    share = 1.0 / jnp.minimum(averaged, cfg.average_over)
+    counts = learning | (state.updates < cfg.critics_first)
+    averaged = state.averaged + counts
+    share = counts / jnp.minimum(averaged, cfg.average_over)
     return state._replace(
         actor=actor,
         critics=critics,

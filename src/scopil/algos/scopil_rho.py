@@ -6,13 +6,14 @@
                                                            the critics' reward; e > 0 if no demonstration terminates
     Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
     w     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
-    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w KL(π ‖ π₀)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
+    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w D(π, π₀)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
+            D = KL(π ‖ π₀), of continuous actions log(1 + KL(π ‖ π₀))
 
 u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
 the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time. While
 learning, a shield keeps the acting policy in actions with Q_c ≤ τ, and an episode is stopped after more novel steps in
 a row than demonstrations have. Temperature, λ and the averaged policy are those of SCOPIL from a clone; when a
-constraint enters, the average forgets earlier actors soon. The learner receives no cost. Derivation:
+constraint enters, only the critics learn for some steps. The learner receives no cost. Derivation:
 docs/algorithms/scopil_rho.md.
 """
 
@@ -110,6 +111,7 @@ class Config(scopil_clone.Config):
     refresh_every: int = setting(default=1_000, about="Gradient steps between tables.", low=1)
     refresh_first: int = setting(default=250, about="Gradient steps between tables before the actor learns.", low=1)
     enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
+    settle: int = setting(default=2_000, about="Gradient steps of the critics alone after an entry.", low=0)
     enter_level: float = setting(default=0.002, about="Level of a test for entry (Welch's t over episodes).", low=0)
     enter_gap: float = setting(default=0.003, about="Smallest difference of novelty for entry.", low=0)
     memory: float = setting(default=0.7, about="Decay of the evidence of earlier tests.", low=0, high=0.99)
@@ -493,10 +495,9 @@ def refresh(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
         slots,
         candidates,
     )
-    # Actors before the entry were not held by the new constraint. They are forgotten soon, but not at once: the newest
-    # actor alone would be noisy.
-    forgotten = jnp.minimum(learner.averaged, cfg.average_over // 10)
-    learner = learner._replace(averaged=jnp.where(enters, forgotten, learner.averaged))
+    # The rewards of the whole replay change with a new constraint. An actor that followed the old critics would forget
+    # what it has learned.
+    learner = learner._replace(critics_until=jnp.where(enters, now + cfg.settle, learner.critics_until))
     limited = guard.calibrated(state.guard, demos, learner.obs_stats, learner.head, cfg.shield_quantile)
     watched = jax.tree.map(lambda new, old: jnp.where(now >= cfg.shield_first, new, old), limited, state.guard)
     state = keep(state, seen.fresh & due, k_keep)
@@ -541,7 +542,7 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
         watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
 
     # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated. For the actor:
-    # ω w KL(π ‖ π₀) and μ₀ [Q_c − τ]₊
+    # ω w D(π, π₀) and μ₀ [Q_c − τ]₊
     price = (c * s.mu[None]).sum(1)
     refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
