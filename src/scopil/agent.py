@@ -309,7 +309,9 @@ class Agent:
         algorithm learns none (SCOPIL-ρ does) or the agent has no demonstrations."""
         if self.algorithm.marginals is None or self.demos is None:
             missing = (
-                "its demonstrations" if self.algorithm.marginals else "an algorithm that learns them: scopil.SCOPILRho"
+                "its run folder, or its demonstrations: scopil.load(file, demos=…)"
+                if self.algorithm.marginals
+                else "an algorithm that learns them: scopil.SCOPILRho"
             )
             raise ConfigError(f"{self.algorithm.title} has no learned constraints; want {missing}.")
         shown = demo_data(self.demos, self.env, self.algorithm.demo_filter).transitions
@@ -330,6 +332,10 @@ class Agent:
         """The learned constraints that bound, in words and as code (docs/rules.md). Episodes `beside` of a policy that
         breaks the rules, such as one trained by SAC, are evidence that a careful learner does not have."""
         return explain_all(self.marginals(beside))
+
+    def rules_of_run(self) -> Rules | None:
+        """The rules of the run that the agent was loaded from; None if it has none."""
+        return None if self._rules is None else self._rules()
 
     def play(
         self,
@@ -355,8 +361,7 @@ class Agent:
                 loaded from, or else the environment's rules or costs.
             progress: called with the number of episodes that have just ended.
         """
-        if rules is None and self._rules is not None:
-            rules = self._rules()
+        rules = self.rules_of_run() if rules is None else rules
         demos = None
         if isinstance(starts, str) and starts == "demonstrated":
             demos = self.demos if self.demos is not None else where.demos_for(self.env_id, self._demos_name)

@@ -56,8 +56,11 @@ def keys_for(space: gym.Space, text: str | None) -> KeyMap:
     """Parse a key map for an action space: `a=0,d=1` for Discrete actions, `a=-1:0,d=1:0` for a Box of two numbers."""
     if isinstance(space, gym.spaces.Discrete):
         if text is None:
-            raise ConfigError(f"--env needs --keys for the actions 0 … {space.n - 1}, as in --keys a=0,d=1.")
-        return parse_keys(text, int(space.n))
+            first, last = space.start, space.start + space.n - 1
+            raise ConfigError(
+                f"--env needs --keys for the actions {first} … {last}, as in --keys a={first},d={first + 1}."
+            )
+        return parse_keys(text, space)
     if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f":
         raise ConfigError(f"--env takes {space}; want Discrete actions or a Box (`scopil studio` takes others).")
     size = int(np.prod(space.shape))
@@ -78,8 +81,9 @@ def keys_for(space: gym.Space, text: str | None) -> KeyMap:
     return _parsed(text, vector, tuple(rest.ravel().tolist()), f"d={example}")
 
 
-def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
-    """Parse a key map such as `"a=0,d=1,up+left=4"`. Raises `ConfigError`.
+def parse_keys(text: str, space: gym.spaces.Discrete, idle: int | None = None) -> KeyMap:
+    """Parse a key map such as `"a=0,d=1,up+left=4"`. `idle` is the action without a key, by default the first of the
+    space. Raises `ConfigError`.
 
     Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad. Write
     comma, plus and equals for the keys `,`, `+` and `=`."""
@@ -87,10 +91,11 @@ def parse_keys(text: str, n_actions: int, idle: int = 0) -> KeyMap:
     def number(text: str, part: str) -> int:
         if not text.strip().isdecimal():
             raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
-        return _action(int(text), n_actions, f"key {part!r}")
+        return _action(int(text), space, f"key {part!r}")
 
-    example = f"a=0,d=1 with actions 0 … {n_actions - 1}"
-    return _parsed(text, number, _action(idle, n_actions, "idle"), example)
+    first = int(space.start)
+    example = f"a={first},d={first + 1} with actions {first} … {first + int(space.n) - 1}"
+    return _parsed(text, number, _action(first if idle is None else idle, space, "idle"), example)
 
 
 def _parsed(text: str, value: Callable[[str, str], Action], idle: Action, example: str) -> KeyMap:
@@ -111,9 +116,9 @@ def _parsed(text: str, value: Callable[[str, str], Action], idle: Action, exampl
     return KeyMap(actions, idle, shown)
 
 
-def _action(action: int, n_actions: int, what: str) -> int:
-    if not 0 <= action < n_actions:
-        raise ConfigError(f"{what}: action {action}; want 0 … {n_actions - 1}.")
+def _action(action: int, space: gym.spaces.Discrete, what: str) -> int:
+    if not space.start <= action < space.start + space.n:
+        raise ConfigError(f"{what}: action {action}; want {space.start} … {space.start + space.n - 1}.")
     return action
 
 

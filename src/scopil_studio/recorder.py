@@ -25,7 +25,8 @@ from scopil.envs.spaces import Spaces
 from scopil.errors import DatasetError, EnvError
 from scopil.files import Locked, lock
 
-StepCost = Callable[[Any, Any, Any, dict[str, Any]], float]  # (obs, action, next_obs, info) → cost; above 0: violation
+# (obs, action, next_obs, info) → number of rules that the step breaks
+StepCost = Callable[[Any, Any, Any, dict[str, Any]], int]
 WAIT = 10.0  # seconds to wait for the lock of a file
 LONGEST_NOTE = 500  # characters
 LONGEST_NAME = 240  # bytes
@@ -53,7 +54,7 @@ class Recorder:
     ):
         """`name` is the name of a new set, `seed` the reset seed of its first episode. `env` was made from the name
         `env_id` (default: the id of its spec, without file and options). `drawn`: `image` renders the environment.
-        `cost` replaces the cost in `info`; the initial state then costs 0. A new file starts with the episodes of
+        `cost` replaces the costs in `info`; the initial state breaks no rule. A new file starts with the episodes of
         `begin_with`. Raises `EnvError` if spaces or render mode are not supported, `DatasetError` if `out` cannot be
         written or holds episodes of another environment."""
         self._spaces = _checked_spaces(env, drawn)
@@ -98,7 +99,7 @@ class Recorder:
         obs, info = self.env.reset(seed=self._seed)
         self._observations, self._actions, self._rewards = [self._spaces.to_stored(obs)], [], []
         self._newest = deepcopy(obs)  # in the environment's own form, for the rules
-        self._costs = [cost_of(info) if self._cost is None else 0.0]
+        self._costs = [_rules_broken(info) if self._cost is None else 0]
         self._start = start_of(self.env, info)
         self.terminated = self.truncated = False
         self._image: np.ndarray | None = None
@@ -112,7 +113,7 @@ class Recorder:
         self._rewards.append(float(reward))
         before, self._newest = self._newest, deepcopy(obs)
         after = self._newest
-        self._costs.append(cost_of(info) if self._cost is None else self._cost(before, played, after, info))
+        self._costs.append(_rules_broken(info) if self._cost is None else self._cost(before, played, after, info))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._image = None
 
@@ -206,12 +207,13 @@ class Recorder:
 
     @property
     def broken(self) -> bool:
-        """Whether the newest state has a cost above 0."""
-        return bool((self._costs[-1] or 0.0) > 0)
+        """Whether the newest state breaks a rule."""
+        return bool(self._costs[-1])
 
     @property
     def violations(self) -> int | None:
-        """The number of visited states with a cost above 0; None if the environment reports no costs."""
+        """The number of violations, as evaluations count them: a state that breaks two rules counts twice. None if the
+        environment reports no costs."""
         return _broken(self._costs)
 
     @property
@@ -238,14 +240,14 @@ def step_cost(rules: Any) -> StepCost | None:
     """A function that applies rules to one step; None without rules."""
     if rules is None:
         return None
-    from scopil.eval.measures import breaks_a_rule  # imports JAX
+    from scopil.eval.measures import broken_rules  # imports JAX
     from scopil.eval.rules import with_rules
 
-    def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
+    def cost(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> int:
         reported = {k: np.array([0.0, float(v)]) for k, v in info.items() if isinstance(v, numbers.Real)}
         seen = np.stack([_held(obs), _held(next_obs)])
         step = Episode(observations=seen, actions=np.asarray(action)[None], info=reported)
-        return float(breaks_a_rule(with_rules([step], rules)[0])[-1])
+        return sum(int(broken[-1]) for broken in broken_rules(with_rules([step], rules)[0]).values())
 
     return cost
 
@@ -259,17 +261,23 @@ def _held(obs: Any) -> np.ndarray:
     return held
 
 
-def _broken(costs: Sequence[float | None]) -> int | None:
+def _rules_broken(info: Mapping[str, Any]) -> int | None:
+    """The number of rules that a state breaks: of its costs by rule, or else its `cost`; None without costs."""
+    names = [key for key in info if str(key).startswith("cost_")] or ["cost"]
+    known = [cost for key in names if key in info and (cost := cost_of({"cost": info[key]})) is not None]
+    return sum(cost > 0 for cost in known) if known else None
+
+
+def _broken(costs: Sequence[int | None]) -> int | None:
     known = [c for c in costs if c is not None]
-    return sum(bool(c > 0) for c in known) if known else None
+    return sum(known) if known else None
 
 
 def _checked_spaces(env: gym.Env, drawn: bool) -> Spaces:
     name = env.spec.id if env.spec is not None else str(env.unwrapped)
     actions = env.action_space
-    counted = isinstance(actions, gym.spaces.Discrete) and actions.start == 0
-    if not counted and not isinstance(actions, gym.spaces.Box):
-        raise EnvError(f"{name} takes {actions}; recording wants Box actions, or Discrete ones counted from 0.")
+    if not isinstance(actions, gym.spaces.Box | gym.spaces.Discrete):
+        raise EnvError(f"{name} takes {actions}; recording wants Box or Discrete actions.")
     if drawn and env.render_mode != "rgb_array":
         modes = env.metadata.get("render_modes", [])
         way = "make it with gym.make(id, render_mode='rgb_array')" if "rgb_array" in modes else f"it has only {modes}"

@@ -191,5 +191,7 @@ def _keys(text: str, space: gym.Space, marble: bool) -> KeyMap:
     if not isinstance(space, gym.spaces.Discrete):
         raise EnvError(f"actions {space}; recording needs Discrete or Box actions.")
     if not text:
-        raise ConfigError(f"no keys for the actions 0 … {int(space.n) - 1}; want them as a=0,d=1.", setting="keys")
-    return parse_keys(text, int(space.n))
+        first, last = int(space.start), int(space.start + space.n - 1)
+        wanted = f"want them as a={first},d={first + 1}"
+        raise ConfigError(f"no keys for the actions {first} … {last}; {wanted}.", setting="keys")
+    return parse_keys(text, space)

@@ -25,7 +25,7 @@ from scopil_studio.recorder import Recorder
 from scopil_studio.recording import Playing
 from scopil_studio.worker import StudioConfig, checked_call
 
-KEYS = parse_keys("a=0,d=1", 2)
+KEYS = parse_keys("a=0,d=1", gym.spaces.Discrete(2))
 
 
 class Line(gym.Env):

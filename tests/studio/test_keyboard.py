@@ -17,11 +17,13 @@ from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze.physics import ACTIONS
 from scopil.envs.window import Key
 from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.eval.measures import measure
+from scopil.eval.rules import Rules, with_rules
 from scopil_studio import keyboard
-from scopil_studio.keyboard import Held, marble_maze_keys, parse_keys
-from scopil_studio.recorder import Recorder, annotate, drop, mark_of, notes_of
+from scopil_studio.keyboard import Held, keys_for, marble_maze_keys, parse_keys
+from scopil_studio.recorder import Recorder, annotate, drop, mark_of, notes_of, step_cost
 
-CARTPOLE = parse_keys("a=0,d=1", 2)
+CARTPOLE = parse_keys("a=0,d=1", gym.spaces.Discrete(2))
 
 
 def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
@@ -137,6 +139,37 @@ def test_rules_without_a_total_cost_are_counted_while_recording(tmp_path):
     assert recorder.violations == (np.abs(visited) > 1).sum() > 2
 
 
+def test_a_state_that_breaks_two_rules_counts_twice_as_in_evaluations(tmp_path):
+    rules = {"right": lambda obs, action, after: after[0] > 0.5, "far": lambda obs, action, after: abs(after[0]) > 1}
+    recorder = Recorder(Walk(), tmp_path / "a.npz", drawn=False, cost=step_cost(Rules.of(rules)))
+    for action in (1, 1, 1, 0, 0):
+        recorder.step(action)
+    recorder.keep([(0, recorder.steps)])
+    assert recorder.demos is not None
+    (kept,) = recorder.demos
+    counted = measure(with_rules([kept], Rules.of(rules))[0])["violations"]
+    assert recorder.recorded[0]["violations"] == counted > max((kept.observations[1:, 0] > 0.5).sum(), 1)
+
+
+def test_actions_counted_from_another_number_are_recorded(tmp_path):
+    class FromOne(Walk):
+        action_space = gym.spaces.Discrete(2, start=1)
+
+        def step(self, action):
+            return super().step(action - 1)
+
+    keys = keys_for(FromOne.action_space, "a=1,d=2")
+    assert (keys.actions[frozenset(["d"])], keys.idle) == (2, 1)
+    with pytest.raises(ConfigError, match=r"action 0; want 1 … 2"):
+        keys_for(FromOne.action_space, "a=0")
+    recorder = Recorder(FromOne(), tmp_path / "a.npz", drawn=False)
+    while not recorder.over:
+        recorder.step(2)
+    recorder.keep()
+    assert recorder.demos is not None
+    assert set(recorder.demos.actions.tolist()) == {2}
+
+
 def finish(recorder):
     while not recorder.over:
         recorder.step(1)
@@ -221,9 +254,9 @@ def test_an_episode_survives_a_failed_save(tmp_path, monkeypatch):
 
 
 def test_unfit_environments_are_refused(tmp_path):
-    out, from_one = tmp_path / "a.npz", cartpole()
-    from_one.action_space = gym.spaces.Discrete(2, start=1)
-    for env in (from_one, cartpole(render_mode=None)):
+    out, switches = tmp_path / "a.npz", cartpole()
+    switches.action_space = gym.spaces.MultiBinary(2)
+    for env in (switches, cartpole(render_mode=None)):
         with pytest.raises(EnvError, match="recording wants"):
             Recorder(env, out)
 
@@ -285,15 +318,15 @@ def test_marble_keys_push_the_ball_where_they_point():
 @pytest.mark.parametrize("text", ["a", "a=x", "=1", "a+=1", "a=2", "a=0,a=1", "u=1", "enter=1", ""])
 def test_faulty_key_maps_are_refused(text):
     with pytest.raises(ConfigError):
-        parse_keys(text, 2)
+        parse_keys(text, gym.spaces.Discrete(2))
 
 
 def test_key_maps_have_chords_and_an_idle_action():
-    keys = parse_keys(" a=0, D=1 ,up+left=2", 3, idle=2)
+    keys = parse_keys(" a=0, D=1 ,up+left=2", gym.spaces.Discrete(3), idle=2)
     assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
     assert keys.idle == 2
     with pytest.raises(ConfigError, match="idle"):
-        parse_keys("a=0", 3, idle=3)
+        parse_keys("a=0", gym.spaces.Discrete(3), idle=3)
 
 
 def acts(events, until, tick=0.01):

@@ -75,7 +75,8 @@ def evaluate(
     parts += [] if rules is None else [Path(rules.replace(":", "-")).name.replace(".py", "")]
     parts += [] if env is None else [re.sub(r"[^\w.=-]+", "-", env).strip("-")]
     target = out or (run if run.is_dir() else run.parent) / f"evaluation-{'-'.join(parts)}.json"
-    result = {"policy": policy, "rules": rules, "starts": starts, "seed": seed}
+    used = counted or agent.rules_of_run()
+    result = {"policy": policy, "rules": None if used is None else used.source, "starts": starts, "seed": seed}
     result |= {"mean": {k: m for k, (m, _) in found.items()}, "margin": {k: w for k, (_, w) in found.items() if w == w}}
     result |= {"familiarity": warned, "episodes": measures}
     write_atomically(target, json.dumps(result, indent=1).encode() + b"\n")

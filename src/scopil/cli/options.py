@@ -93,9 +93,10 @@ def _later(verb: Verb) -> Verb:
 def _one_line(complaint: str, known: Iterable[str], prog: str) -> str:
     """The parser's error as one sentence, with the nearest known option if an option is unknown."""
     text = " ".join(_FRAME.sub(" ", complaint).split())
-    ends = " Perhaps you meant| For full helptext| Available subcommands|$"
-    if unknown := re.search(rf"Unrecognized options: (.*?)(?:{ends})", text):
-        odd = [word.strip() for word in unknown[1].split(",")]
+    ends = " Perhaps you meant| For full helptext| Available subcommands| Arguments are applied|$"
+    if unknown := re.search(rf"Unrecognized (?:or misplaced )?options: (.*?)(?:{ends})", text):
+        listed = re.sub(r"\(applied to [^)]*\)", ",", unknown[1])
+        odd = [word.strip() for word in listed.split(",") if word.strip()]
         flag = next((word for word in odd if word.startswith("-")), None)
         if flag is None:
             return f"{odd[0]!r} is an extra word or an unknown command; see {prog} --help."

@@ -34,11 +34,7 @@ def demo_data(
             "this algorithm learns from demonstrations and has none; want a file such as my.npz or a shipped set such "
             "as marble-maze/simple-v1 (--demos, in Python demos=)."
         )
-    demos = flattened(demos, env)
-    for what in ("observation_space", "action_space"):
-        found, want = getattr(demos, what), getattr(env, what)
-        if type(found) is not type(want) or found.shape != want.shape or not within_range(found, want):
-            raise DatasetError(f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}.")
+    demos = fitting(demos, env)
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
     starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
@@ -47,6 +43,17 @@ def demo_data(
     if keep is not None and not (mask := keep(steps)).all():
         shown = DemoTransitions(*(None if rows is None else rows[mask] for rows in shown))
     return DemoData(shown, _padded(demos, env), starts)
+
+
+def fitting(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
+    """Demonstrations with observations as flat rows. Raises `DatasetError` if their spaces are not those of the
+    environment."""
+    demos = flattened(demos, env)
+    for what in ("observation_space", "action_space"):
+        found, want = getattr(demos, what), getattr(env, what)
+        if type(found) is not type(want) or found.shape != want.shape or not within_range(found, want):
+            raise DatasetError(f"{demos.name}: {what.replace('_', ' ')} {found}; the environment wants {want}.")
+    return demos
 
 
 def flattened(demos: Demonstrations, env: BatchEnv) -> Demonstrations:

@@ -13,9 +13,9 @@ from scopil.terminal import Console
 from scopil.train.trainer import TrainStatus
 
 SHOWN = {
-    "episode/return": "return",
-    "episode/steps": "steps",
-    "eval/violations": "viol",
+    "episode/return": "training return",
+    "episode/steps": "training steps",
+    "eval/violations": "eval violations",
     "eval/episodes": "eval episodes",
 }  # for every algorithm
 PAUSE = 10.0  # seconds between two plain lines; each evaluation also prints a line

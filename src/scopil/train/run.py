@@ -51,6 +51,7 @@ from scopil.train import trainer as training
 from scopil.train.checkpoint import Checkpoints
 from scopil.train.code import FOLDER as CODE
 from scopil.train.code import Code
+from scopil.train.demo_data import fitting
 from scopil.train.logging import JsonLines, tensorboard
 from scopil.train.loop import Loop, make_loop
 from scopil.train.trainer import Between, Trainer, TrainStatus, Unobserved
@@ -132,6 +133,8 @@ class Run:
                 f"{folder} already holds a run: continue it (Run.open, or scopil resume), or name another folder."
             )
         run._demos = None if spec.demos is None else storage.load_demos(spec.demos, run.env())
+        if run._demos is not None:
+            fitting(run._demos, run.env())
         if (rules := run.rules()) is not None:
             _try_rules(rules, run._demos, run.env())
             run._rules = replace(rules, checked=True)

@@ -63,8 +63,11 @@ def run_checks(
     neither = sum(not e.terminated and not e.truncated for e in demos)
     ends = f"{terminated} terminated by the task, {truncated} truncated by a time limit, {neither} cut off"
     yield Check("ends", ends)
+    fits = True
     if env_id is not None:
-        yield from _check_fit(demos, env_id)
+        for found in _check_fit(demos, env_id):
+            fits &= found.ok
+            yield found
         from scopil.data.fit_to_env import recorded_elsewhere
 
         for sentence in recorded_elsewhere(demos, env_id):
@@ -72,7 +75,7 @@ def run_checks(
     yield from _check_alignment(demos, env_id)
     trusted = trust_env or (env_id is not None and env_id == demos.env_id)
     yield from _check_replay(demos, trusted)
-    if rules is not None:  # violations in demonstrations are a warning, not an error
+    if rules is not None and fits:  # violations in demonstrations are a warning, not an error
         broken = judge(demos, known_env(demos, env_id, trusted), rules)
         text = rule_counts(broken, rules)
         yield Check("rules", text, warning=broken.get("violations", 0.0) > 0 or UNJUDGED in text)
