@@ -118,7 +118,7 @@ def load_object(name: str, wanted: str) -> Any:
         raise ConfigError(f"{name!r} names no object in a file or module; want {wanted}.")
     module = load_module(name, wanted)
     if not hasattr(module, attribute):
-        public = [n for n in vars(module) if not n.startswith("_")]
+        public = [n for n, thing in vars(module).items() if not n.startswith("_") and not isinstance(thing, ModuleType)]
         raise ConfigError(f"{where} has no {attribute!r}; it has {', '.join(public) or 'nothing'}.")
     return getattr(module, attribute)
 

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from scopil.config import code_in
 from scopil.data import storage
 from scopil.envs.naming import OWN_CODE, split_options
@@ -62,29 +60,6 @@ def plan(
             spec = study.spec(budget, cell, seed, demos_name(study, out, cell.setting))
             made.append((run_folder(out, cell, seed), spec if steps is None else replace(spec, steps=steps)))
     return made
-
-
-def outlook(runs: Sequence[Run], workers: int) -> str:
-    """One line: the size of a study, and the hours that are left at the pace of the runs so far."""
-    paces: dict[str, list[float]] = {}  # seconds per step, by method
-    for run in runs:
-        rows = run.timing.rows()
-        if rows and rows[-1].get("env_steps") and rows[-1].get("seconds"):
-            paces.setdefault(_method(run), []).append(rows[-1]["seconds"] / rows[-1]["env_steps"])
-    left = [run for run in runs if not run.finished]
-    seconds = [
-        (run.spec.steps - run.steps_done) * float(np.mean(paces[_method(run)])) for run in left if _method(run) in paces
-    ]
-    said = f"{len(runs)} runs of {sum(run.spec.steps for run in runs):,} steps in all; {len(runs) - len(left)} finished"
-    if not seconds:
-        return said
-    unknown = {_method(run) for run in left} - paces.keys()
-    without = f", without {', '.join(sorted(unknown))}, of which no run has begun" if unknown else ""
-    return f"{said}; about {sum(seconds) / workers / 3600:.1f} h left at the pace so far{without}"
-
-
-def _method(run: Run) -> str:
-    return run.folder.name.rpartition("-")[0]
 
 
 def create(

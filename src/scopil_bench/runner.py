@@ -211,6 +211,14 @@ def remaining_seconds(runs: Sequence[Run], workers: int) -> float | None:
     return max(sum(left) / workers, *left, 0.0)
 
 
+def outlook(runs: Sequence[Run], workers: int) -> str:
+    """One line: the size of a study, and the time that is left at the speed so far."""
+    count, finished = len(runs), sum(run.finished for run in runs)
+    steps = sum(run.spec.steps for run in runs)
+    said = f"{count} run{'s' * (count != 1)}, {steps:,} steps in all; {finished} finished"
+    return said + (_words(remaining_seconds(runs, workers)) if finished < count else "")
+
+
 def _words(seconds: float | None) -> str:
     if seconds is None:
         return ""

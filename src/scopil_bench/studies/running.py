@@ -21,7 +21,7 @@ from scopil_bench.report.page import Block, Fold, Grid, Text
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.report.study_tables import Layout
 from scopil_bench.report.views import views_of
-from scopil_bench.runner import Engine, execute_with_progress, name
+from scopil_bench.runner import Engine, execute_with_progress, name, outlook
 from scopil_bench.studies import find, find_installed
 from scopil_bench.studies.base import Study
 from scopil_bench.summaries import Cell, Results
@@ -64,7 +64,7 @@ def run_study(
     wanted = study.cells(only)
     new_figure()  # fails before the training if matplotlib is missing
     todo = planning.create(study, out, budget, wanted, seeds, steps)
-    console.print(planning.outlook(todo, workers), soft_wrap=True)
+    console.print(outlook(todo, workers), soft_wrap=True)
     failed = execute_with_progress(todo, workers, console, engine)
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}

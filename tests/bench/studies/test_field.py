@@ -2,7 +2,6 @@
 
 import importlib
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from scopil.errors import ConfigError
 from scopil.train.run import Run
-from scopil_bench.planning import outlook
+from scopil_bench.runner import outlook
 from scopil_bench.studies import field, find
 from scopil_bench.studies.base import Task
 
@@ -37,14 +36,12 @@ def test_other_packages_add_tasks(monkeypatch):
     importlib.reload(field)
 
 
-def begun(method: str, done: int, seconds: float | None) -> Any:
-    """A run of 72 000 steps after so many steps and seconds."""
-    rows = [] if seconds is None else [{"env_steps": 0}, {"env_steps": done, "seconds": seconds}]
+def begun(method: str, done: int, speed: float | None) -> Any:
+    """A run of 72 000 steps after so many steps, at a speed in steps per second."""
     parts = {
         "__init__": lambda self: None,
-        "folder": Path(f"runs/task/{method}-0"),
-        "timing": SimpleNamespace(rows=lambda: rows),
-        "spec": SimpleNamespace(steps=72_000),
+        "timing": SimpleNamespace(last=lambda: {} if speed is None else {"steps_per_second": speed}),
+        "spec": SimpleNamespace(steps=72_000, algorithm=SimpleNamespace(name=method)),
         "steps_done": done,
         "finished": done == 72_000,
     }
@@ -52,9 +49,8 @@ def begun(method: str, done: int, seconds: float | None) -> Any:
     return made()
 
 
-def test_the_outlook_is_at_the_pace_of_each_method():
-    runs = [begun("bc", 72_000, 36.0), begun("bc", 0, None), begun("s-dgd", 36_000, 3_600.0)]
-    assert outlook(runs[1:2], 1) == "1 runs of 72,000 steps in all; 0 finished"
-    assert outlook(runs, 2) == "3 runs of 216,000 steps in all; 1 finished; about 0.5 h left at the pace so far"
-    more = outlook([*runs, begun("sac", 0, None)], 1)
-    assert more.endswith("about 1.0 h left at the pace so far, without sac, of which no run has begun")
+def test_the_outlook_is_at_the_speed_of_each_method():
+    runs = [begun("bc", 72_000, 2_000.0), begun("bc", 0, None), begun("s-dgd", 36_000, 10.0)]
+    assert outlook(runs[1:2], 1) == "1 run, 72,000 steps in all; 0 finished"
+    assert outlook(runs[:1], 1) == "1 run, 72,000 steps in all; 1 finished"
+    assert outlook(runs, 1) == "3 runs, 216,000 steps in all; 1 finished, 1 h 01 min left"
