@@ -21,9 +21,9 @@ from scopil.data.dataset import Demonstrations
 from scopil.data.record import play_expert
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
-from scopil.errors import CheckpointError, ConfigError, DatasetError, refused_as
+from scopil.errors import CheckpointError, ConfigError, DatasetError, EnvError, refused_as
 from scopil.eval.episodes import measure_demonstrations, play_distinct
-from scopil.eval.measures import Measures, average, measure_all, with_margin
+from scopil.eval.measures import COUNTS, Measures, average, measure_all, with_margin
 from scopil.eval.rules import Rules, by_own_rules, own_rules
 from scopil.eval.starts import EPISODES, demos_for, starts_from, unseen_starts
 from scopil.files import is_line, parse_json, write_atomically
@@ -70,11 +70,23 @@ class Evaluator(AbstractContextManager):
         given = None if self._study is None or setting is None else self._study.tasks[setting].rules
         return Rules.of(given) if given is not None else run.rules() or own_rules(self.env(run))
 
-    def rows(self, run: Run) -> Rows:
-        """The run's metrics."""
+    def rows(self, run: Run, setting: str | None = None) -> Rows:
+        """The run's metrics; without violations, if they were counted by other rules than today's."""
         if run.folder not in self._rows:
-            self._rows[run.folder] = run.metrics.rows()
+            rows = run.metrics.rows()
+            if self._rules_changed(run, setting):
+                rows = [{name: value for name, value in row.items() if not _counts(name)} for row in rows]
+            self._rows[run.folder] = rows
         return self._rows[run.folder]
+
+    def _rules_changed(self, run: Run, setting: str | None) -> bool:
+        """Whether the rules of today differ from those with which the run was trained, as far as these may be read."""
+        now = self.rules(run, setting)
+        try:
+            then = run.rules()
+        except (ConfigError, EnvError):
+            return False
+        return now is not None and then is not None and now.digest != then.digest
 
     def demonstrator(self, setting: str) -> Any:
         """The program that demonstrates a study's task; None if there is none."""
@@ -86,7 +98,7 @@ class Evaluator(AbstractContextManager):
         return self._demos[run.folder]
 
     def result(self, cell: Cell, run: Run) -> Result:
-        found, rows = self.evaluation(run, cell.setting), self.rows(run)
+        found, rows = self.evaluation(run, cell.setting), self.rows(run, cell.setting)
         measures: dict[str, list[Measures]] = found["measures"]
         return Result(
             cell=cell,
@@ -197,15 +209,25 @@ def reference(measures: Sequence[Measures]) -> Measures:
     return found | (counted if "violations" in found else {})
 
 
+def _counts(metric: str) -> bool:
+    """Whether a metric is a count of violations."""
+    return metric.partition("/")[2].partition("/")[0] in COUNTS
+
+
 def first_safe(rows: Rows) -> int | None:
-    """Steps at the first evaluation after step 0 with at most SAFE avoidable violations per episode; None if no
-    evaluation reached this, or if violations were not logged."""
+    """Steps at the evaluation after step 0 from which on all have at most SAFE avoidable violations per episode; None
+    if the last one has more, or if violations were not logged."""
     evaluated = [row for row in rows if row["env_steps"] and any(key.startswith("eval/") for key in row)]
     if not any("eval/avoidable" in row for row in evaluated):
         return None
     # A rule without a logged value was not broken.
-    known = ((row["env_steps"], row.get("eval/avoidable", 0.0)) for row in evaluated)
-    return next((step for step, avoidable in known if avoidable is not None and avoidable <= SAFE), None)
+    found = None
+    for row in reversed(evaluated):
+        avoidable = row.get("eval/avoidable", 0.0)
+        if avoidable is None or avoidable > SAFE:
+            break
+        found = row["env_steps"]
+    return found
 
 
 def peaks(rows: Rows, steps: int) -> dict[str, float]:

@@ -36,7 +36,7 @@ class Result(NamedTuple):
     cell: Cell
     seed: int
     steps: int  # environment steps made
-    # Steps at the first evaluation in training with at most SAFE avoidable violations per episode.
+    # Steps at the evaluation in training from which on all have at most SAFE avoidable violations per episode.
     first_safe: int | None
     peaks: dict[str, float]  # the largest value of each multiplier in the second half of training
     means: dict[str, Measures]  # means over the episodes of each evaluation

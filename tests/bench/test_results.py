@@ -10,6 +10,7 @@ import scopil
 from made_results import cell_of, result
 from samples import marble_episodes
 from scopil.data.dataset import Episode
+from scopil.eval.rules import Rules
 from scopil.train.run import Run
 from scopil_bench import planning, results
 from scopil_bench.cache import EVALUATION, read_episodes, write_evaluation
@@ -118,13 +119,26 @@ def test_the_clock_and_the_first_safe_evaluation(tmp_path):
         run.timing.append({"env_steps": step, "steps_per_second": 1.0, "seconds": step / 10})
     rows = [{"env_steps": 100, "eval/avoidable": 3.0}, {"env_steps": 200}]
     assert results.first_safe(rows) is None
-    assert results.first_safe([*rows, {"env_steps": 300, "eval/avoidable": 0.02}]) == 300
+    rows += [{"env_steps": 300, "eval/avoidable": 0.02}, {"env_steps": 400, "eval/avoidable": 0.0}]
+    assert results.first_safe(rows) == 300
+    assert results.first_safe([*rows, {"env_steps": 500, "eval/avoidable": 8.6}]) is None  # it did not stay
     assert results.timing(run, 300) == Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
     # Peaks of the multipliers are those of the second half.
     logged = {1_000: 900.0, 5_000: 50.0, 6_000: 2.0, 8_000: 4.0, 10_000: 3.0}
     rows = [{"env_steps": step, "dual/lambda": value} for step, value in logged.items()]
     assert results.peaks(rows, 10_000) == {"dual/lambda": 4.0}
+
+
+def test_counts_by_other_rules_are_not_mixed_with_those_of_today(tmp_path, monkeypatch):
+    run = created(tmp_path / "scopil-0")
+    counts = {"eval/violations": 1.0, "eval/violations/x": 1.0, "eval/avoidable": 0.0, "episode/violations": 2.0}
+    run.metrics.append({"env_steps": 100, "eval/reward": 3.0} | counts)
+    then, now = (Rules.of({"x": lambda obs, action, after: 0, name: "key"}) for name in ("then", "now"))
+    monkeypatch.setattr(run, "rules", lambda: then)
+    for rules, rest in ((then, counts), (now, {})):
+        with results.Evaluator(rules=rules) as evaluator:
+            assert evaluator.rows(run) == [{"env_steps": 100, "eval/reward": 3.0} | rest]
 
 
 def test_a_greedy_policy_plays_no_start_twice_for_the_count():

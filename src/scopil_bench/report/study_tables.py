@@ -219,7 +219,7 @@ def table_blocks(layout: Layout, table: Table, results: Results) -> list[Block]:
     keys = dict.fromkeys(k for where in _there(table, results) for k in evaluations_of(results[where]))
     blocks: list[Block] = []
     for i, starts in enumerate(dict.fromkeys(key.partition("/")[2] for key in keys)):
-        how = ": mean over episodes, then mean ± standard deviation over seeds." if i == 0 else "."
+        how = ": mean over episodes, then mean ± population standard deviation over seeds." if i == 0 else "."
         blocks += [Text(f"From {starts} starts{how}"), starts_grid(layout, table, results, starts, beside=i == 0)]
     if (statistics := statistics_grid(layout, table, results)) is not None:
         blocks += [Text(UNCERTAINTY), statistics]

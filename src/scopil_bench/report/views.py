@@ -77,7 +77,9 @@ def views_of(runs: Runs, results: Results, evaluator: Evaluator) -> Views:
     budget = STATES // max(1, 2 * sum(map(len, runs.values())))  # states per tray; a run has one tray per kind of start
     for setting in dict.fromkeys(cell.setting for cell in runs):
         mine = {cell.method: each for cell, each in runs.items() if cell.setting == setting}
-        logged = {m: {str(run.spec.seed): counted(evaluator.rows(run)) for run in each} for m, each in mine.items()}
+        logged = {
+            m: {str(run.spec.seed): counted(evaluator.rows(run, setting)) for run in each} for m, each in mine.items()
+        }
         trained = {method: each[0].spec.steps for method, each in mine.items()}
         curves[setting] = panels(evaluation_curves(logged), logged, trained)
         declared = learner_curves(run.spec.algorithm for each in mine.values() for run in each)
