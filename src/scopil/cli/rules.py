@@ -51,6 +51,8 @@ def rules(
     found = _found(agent, played)
     for rule in found:
         say(f"{rule.sentence} ({rule.evidence})")
+    if beside is not None:
+        say(f"Only the constraints of {run} are explained. scopil audit --policy {beside} compares all features.")
     if not found:
         say("no rule found: no region that the demonstrations avoid and that was entered often enough to be evidence")
         if not played:
