@@ -532,13 +532,22 @@ def test_a_speed_limit_enters(limited):
     assert not state.candidates.evidence.any()  # it was about another policy
 
 
-def test_the_average_forgets_earlier_actors_soon_when_a_constraint_enters(limited):
-    before, cfg = ready(DEMOS, margin=0.26)
-    before = before._replace(learner=before.learner._replace(averaged=jnp.int32(7_000)))
-    for top, kept in ((1.5, cfg.average_over // 10), (0.9, 7_000)):  # a speed limit enters, or nothing does
+def test_only_the_critics_learn_for_some_steps_after_an_entry(limited):
+    """Actor, λ and average stay; a refresh without an entry changes nothing."""
+    before, cfg = ready(DEMOS, margin=0.26, settle=70)
+    for top, enters in ((1.5, True), (0.9, False)):  # a speed limit enters, or nothing does
         state = after_refreshes(before, cfg, DEMOS, partial(paths, top=top), 1)
-        assert (len(names(state)) > 1) == (kept < 7_000)
-        assert int(state.learner.averaged) == kept
+        assert (len(names(state)) > 1) == enters
+        now = int(state.learner.updates)
+        assert int(state.learner.critics_until) == (now + 70 if enters else cfg.critics_first)
+        if enters:
+            for steps, moves in ((69, False), (70, True)):
+                held = at_update(state, now + steps)
+                new, _ = update(held, batches(), cfg, jax.random.key(0))
+                for part in ("actor", "multiplier", "average", "averaged"):
+                    pair = (jax.tree.leaves(getattr(s.learner, part)) for s in (held, new))
+                    assert any((a != b).any() for a, b in zip(*pair)) == moves, part
+                assert any((a != b).any() for a, b in zip(*(jax.tree.leaves(s.learner.critics) for s in (held, new))))
 
 
 def test_without_a_shield_no_episode_is_stopped():

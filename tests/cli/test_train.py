@@ -97,7 +97,7 @@ def test_an_evaluation_is_a_plain_line_without_a_terminal(unfinished, capsys, mo
     assert main(["resume", "run"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "steps" in line] == [
         "SAC  100/1,000 steps  ",
-        "SAC  500/1,000 steps  viol 2",
+        "SAC  500/1,000 steps  eval viol 2",
     ]
     assert main(["resume", "run", "--verbosity", "full"]) == 0
     assert "eval/violations 2  critic/loss 1.25" in capsys.readouterr().out
@@ -166,7 +166,7 @@ def test_warnings_are_one_plain_line(unfinished, capsys, monkeypatch):
     assert main(["train", "--resume", "run"]) == INTERRUPTED
     out = capsys.readouterr().out
     assert "warning: a [b] c\n" in out
-    assert "viol 1.5" in out
+    assert "eval viol 1.5" in out
     assert "nan" not in out
 
 

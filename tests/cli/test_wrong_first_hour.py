@@ -160,7 +160,7 @@ WRONG = [
     ("studio absent", "absent"),
     ("studio . --port 99999", "port"),
     # names and paths that are almost right
-    (f"{TRAIN} --env cart.py:Cart:Cart", "cart.py has no 'Cart:Cart'; it has gym, np, Cart"),
+    (f"{TRAIN} --env cart.py:Cart:Cart", "cart.py has no 'Cart:Cart'; it has Cart"),
     (f"{TRAIN} --env cart.py:Cart(3)", "options without a name"),
     (f"{TRAIN} --env https://example.com/env.py:Env", "no file https://example.com/env.py"),
     (f"{TRAIN} --env CartPole-v99", "version `v99`"),

@@ -48,7 +48,7 @@ def test_steps_speed_remaining_time_and_metrics(clock):
     assert "10,000 steps/s" in first
     assert "0:00:50 left" in first
     assert second.split("  ") == [
-        "return -123", "steps 200", "viol 0.025", "λ 12.3", "G -0.123", "α 0.001", "H 0.876",
+        "return -123", "steps 200", "eval viol 0.025", "λ 12.3", "G -0.123", "α 0.001", "H 0.876",
     ]  # fmt: skip
     assert not any("…" in line for line in (first, second))
 
@@ -76,4 +76,4 @@ def test_a_metric_without_a_new_value_keeps_its_last(clock):
     bar = ProgressLines(SAC, 100)
     bar(TrainStatus(10, {"episode/return": -5.0, "eval/violations": 1.0}, None))
     bar(TrainStatus(20, {"episode/return": float("nan")}, None))
-    assert lines(bar)[1].split("  ") == ["return -5", "viol 1"]
+    assert lines(bar)[1].split("  ") == ["return -5", "eval viol 1"]

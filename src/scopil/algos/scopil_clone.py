@@ -152,7 +152,7 @@ def update(
     # θ̄ ← θ̄ + (θ − θ̄)/N,  ψx ← ε φx + (1 − ε) ψx
     counts = learning | (state.updates < cfg.critics_first)
     averaged = state.averaged + counts
-    share = counts / jnp.minimum(averaged, cfg.average_over)
+    share = counts / jnp.clip(averaged, 1, cfg.average_over)
     return state._replace(
         actor=actor,
         critics=critics,

@@ -13,9 +13,9 @@ from scopil.terminal import Console
 from scopil.train.trainer import TrainStatus
 
 SHOWN = {
-    "episode/return": "training return",
-    "episode/steps": "training steps",
-    "eval/violations": "eval violations",
+    "episode/return": "return",  # of training episodes
+    "episode/steps": "steps",
+    "eval/violations": "eval viol",
     "eval/episodes": "eval episodes",
 }  # for every algorithm
 PAUSE = 10.0  # seconds between two plain lines; each evaluation also prints a line
