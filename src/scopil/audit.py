@@ -231,7 +231,7 @@ def steps_of(
     change, last = jnp.asarray(np.sqrt(np.mean((then - first) ** 2, axis=0)), jnp.float32), -len(shown.obs)
     return Steps(
         f,
-        feature_set.ranges_of(f, padded(values[last:]), padded(number[last:]), change, few),
+        feature_set.ranges_of(f, padded(values[last:]), padded(number[last:]), change, few, cfg.blur_reach),
         categories,
         values[known],
         number[known],
@@ -293,7 +293,7 @@ def _score(grid: Grid, shape: Shape, cells: np.ndarray, steps: Steps, groups: Gr
         sides = _sides(blurred, shape)
         below, above, slices = (density(others, sums)[:, None] for sums in sides)
         own = density(half == np.arange(PARTS)[:, None], sides[2])[:, :, None]
-        beyond = (np.minimum(below, above) <= cfg.tail * slices) & (slices > cfg.background * own)
+        beyond = (np.minimum(below, above) <= cfg.tail * slices) & (slices > cfg.limit_known * own)
         c = np.where(beyond, c, np.minimum(c, 0.0))
     for way in range(ways):
         shown = groups.fold[way][episode]

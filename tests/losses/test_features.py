@@ -134,7 +134,10 @@ def test_bins_cover_the_demonstrated_range_and_a_margin(actions):
     rows = f(jnp.asarray(obs), jnp.asarray(action), jnp.asarray(after), jnp.asarray(values))
     change = np.sqrt(np.mean((after - obs) ** 2, axis=0))
     episode = np.repeat(np.arange(6), 10)
-    ranges, table = ranges_of(f, rows, jnp.asarray(episode), jnp.asarray(change), few), np.asarray(rows, np.float64)
+    ranges, table = (
+        ranges_of(f, rows, jnp.asarray(episode), jnp.asarray(change), few, 0.9),
+        np.asarray(rows, np.float64),
+    )
     four = jnp.arange(4, dtype=jnp.int32)
     for kind, candidates in enumerate(
         (singles(f), pairs(f, four), limits(f, four), triples(f, four[:2], jnp.array([3])))
@@ -172,10 +175,10 @@ def test_a_component_that_keeps_its_value_for_an_episode_has_more_blur():
     rng = np.random.default_rng(0)
     episode, load = np.repeat(np.arange(20), 50), np.repeat(rng.uniform(size=20), 50)
     rows = np.stack([rng.uniform(size=1_000), load], axis=1)
-    apart = [float(distance_of_episodes(jnp.asarray(x, jnp.float32), jnp.asarray(episode))) for x in rows.T]
+    apart = [float(distance_of_episodes(jnp.asarray(x, jnp.float32), jnp.asarray(episode), 0.9)) for x in rows.T]
     np.testing.assert_allclose(apart, [ref.distance_of_episodes(x, episode, 0.9) for x in rows.T], atol=1e-5)
     assert apart[0] < 0.005 < 0.02 < apart[1]
-    assert float(distance_of_episodes(jnp.arange(5.0), jnp.zeros(5, jnp.int32))) == 0.0  # no other episode
+    assert float(distance_of_episodes(jnp.arange(5.0), jnp.zeros(5, jnp.int32), 0.9)) == 0.0  # no other episode
 
 
 def test_vectors_with_other_bounds_have_no_distance():
@@ -189,7 +192,7 @@ def test_vectors_with_other_bounds_have_no_distance():
 def test_a_value_beyond_the_margin_belongs_to_the_outermost_bin():
     f = features_of(["x", "y"], 0)
     rows: Any = jnp.asarray(np.random.default_rng(0).uniform(size=(50, f.none + 1)), jnp.float32)
-    grid = grid_of(singles(f), 0, ranges_of(f, rows, jnp.arange(50), jnp.ones(2), np.zeros(2, bool)), CFG)
+    grid = grid_of(singles(f), 0, ranges_of(f, rows, jnp.arange(50), jnp.ones(2), np.zeros(2, bool), 0.9), CFG)
     far = jnp.full((1, f.none + 1), 1e9)
     assert marginals.cells_of(grid, far)[0, 0] == SHAPES[0][0] - 1
     assert marginals.cells_of(grid, -far)[0, 0] == 0
@@ -200,5 +203,5 @@ def test_columns_without_names_have_no_features():
     f = features_of((), 0)
     rows = f(jnp.ones((3, 5)), jnp.arange(3), jnp.ones((3, 5)), jnp.full((5, 4), NONE))
     assert rows.tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
-    assert ranges_of(f, rows, jnp.arange(3), jnp.zeros(5), np.zeros(5, bool)).span.tolist() == [2.0, 1.0]
+    assert ranges_of(f, rows, jnp.arange(3), jnp.zeros(5), np.zeros(5, bool), 0.9).span.tolist() == [2.0, 1.0]
     assert feature_set.singles(f).tolist() == [[0, 1, 1]]

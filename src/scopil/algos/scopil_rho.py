@@ -104,6 +104,19 @@ class Config(scopil_clone.Config):
     line_blur_most: float = setting(default=0.012, about="Largest σ for a limit; between: a step's change.", low=0)
     where_blur: float = setting(default=0.02, about="σ for the feature that a limit depends on, in ranges.", low=0)
     blur: float = setting(default=0.035, about="σ for other features, in ranges.", low=0)
+    # A component that is constant in an episode has as many values as there are episodes.
+    blur_reach: float = setting(
+        default=0.9,
+        about="σ is at least the distance to another episode that this share of demonstrated values does not exceed.",
+        low=0,
+        high=1,
+    )
+    limit_known: float = setting(
+        default=0.1,
+        about="A slice has a limit if its share of the demonstrations exceeds this part of its share of the learner's "
+        "transitions.",
+        low=0,
+    )
     slots: int = setting(default=8, about="Largest number of constraints.", low=1)
     pair_features: int = setting(default=16, about="Features that pairs are made of, at most.", low=2)
     triple_features: int = setting(default=8, about="Features that pairs with a category are made of, at most.", low=2)
@@ -314,7 +327,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     change = jnp.sqrt(jnp.mean((then - first) ** 2, axis=0))
     rows = Rows(demos.obs, demos.action, demos.next_obs)
     state = state._replace(values=jnp.asarray(values))
-    ranges = feature_set.ranges_of(f, features_of(state, rows), demos.episode, change, few)
+    ranges = feature_set.ranges_of(f, features_of(state, rows), demos.episode, change, few, cfg.blur_reach)
     way, cut = cut_off(demos, cfg.one_way, 1.0 - cfg.matched_within)
     state = state._replace(ranges=ranges, way=way, cut=cut)
 

@@ -26,7 +26,6 @@ NONE = np.float32(1e30)  # no category
 # block the program.
 SENT = 2**14
 REMEMBERED = 2**18  # observations whose own features are kept
-NEAR = 0.9  # quantile of the distances between episodes
 SHARP = ((True, True), (False, False), (False, True), (False, False))  # of every shape: axes with little blur
 
 
@@ -355,9 +354,10 @@ def ranges_of(
     episode: Int[Array, " M"],
     change: Float[Array, " D"],
     few: np.ndarray,
+    reach: Any,
 ) -> Ranges:
     """Ranges of demonstrated features. `change` is the RMS change of a component per step; `few` are the components
-    with few values."""
+    with few values; `reach` is the quantile of the distances between episodes."""
     low, high = values.min(0), values.max(0)
     span = jnp.where(high > low, high - low, 1.0)
     used, rest = list(features.used), features.states - len(features.used)
@@ -367,13 +367,12 @@ def ranges_of(
     sharp = np.concatenate([few[used], np.zeros(rest, bool), few[used], np.ones(tail, bool)])
     at = np.arange(features.none + 1)
     whole = (at >= features.category) & ((at < features.action) | (at == features.none) | (features.actions == 0))
-    apart = jax.vmap(lambda column: distance_of_episodes(column, episode), 1)(values)
+    apart = jax.vmap(lambda column: distance_of_episodes(column, episode, reach), 1)(values)
     return Ranges(low, span, full / span, apart / span, jnp.asarray(sharp), jnp.asarray(whole))
 
 
-def distance_of_episodes(values: Float[Array, " M"], episode: Int[Array, " M"]) -> Float[Array, ""]:
-    """The distance to the nearest value of another episode, which nine of ten values do not exceed. A component that
-    keeps its value for a whole episode has as many values as there are episodes."""
+def distance_of_episodes(values: Float[Array, " M"], episode: Int[Array, " M"], reach: Any) -> Float[Array, ""]:
+    """The `reach`-quantile of the distances from a value to the nearest value of another episode."""
     order = jnp.argsort(values)
     v, e, at = values[order], episode[order], jnp.arange(len(values))
     changes = e[1:] != e[:-1]
@@ -382,7 +381,7 @@ def distance_of_episodes(values: Float[Array, " M"], episode: Int[Array, " M"]) 
     before = jnp.where(first > 0, v - v[jnp.maximum(first - 1, 0)], jnp.inf)
     after = jnp.where(last < len(at) - 1, v[jnp.minimum(last + 1, len(at) - 1)] - v, jnp.inf)
     nearest = jnp.minimum(before, after)
-    return jnp.where(jnp.isfinite(nearest).all(), jnp.quantile(nearest, NEAR), 0.0)  # one episode alone: no distance
+    return jnp.where(jnp.isfinite(nearest).all(), jnp.quantile(nearest, reach), 0.0)  # one episode alone: no distance
 
 
 def categories_of(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -99,7 +99,7 @@ def outermost(
     below = jnp.cumsum(cube, axis)
     above = jnp.flip(jnp.cumsum(jnp.flip(cube, axis), axis), axis)
     shown = cube.sum(axis, keepdims=True)
-    known = shown > cfg.background * own.sum(axis, keepdims=True)
+    known = shown > cfg.limit_known * own.sum(axis, keepdims=True)
     low, high = (((limit & end) > 0) & (beyond <= cfg.tail * shown) for end, beyond in ((LOW, below), (HIGH, above)))
     return (known & (low | high)).reshape(e.shape)
 
@@ -129,7 +129,7 @@ def tables(
         kind: of every marginal, its place in `SHAPES`; below 0: no table is made, and nothing is novel.
         demos, own, newest: the transitions E, B and A.
         fold: of every demonstrated transition.
-        cfg: `folds`, `quantile`, `background`, `tail`.
+        cfg: `folds`, `quantile`, `background`, `tail`, `limit_known`.
     """
     held_out = (fold[:, None] == jnp.arange(cfg.folds)[None]) & demos.use[:, None]  # (M, K)
     shown = (~held_out & demos.use[:, None]).astype(jnp.float32)

@@ -89,8 +89,8 @@ class Reparametrised:
         return Resolved(SquashedGaussian(actor(s)), noise, resolution)
 
     def apart(self, reference: Net, actor: Net, s: Float[Array, "B D"]) -> Float[Array, " B"]:
-        """log (1 + KL(π(·|s) ‖ π_reference(·|s))). Of narrow Gaussians the KL alone grows with the square of their
-        distance, to more than all rewards, where that of discrete actions is bounded by the reference's entropy."""
+        """log (1 + KL(π(·|s) ‖ π_reference(·|s))). The KL of narrow Gaussians grows with the square of their distance
+        and can exceed all rewards."""
         return jnp.log1p(SquashedGaussian(actor(s)).kl_to(SquashedGaussian(reference(s))))
 
     def q(self, critic: Net, s: Float[Array, "B D"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
