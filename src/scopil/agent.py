@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,6 @@ from scopil.eval import starts as where
 from scopil.eval.episodes import play_distinct
 from scopil.eval.measures import Measures, average, measure_all
 from scopil.eval.rules import Rules, with_rules
-from scopil.explain import FoundRule, explain_all
 from scopil.losses import familiarity
 from scopil.losses.familiarity import Monitor
 from scopil.marginal import Marginal
@@ -37,6 +36,9 @@ from scopil.train.loop import Loop, make_loop
 from scopil.train.run import save_learner
 from scopil.train.trainer import Trainer, TrainStatus, copied
 from scopil.user_code import load_object
+
+if TYPE_CHECKING:
+    from scopil.explain import FoundRule
 
 OTHER_STARTS = 1  # seed of unseen starts that `evaluate` does not use
 
@@ -328,9 +330,11 @@ class Agent:
         other.learn(steps)
         return other.play("unseen", episodes, deterministic=False, seed=OTHER_STARTS)
 
-    def rules(self, beside: Sequence[Episode] = ()) -> list[FoundRule]:
+    def rules(self, beside: Sequence[Episode] = ()) -> "list[FoundRule]":
         """The learned constraints that bound, in words and as code (docs/rules.md). Episodes `beside` of a policy that
         breaks the rules, such as one trained by SAC, are evidence that a careful learner does not have."""
+        from scopil.explain import explain_all
+
         return explain_all(self.marginals(beside))
 
     def rules_of_run(self) -> Rules | None:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv, stdtrit
 
 from scopil.data.dataset import Episode
 from scopil.envs.base import BatchEnv
@@ -90,6 +89,8 @@ def average(measures: Sequence[Measures]) -> Measures:
 def with_margin(measures: Sequence[Measures]) -> dict[str, tuple[float, float]]:
     """The mean of each measure over episodes, and half of its 95 % interval (Student's). It is NaN for one episode, and
     for a count that is 0 in all of them: their deviation says nothing (`never`)."""
+    from scipy.special import stdtrit
+
     n = len(measures)
     widths = stdtrit(max(n - 1, 1), 0.975) / math.sqrt(n - 1) if n > 1 else math.nan
     found = mean_and_std(measures)
@@ -99,6 +100,8 @@ def with_margin(measures: Sequence[Measures]) -> dict[str, tuple[float, float]]:
 def clopper_pearson_upper(k: int, n: int, level: float = 0.95) -> float:
     """Exact one-sided upper bound on a probability after k hits in n independent trials: the p with
     P(X ≤ k) = 1 − level."""
+    from scipy.special import betaincinv
+
     if not 0 <= k <= n or n < 1:
         raise ValueError(f"{k} hits in {n} trials")
     return 1.0 if k == n else float(betaincinv(k + 1, n - k, level))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import gymnasium as gym
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from scopil.algos.base import PaddedEpisodes
@@ -37,12 +37,13 @@ def demo_data(
     demos = fitting(demos, env)
     if isinstance(env.action_space, gym.spaces.Box):
         _refuse_outside(demos, env.action_space)
-    starts = DemoStarts(*(jnp.asarray(rows) for rows in demos.first_states()))
+    starts = DemoStarts(*demos.first_states())
     steps = demos.transitions()
     shown = _as_learned(steps, env)
     if keep is not None and not (mask := keep(steps)).all():
         shown = DemoTransitions(*(None if rows is None else rows[mask] for rows in shown))
-    return DemoData(shown, _padded(demos, env), starts)
+    # `jnp.asarray` would compile a program for every shape.
+    return jax.device_put(DemoData(shown, _padded(demos, env), starts))
 
 
 def fitting(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
@@ -74,13 +75,13 @@ def _actions(actions: np.ndarray, env: BatchEnv) -> np.ndarray:
 
 def _as_learned(steps: DemoTransitions, env: BatchEnv) -> DemoTransitions:
     return DemoTransitions(
-        obs=jnp.asarray(steps.obs, jnp.float32),
-        action=jnp.asarray(_actions(steps.action, env)),
-        next_obs=jnp.asarray(steps.next_obs, jnp.float32),
-        episode=jnp.asarray(steps.episode, jnp.int32),
-        reward=None if steps.reward is None else jnp.asarray(steps.reward, jnp.float32),
-        terminated=jnp.asarray(steps.terminated),
-        group=jnp.asarray(steps.group, jnp.int32),
+        obs=np.asarray(steps.obs, np.float32),
+        action=_actions(steps.action, env),
+        next_obs=np.asarray(steps.next_obs, np.float32),
+        episode=np.asarray(steps.episode, np.int32),
+        reward=None if steps.reward is None else np.asarray(steps.reward, np.float32),
+        terminated=np.asarray(steps.terminated),
+        group=np.asarray(steps.group, np.int32),
     )
 
 
@@ -91,9 +92,9 @@ def _padded(demos: Demonstrations, env: BatchEnv) -> PaddedEpisodes:
         return np.concatenate([rows, np.zeros((longest - len(rows), *rows.shape[1:]), rows.dtype)])
 
     return PaddedEpisodes(
-        jnp.asarray(np.stack([pad(e.observations[:-1].astype(np.float32)) for e in demos])),
-        jnp.asarray(np.stack([pad(_actions(e.actions, env)) for e in demos])),
-        jnp.asarray(np.stack([np.arange(longest) < len(e) for e in demos])),
+        np.stack([pad(e.observations[:-1].astype(np.float32)) for e in demos]),
+        np.stack([pad(_actions(e.actions, env)) for e in demos]),
+        np.stack([np.arange(longest) < len(e) for e in demos]),
     )
 
 

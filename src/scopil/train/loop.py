@@ -274,7 +274,7 @@ class Loop:
         sums |= counted
         return later, so_far, kept, sums
 
-    def _collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
+    def collect(self, state: TrainState, key: PRNGKey) -> tuple[TrainState, Any, Metrics]:
         """One step of every environment, stored in the replay."""
         assert state.env is not None
         if self.algorithm.stops is None:
@@ -284,6 +284,8 @@ class Loop:
         state = state._replace(env=env, episode_return=jnp.where(stopped, 0.0, state.episode_return))
         state, kept, sums = self._store(state, *_act(self._behaviour(state), env, key))
         return state, kept, sums | {"stopped": stopped.sum().astype(jnp.float32)}
+
+    _collect = _compiled(collect, inline=True)  # traced once, for `warm_up` and for `iteration`
 
     def _store(
         self, state: TrainState, action: Array, key: PRNGKey, after: Any = None
