@@ -43,7 +43,7 @@ def demo_data(
     if keep is not None and not (mask := keep(steps)).all():
         shown = DemoTransitions(*(None if rows is None else rows[mask] for rows in shown))
     # `jnp.asarray` would compile a program for every shape.
-    return jax.device_put(DemoData(shown, _padded(demos, env), starts))
+    return DemoData(jax.device_put(shown), _padded(demos, env), jax.device_put(starts))
 
 
 def fitting(demos: Demonstrations, env: BatchEnv) -> Demonstrations:
@@ -92,9 +92,9 @@ def _padded(demos: Demonstrations, env: BatchEnv) -> PaddedEpisodes:
         return np.concatenate([rows, np.zeros((longest - len(rows), *rows.shape[1:]), rows.dtype)])
 
     return PaddedEpisodes(
-        np.stack([pad(e.observations[:-1].astype(np.float32)) for e in demos]),
-        np.stack([pad(_actions(e.actions, env)) for e in demos]),
-        np.stack([np.arange(longest) < len(e) for e in demos]),
+        jax.device_put(np.stack([pad(e.observations[:-1].astype(np.float32)) for e in demos])),
+        jax.device_put(np.stack([pad(_actions(e.actions, env)) for e in demos])),
+        jax.device_put(np.stack([np.arange(longest) < len(e) for e in demos])),
     )
 
 
