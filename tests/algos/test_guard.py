@@ -130,19 +130,18 @@ def test_a_step_of_the_critics_equals_the_reference(kind):
             for net, other in zip(nets, want):
                 for a, b in zip(ref.flat(layers(net)), ref.flat(other)):
                     np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-        assert (float(got.limit), float(got.most)) == (float(g.limit), float(g.most))
+        assert float(got.limit) == float(g.limit)
 
 
 @kinds
-def test_the_limits_are_quantiles_over_demonstrated_steps(kind):
+def test_the_limit_is_a_quantile_over_demonstrated_steps(kind):
     g, learner, _, _, demos = made(kind)
     got = guard.calibrated(g, demos, learner.obs_stats, HEADS[kind], 0.7)
     s, action = seen(learner.obs_stats, demos.obs), unit(HEADS[kind], demos.action)
-    now, later = (q_taken([layers(net) for net in nets], s, action) for nets in (g.critics.params, g.targets))
-    assert float(got.limit) == pytest.approx(np.quantile(now, 0.7), abs=1e-5)
-    assert float(got.most) == pytest.approx(later.max(), abs=1e-5)
-    assert guard.acting(got).limit is got.limit
-    assert guard.deployed(got).critics is got.targets
+    q = q_taken([layers(net) for net in g.targets], s, action)
+    assert float(got.limit) == pytest.approx(np.quantile(q, 0.7), abs=1e-5)
+    assert guard.shield(got).limit is got.limit
+    assert guard.shield(got).critics is got.targets
 
 
 @kinds
@@ -151,7 +150,7 @@ def test_the_share_of_actions_that_the_shield_replaces(kind):
     batch, key, head = data.replay, jax.random.key(5), HEADS[kind]
     assert batch is not None
     got = guard.blocked(g, learner._replace(actor=SimpleNamespace(params=learner.actor)), batch.obs, key)
-    s, critics = seen(learner.obs_stats, batch.obs), [layers(net) for net in g.critics.params]
+    s, critics = seen(learner.obs_stats, batch.obs), [layers(net) for net in g.targets]
     if kind == "discrete":
         pi, q = np.exp(ref.log_softmax(ref.forward(layers(learner.actor), s)[0])), q_all(critics, s)
         kept = (q <= 0.2) | (q == q.min(1, keepdims=True))
@@ -164,22 +163,6 @@ def test_the_share_of_actions_that_the_shield_replaces(kind):
 
 
 @kinds
-def test_the_excess_is_the_expected_novelty_above_the_limit(kind):
-    g, learner, data, _, _ = made(kind)
-    x = sac.preprocess(learner, data, jax.random.key(4), learn_stats=False)
-    got = guard.excess(g, x.op.distribution(learner.actor, x.s, x.noise.now), x)
-    batch = data.replay
-    assert batch is not None
-    s, nets, actor = seen(learner.obs_stats, batch.obs), [layers(n) for n in g.critics.params], layers(learner.actor)
-    if kind == "discrete":
-        want = (np.exp(ref.log_softmax(ref.forward(actor, s)[0])) * np.maximum(q_all(nets, s) - 0.2, 0.0)).sum(1)
-    else:
-        want = np.maximum(q_taken(nets, s, squashed.sampled(actor, s, wide(x.noise.now))[0]) - 0.2, 0.0)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    assert want.min() < want.max()
-
-
-@kinds
 def test_where_every_action_is_bad_the_least_bad_one_is_taken(kind):
     g, learner, data, _, demos = made(kind)
     g = g._replace(limit=jnp.float32(-1e3))
@@ -187,12 +170,12 @@ def test_where_every_action_is_bad_the_least_bad_one_is_taken(kind):
         x = sac.preprocess(learner, data, jax.random.key(number), learn_stats=False)
         g, metrics = guard.step(g, learner.actor, x, jnp.ones(ROWS), CFG)
         assert all(np.isfinite(value) for value in metrics.values())
-    policy = Policy(learner.obs_stats, learner.actor, learner.head, guard.acting(g))
+    policy = Policy(learner.obs_stats, learner.actor, learner.head, guard.shield(g))
     for seed in (None, 0):
         key, again = (None if seed is None else jax.random.key(seed) for _ in range(2))
         action = np.asarray(policy.act(demos.obs, key))
         assert np.isfinite(action).all()
-        s, nets = seen(learner.obs_stats, demos.obs), [layers(net) for net in g.critics.params]
+        s, nets = seen(learner.obs_stats, demos.obs), [layers(net) for net in g.targets]
         if kind == "discrete":
             np.testing.assert_array_equal(action, q_all(nets, s).argmin(1))
         else:  # at least as good as the policy's own
@@ -263,14 +246,12 @@ def test_behind_the_shield_the_hole_is_not_entered_and_the_goal_is_reached():
     first = guard.new_guard(jax.random.key(100), spaces, cfg.hidden)
     g = jax.jit(lambda g: jax.lax.fori_loop(0, 4_000, train, g), compiler_options=OPTIMISED)(first)
     env = CompiledEnv(Corridor(), max_episode_steps=60)
-    shields = {"none": None, "acting": guard.acting(g), "deployed": guard.deployed(g)}
     found = {}
-    for name, shield in shields.items():
+    for name, shield in {"none": None, "shield": guard.shield(g)}.items():
         starts = env.reset_batch(jax.random.key(101), 64)
         episodes = env.play(Policy(None, actor, head, shield), starts, jax.random.key(102), "sampled")
         entered = sum(bool(in_hole(e.observations).any()) for e in episodes)
         found[name] = entered, sum(bool(e.terminated) for e in episodes)
     assert found["none"][0] > 40
-    for name in ("acting", "deployed"):
-        assert found[name][0] == 0, name
-        assert found[name][1] > 60, name
+    assert found["shield"][0] == 0
+    assert found["shield"][1] > 60

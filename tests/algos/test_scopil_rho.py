@@ -96,10 +96,10 @@ def at_update(state: scopil_rho.State, number: int) -> scopil_rho.State:
 # --- the update -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("end_cost", "shield"), [(0.0, "learning"), (99.0, "learning"), (0.0, "off")])
+@pytest.mark.parametrize(("end_cost", "shield"), [(0.0, "learning"), (99.0, "always"), (0.0, "off")])
 def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, shield, begun):
-    """With a charge for expected novelty above the limit, and one for the distance from the clone in familiar states.
-    Without a shield the first is absent, and there is no critic of novelty."""
+    """With a charge for the distance from the clone in familiar states. The critics behind the shield learn the novelty
+    with weights 1 and ½: the first constraint is older. Without a shield there are no such critics."""
     cfg = config(shield=shield, anchor=0.7)
     rng = np.random.default_rng(0)
     slots = begun.slots._replace(
@@ -107,6 +107,7 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, s
         table=jnp.asarray(rng.uniform(size=(3, CELLS)), jnp.float32).at[2].set(0.0),
         mu=jnp.array([2.0, 3.0, 0.0]),
         budget=jnp.array([0.1, 0.2, 0.0]),
+        age=jnp.array([5, 2, 9]),
     )
     state = at_update(
         begun._replace(end_cost=jnp.asarray(end_cost, np.float32), unit=jnp.asarray(4.0, np.float32), slots=slots), 1
@@ -129,13 +130,14 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, s
 
     def wanted(learner: Any) -> Any:
         x = sac.preprocess(learner, data._replace(replay=batch), k_guard, learn_stats=False)
-        watched, _ = guard.step(state.guard, learner.actor.params, x, jnp.minimum(jnp.asarray(c).sum(1), 1.0), cfg)
+        watched, _ = guard.step(
+            state.guard, learner.actor.params, x, jnp.minimum(jnp.asarray(c[:, 0] + 0.5 * c[:, 1]), 1.0), cfg
+        )
 
-        def beyond(actor: Any, pi: Any, x: Any) -> Any:
+        def beyond(actor: Any, x: Any) -> Any:
             mine, theirs = (jax.nn.log_softmax(net.columns(x.s), 0) for net in (actor, state.anchor))
             away = (jnp.exp(mine) * (mine - theirs)).sum(0) * (1 - np.minimum(c.sum(1), 1))
-            charge = 0.0 if shield == "off" else 10.0 * guard.excess(watched, pi, x).mean()
-            return 0.7 * away.mean() + charge
+            return 0.7 * away.mean()
 
         now, _ = scopil_clone.update(learner, data._replace(replay=charged), cfg, k_learner, beyond)
         return now, state.guard if shield == "off" else watched
@@ -679,7 +681,8 @@ def test_the_multiplier_and_the_budget_equal_the_reference(limited):
         assert float(new.budget[j]) == pytest.approx(budget, abs=1e-5)
         assert float(new.own[j]) == pytest.approx(own, abs=1e-5)
         rates = cfg.occupancy_lr, cfg.occupancy_fall
-        wanted.append(ref.dual_step(float(old.mu[j]), own, budget, rates, cfg.occupancy_most))
+        older = 1 + int((old.age[:2] > old.age[j]).sum())
+        wanted.append(ref.dual_step(float(old.mu[j]), own, budget, rates, cfg.occupancy_most / older))
         budgets.append(budget)
     np.testing.assert_allclose(new.mu[:2], wanted, atol=1e-4)
     assert wanted[1] > cfg.occupancy_init
@@ -772,11 +775,13 @@ def test_transitions_of_another_policy_take_the_place_of_the_learners(limited):
     assert (theirs.novelty != mine.novelty).any()
 
 
-def test_multipliers_stop_at_the_largest_one(limited):
+@pytest.mark.parametrize(("ages", "rank"), [((3, 5), 1), ((5, 3), 2)])
+def test_multipliers_stop_at_the_largest_one_of_their_rank(ages, rank, limited):
     state, cfg = limited
-    state = state._replace(slots=state.slots._replace(mu=jnp.array([4.0, cfg.occupancy_most - 0.01, 0.0])))
+    mu, age = jnp.array([4.0, cfg.occupancy_most / rank - 0.01, 0.0]), jnp.array([*ages, 0])
+    state = state._replace(slots=state.slots._replace(mu=mu, age=age))
     state = after_refreshes(state, cfg, DEMOS, partial(paths, top=1.5), 1, 2)
-    assert float(state.slots.mu[1]) == cfg.occupancy_most
+    assert float(state.slots.mu[1]) == cfg.occupancy_most / rank
 
 
 def test_a_multiplier_falls_more_slowly_than_it_rises(begun):

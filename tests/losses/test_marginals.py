@@ -1,5 +1,6 @@
 """Tables, thresholds and Welch's t against NumPy in float64; a planted hole; familiarity from tables."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -87,7 +88,11 @@ def test_tables_equal_the_reference(kind, limit, folds):
         np.testing.assert_allclose(made.ratio[j, :, :size], (want.f.reshape(4, -1) - want.tau[:, None]), **NEAR)
         np.testing.assert_allclose(made.novelty[j, :size], want.novelty.ravel(), **NEAR)
         np.testing.assert_allclose(made.demo[:, j], want.demo, **NEAR)
-        assert j == 1 or limit == "low" or (want.novelty.max() > 0.2 and (limit or (want.tau > 0).any()))
+        assert (
+            j == 1
+            or limit == "low"
+            or (want.novelty.max() > 0.2 and (limit or folds == "a single one" or (want.tau > 0).any()))
+        )
         found = marginals.look_up(made.novelty, marginals.cells_of(grid_of(all_axes), jnp.asarray(newest[0])))
         np.testing.assert_allclose(found[:, j], [want.novelty[ref.cell(row, axes)] for row in newest[0]], **NEAR)
 
@@ -122,12 +127,30 @@ def test_a_density_sums_to_one(kind):
         np.testing.assert_allclose(marginals.density(one, SHAPES[kind], cells, jnp.ones((60, 1))).sum(), 1.0, rtol=1e-4)
 
 
-def test_a_held_out_demonstration_costs_something_with_probability_one_minus_q():
+def test_a_held_out_demonstration_costs_something_with_probability_one_minus_q_at_most():
     """B and A are other draws of the demonstrator's transitions: what is left is chance."""
     demos, own, newest = (Sample(jnp.asarray(sample(600, s)[0]), jnp.ones(600, bool)) for s in range(3))
     fold = jnp.arange(600) % 4
-    made = tables(grid_of(axes_of(1)[:1]), 1, demos, fold, own, newest, CFG)
-    assert float((made.demo > 0).mean()) == pytest.approx(0.3, abs=0.02)
+    made, all_cells = (
+        tables(grid_of(axes_of(1)[:1]), 1, demos, fold, own, newest, replace(CFG, rare=rare)) for rare in (0.5, 1.0)
+    )
+    assert float((all_cells.demo > 0).mean()) == pytest.approx(0.3, abs=0.02)
+    assert float((made.demo > 0).mean()) <= 0.3
+
+
+def test_what_is_done_less_often_is_not_novel():
+    """The demonstrator takes each of three actions in a third of the steps. The learner takes the first in nine of ten
+    steps, and a fourth one."""
+    none, sides = (5, -0.5, 1.0, 0.0), []
+    for seed, shares in enumerate(((1 / 3, 1 / 3, 1 / 3, 0), (0.9, 0.05, 0, 0.05))):
+        rows = sample(600, seed)[0]
+        rows[:, 3] = np.random.default_rng(seed).choice(4, 600, p=shares)
+        sides.append(Sample(jnp.asarray(rows), jnp.ones(600, bool)))
+    demos, own = sides
+    axes = [ref.Axis(a[0], a[1], a[2], bins, a[3]) for a, bins in zip([(3, -0.5, 1.0, 0.0), none, none], SHAPES[0])]
+    made = tables(grid_of([axes]), 0, demos, jnp.arange(600) % 4, own, own, CFG)
+    assert made.novelty[0, :3].tolist() == [0.0, 0.0, 0.0]
+    assert float(made.novelty[0, 3]) > 0.5
 
 
 def two_features(rows: int, seed: int, hole: tuple[float, float] | None, thin: tuple[float, float] | None) -> Sample:

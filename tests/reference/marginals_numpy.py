@@ -94,9 +94,11 @@ def table(
     limited: int | None = None,
     tail: float = 0.0,
     ends: str = "low high",
+    rare: float = 0.5,
 ) -> Table:
     """f_k = log (ρ_B + ε ρ_A)/(ρ_E^−k + ε ρ_A), τ_k = max(0, quantile of held-out f_k), c = mean_k [f_k − τ_k]₀¹. With
-    a limit along the axis `limited`, f_k is at most 0 in cells that are not outermost at the ends `ends`."""
+    a limit along the axis `limited`, f_k is at most 0 in cells that are not outermost at the ends `ends`. Without one,
+    f_k is at most 0 where ρ_E^−k is not below its `rare`-quantile over its own demonstrations."""
     values, use = demos
     b, a = histogram(*own, axes), histogram(*newest, axes)
     f, tau = [], []
@@ -104,7 +106,11 @@ def table(
         e = histogram(values, use & (fold != k), axes)
         f.append(np.log((b + epsilon * a + 1e-7) / (e + epsilon * a + 1e-7)))
         if limited is not None:
-            f[k] = np.where(outermost(e, b, limited, ends, tail, epsilon), f[k], np.minimum(f[k], 0.0))
+            novel = outermost(e, b, limited, ends, tail, epsilon)
+        else:
+            seen = [e[cell(row, axes)] for row in values[use & (fold != k)]]
+            novel = e < (quantile(seen, rare) if seen else 0.0)
+        f[k] = np.where(novel, f[k], np.minimum(f[k], 0.0))
         held_out = [f[k][cell(row, axes)] for row in values[use & (fold == k)]]
         tau.append(max(0.0, quantile(held_out, q)) if held_out else 0.0)
     above = [np.minimum(np.maximum(f[k] - tau[k], 0.0), 1.0) for k in range(folds)]

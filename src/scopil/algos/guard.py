@@ -1,9 +1,8 @@
-"""The critics behind a shield (nn/shield.py): expected future novelty of the acting policy, and limits for it.
+"""The critics behind a shield (nn/shield.py): expected future novelty of the policy, and a limit for it.
 
 y        = c + γ_c (1 − terminated) E_{a'~π'} max_x Q̄_x(s', a')        π': the policy behind the shield
-Q_x      minimise E_B ½ (Q_x(s, a) − y)²;   Q̄_x follows Q_x
-τ        the q-quantile of max_x Q_x over demonstrated steps. While learning q is `shield_quantile`. The deployed
-         policy has q = 1: it is held back only where Q is larger than at every demonstrated step.
+Q_x      minimise E_B ½ (Q_x(s, a) − y)²;   Q̄_x follows Q_x and is less noisy: the shield uses it
+τ        the `shield_quantile` of max_x Q̄_x over demonstrated steps
 """
 
 from typing import Any, NamedTuple
@@ -30,25 +29,18 @@ UNLIMITED = 1e6  # more than any sum of novelties
 class Guard(NamedTuple):
     critics: Trainable  # (Q_1, Q_2)
     targets: tuple[Net, Net]  # (Q̄_1, Q̄_2)
-    limit: Float[Array, ""]  # τ while learning
-    most: Float[Array, ""]  # τ of the deployed policy
+    limit: Float[Array, ""]  # τ
 
 
 def new_guard(key: PRNGKey, spaces: Spaces, hidden: tuple[int, ...]) -> Guard:
     sizes = operator(spaces.head).critic_sizes(spaces.obs_dim, hidden, spaces.head)
     k_1, k_2 = jax.random.split(key)
     critics = (network(sizes, k_1, spaces.image), network(sizes, k_2, spaces.image))
-    return Guard(trainable(critics), critics, jnp.float32(UNLIMITED), jnp.float32(UNLIMITED))
+    return Guard(trainable(critics), critics, jnp.float32(UNLIMITED))
 
 
-def acting(guard: Guard) -> Shield:
-    """The shield while learning."""
-    return Shield(guard.critics.params, guard.limit)
-
-
-def deployed(guard: Guard) -> Shield:
-    """The shield of the policy: the critics that follow the others are less noisy."""
-    return Shield(guard.targets, guard.most)
+def shield(guard: Guard) -> Shield:
+    return Shield(guard.targets, guard.limit)
 
 
 def step(guard: Guard, actor: Net, x: sac.Inputs, novelty: Float[Array, " B"], cfg: Any) -> tuple[Guard, Metrics]:
@@ -66,7 +58,7 @@ def step(guard: Guard, actor: Net, x: sac.Inputs, novelty: Float[Array, " B"], c
 
 
 def _kept(guard: Guard, q: Float[Array, "A B"]) -> Bool[Array, "A B"]:
-    """The discrete actions that the shield allows while learning."""
+    """The discrete actions that the shield allows."""
     return q <= jnp.maximum(guard.limit, q.min(0, keepdims=True))
 
 
@@ -76,27 +68,15 @@ def blocked(guard: Guard, learner: Any, obs: Float[Array, "N D"], key: PRNGKey) 
     s = op.states(normalise(learner.obs_stats, obs))
     pi = op.distribution(learner.actor.params, s, op.noise(key, len(obs), 0, learner.head).now)
     if isinstance(pi, Categorical):
-        q = jnp.maximum(*(critic.columns(s) for critic in guard.critics.params))
+        q = jnp.maximum(*(critic.columns(s) for critic in guard.targets))
         return 1.0 - pi.expect(_kept(guard, q).astype(jnp.float32)).mean()
-    q = jnp.maximum(*(op.q(critic, s, pi.action) for critic in guard.critics.params))
+    q = jnp.maximum(*(op.q(critic, s, pi.action) for critic in guard.targets))
     return (q > guard.limit).mean(dtype=jnp.float32)
 
 
-def excess(guard: Guard, pi: Any, x: sac.Inputs) -> Float[Array, " B"]:
-    """E_{a~π} [max_x Q_x(s, a) − τ]₊"""
-    if isinstance(pi, Categorical):
-        q = jnp.maximum(*(critic.columns(x.s) for critic in guard.critics.params))
-        return pi.expect(jax.nn.relu(q - guard.limit))
-    q = jnp.maximum(*(x.op.q(critic, x.s, pi.action) for critic in guard.critics.params))
-    return jax.nn.relu(q - guard.limit)
-
-
 def calibrated(guard: Guard, demos: DemoTransitions, stats: RunningStats | None, head: Any, quantile: Any) -> Guard:
-    """The guard with the limits that demonstrated steps give."""
+    """The guard with the limit that demonstrated steps give."""
     op = operator(head)
     s, action = op.states(normalise(stats, demos.obs)), head.to_learner(demos.action)
-
-    def q(critics: tuple[Net, Net]) -> Array:
-        return jnp.maximum(*(op.q(critic, s, action) for critic in critics))
-
-    return guard._replace(limit=jnp.quantile(q(guard.critics.params), quantile), most=q(guard.targets).max())
+    q = jnp.maximum(*(op.q(critic, s, action) for critic in guard.targets))
+    return guard._replace(limit=jnp.quantile(q, quantile))

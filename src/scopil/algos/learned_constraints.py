@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from scopil.algos.occupancy import Seen, share_of, slot_tables
+from scopil.algos.occupancy import Seen, rank, share_of, slot_tables
 from scopil.data.dataset import DemoTransitions
 from scopil.losses import marginals
 from scopil.losses.familiarity import Monitor, scores
@@ -112,6 +112,7 @@ def remarks(state: Any, cfg: Any) -> list[str]:
         slow = [f.own.call] if f.own is not None and not f.own.compiled else []
         said = [f"{call} runs in Python, once per observation; with jax.numpy it is compiled" for call in slow]
         return [*said, f"watches {names or 'no features of images'}; λ₀ = {lambda_:g}, μ₀ = {mu:g}, δ from the clone"]
+    most = float(cfg.occupancy_most) / np.asarray(rank(s))
     lines = [f"λ = {float(learner.multiplier):.2g}, δ = {float(learner.slack):.2g} nats"]
     for i in np.argsort(-np.asarray(s.mu), kind="stable"):
         if not bool(s.filled[i]):
@@ -120,7 +121,7 @@ def remarks(state: Any, cfg: Any) -> list[str]:
         name += {HIGH: ", large values", LOW: ", small values"}.get(int(s.grid.limit[i]), "")
         own, shown = float(s.own[i]), float(s.budget[i]) / float(share_of(s.grid, cfg)[i])
         does = "does not bind" if float(s.mu[i]) <= 0 else "binds"
-        if float(s.mu[i]) >= float(cfg.occupancy_most) and own > ABOVE * shown:
+        if float(s.mu[i]) >= most[i] and own > ABOVE * shown:
             does = "binds and is not met: the largest price does not keep the policy as the demonstrations are"
         lines.append(f"{name}: {does} (μ = {float(s.mu[i]):.1f}, novelty {own:.3f}, demonstrations {shown:.3f})")
     if float(s.own.sum()) > float(s.clone.sum()) and float(learner.multiplier) <= 0.01:

@@ -1,7 +1,8 @@
 """The occupancy constraints of SCOPIL-ρ: which marginals are in, their tables and multipliers, entry and leaving.
 
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal j that is in
-    μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊     a step down is smaller (`occupancy_fall`)
+    μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊     a step down is smaller (`occupancy_fall`); μ of the k-th
+                                                           oldest constraint is at most `occupancy_most` / k
 
 At a test, the candidate enters in which the tested episodes exceed the demonstrated ones most, significantly (Welch's t
 over episodes), once those that are in are kept as in demonstrations or no longer improve. A constraint leaves if it
@@ -242,7 +243,7 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
     # μ_j ← [μ_j + η (E_π[c_j] − b_j)/(E_π[c_j] + b_j)]₊
     excess = jnp.where(seen.latest.any() & learning, (own - budget) / (own + budget + 1e-3), 0.0)
     rate = cfg.occupancy_lr * jnp.where(excess < 0, cfg.occupancy_fall, 1.0)
-    mu = jnp.where(s.filled, jnp.clip(s.mu + rate * excess, 0.0, cfg.occupancy_most), 0.0)
+    mu = jnp.where(s.filled, jnp.clip(s.mu + rate * excess, 0.0, cfg.occupancy_most / rank(s)), 0.0)
     better = ~learning | (own < (1.0 - cfg.progress) * s.least)
     s = s._replace(
         table=table,
@@ -255,6 +256,11 @@ def ascend(s: Slots, t: Tables, seen: Seen, learning: Bool[Array, ""], cfg: Any)
         age=s.age + 1,
     )
     return s._replace(idle=jnp.where(s.filled & (s.mu <= 0), s.idle + 1, 0))
+
+
+def rank(s: Slots) -> Float[Array, " S"]:
+    """1 for the oldest constraint, 2 for the next one, …"""
+    return 1.0 + (s.filled[None] & (s.age[None] > s.age[:, None])).sum(1)
 
 
 def leave(
@@ -332,7 +338,7 @@ def enter(
         kind=kind[j],
         grid=jax.tree.map(lambda leaf: leaf[j], grid),
         table=table[j],
-        mu=jnp.asarray(cfg.occupancy_init, jnp.float32),
+        mu=jnp.minimum(cfg.occupancy_init, cfg.enter_price * cfg.step_reward / jnp.maximum(expected[j], 1e-6)),
         budget=(share_of(grid, cfg) * expected)[j],
         own=own[j],
         clone=own[j],

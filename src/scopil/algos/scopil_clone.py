@@ -9,7 +9,7 @@ SCOPIL-ρ is this learner with an occupancy constraint; this module is the ablat
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +97,7 @@ def prepare(state: State, data: Data, cfg: Config, key: PRNGKey) -> State:
     )
 
 
-def no_barrier(actor: Net, pi: Any, x: sac.Inputs) -> Float[Array, ""]:
+def no_barrier(actor: Net, x: sac.Inputs) -> Float[Array, ""]:
     return jnp.float32(0.0)
 
 
@@ -106,9 +106,9 @@ def update(
     data: Data,
     cfg: Config,
     key: PRNGKey,
-    barrier: Callable[[Net, Any, sac.Inputs], Float[Array, ""]] = no_barrier,
+    barrier: Callable[[Net, sac.Inputs], Float[Array, ""]] = no_barrier,
 ) -> tuple[State, Metrics]:
-    """`barrier` is a further loss, of the actor, its distribution at the states of the batch, and the batch."""
+    """`barrier` is a further loss, of the actor and the batch."""
     # The statistics stay those of the demonstrations, with which the clone was trained.
     x = sac.preprocess(state, data, key, learn_stats=False)
     alpha, lam = jnp.exp(state.log_alpha.params), state.multiplier
@@ -125,8 +125,7 @@ def update(
     # θ: minimise −J_π(θ) + λ G(θ)
     def lagrangian(actor: Net):
         j_pi = sac.policy_objective(actor, critics.params, x, 2 * (1 - cfg.entropy_split) * alpha)
-        pi = x.op.distribution(actor, x.s, x.noise.now)
-        return -j_pi + lam * g(actor, alpha) + barrier(actor, pi, x), j_pi
+        return -j_pi + lam * g(actor, alpha) + barrier(actor, x), j_pi
 
     actor, _, j_pi = gradient_step(state.actor, lagrangian, cfg.learning_rate)
 

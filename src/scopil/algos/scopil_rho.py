@@ -4,17 +4,17 @@
     E_π[c_j] ≤ κ E_D[c_j] = b_j                            one constraint per marginal that is in (occupancy.py)
     r'    = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated
                                                            the critics' reward; e > 0 if no demonstration terminates
-    Q_c   expected future novelty Σ_j c_j, at most 1 per step (guard.py)
+    Q_c   expected future novelty Σ_j v_j c_j, at most 1 per step (guard.py), v_j = 1/(1 + constraints older than j)
     w     = 1 − min(Σ_j c_j, 1)                            how familiar a transition of the replay is
-    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w D(π, π₀)] + μ₀ E_B E_{a~π} [Q_c(s, a) − τ]₊
+    θ:      minimise −J_π(θ) + λ G(θ) + ω E_B [w D(π, π₀)]
             D = KL(π ‖ π₀), of continuous actions log(1 + KL(π ‖ π₀))
+    π'      π in the actions with Q_c ≤ τ: the acting policy, and the deployed one
 
 u is the unit of reward: the mean |r| of a demonstrated step becomes `step_reward`, so that λ, μ and α do not depend on
 the scale of the reward. The first constraint is on the two slowest components. Others enter one at a time. While
-learning, a shield keeps the acting policy in actions with Q_c ≤ τ, and an episode is stopped after more novel steps in
-a row than demonstrations have. Temperature, λ and the averaged policy are those of SCOPIL from a clone; when a
-constraint enters, only the critics learn for some steps. The learner receives no cost. Derivation:
-docs/algorithms/scopil_rho.md.
+learning, an episode is stopped after more novel steps in a row than demonstrations have. Temperature, λ and the
+averaged policy are those of SCOPIL from a clone; when a constraint enters, only the critics learn for some steps. The
+learner receives no cost. Derivation: docs/algorithms/scopil_rho.md.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,10 @@ class Config(scopil_clone.Config):
     # A rule that is kept has a price only as long as the price stays. If μ fell as fast as it rises, the policy would
     # break the rule again and again.
     occupancy_fall: float = setting(default=0.1, about="Rate at which μ falls, relative to η.", low=0)
-    occupancy_most: float = setting(default=20.0, about="Largest μ: a constraint that cannot be met stops here.", low=0)
+    # Later constraints must not take the price from older ones, which were needed more.
+    occupancy_most: float = setting(
+        default=20.0, about="Largest μ of the oldest constraint; the k-th oldest has at most a k-th of it.", low=0
+    )
     same_place: float = setting(
         default=0.5, about="Largest correlation of the two components of the first constraint.", low=0, high=1
     )
@@ -94,6 +97,14 @@ class Config(scopil_clone.Config):
         default=0.02,
         about="In a table with a limit, the cells are novel beyond which at most this share of the demonstrated "
         "transitions of the same slice lies.",
+        low=0,
+        high=1,
+    )
+    # A rule says what is never done, not what is done less often.
+    rare: float = setting(
+        default=0.5,
+        about="In other tables, only cells with a density of demonstrations below its quantile of this level over the "
+        "demonstrated transitions are novel.",
         low=0,
         high=1,
     )
@@ -126,6 +137,10 @@ class Config(scopil_clone.Config):
     enter_every: int = setting(default=3, about="Refreshes between tests for entry.", low=1)
     settle: int = setting(default=2_000, about="Gradient steps of the critics alone after an entry.", low=0)
     enter_level: float = setting(default=0.002, about="Level of a test for entry (Welch's t over episodes).", low=0)
+    # A table over two features prices lawful transitions too. A large new price would change every step at once.
+    enter_price: float = setting(
+        default=0.25, about="What a demonstrated step pays at an entry, at most, in mean demonstrated rewards.", low=0
+    )
     enter_gap: float = setting(default=0.003, about="Smallest difference of novelty for entry.", low=0)
     memory: float = setting(default=0.7, about="Decay of the evidence of earlier tests.", low=0, high=0.99)
     simpler: float = setting(
@@ -158,7 +173,7 @@ class Config(scopil_clone.Config):
         high=1,
     )
     shield: Literal["off", "learning", "always"] = setting(
-        default="learning", about="Which policies are behind the shield: none, the acting one, or the deployed one too."
+        default="always", about="Which policies are behind the shield: none, the acting one, or the deployed one too."
     )
     stop_quantile: float = setting(
         default=0.95, about="Share of demonstrated episodes that would not be stopped for novelty.", low=0, high=1
@@ -547,15 +562,14 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
     due = updates % jnp.where(updates <= cfg.critics_first, cfg.refresh_first, cfg.refresh_every) == 0
     state = jax.lax.cond(due, lambda s: refresh(s, data, cfg, k_keep), lambda s: s, state)
 
-    # Q_c: expected future novelty
+    # Q_c: expected future novelty Σ_j v_j c_j
     s, c, watched, m_guard = state.slots, novelty_of(state, batch), state.guard, {}
     if cfg.shield != "off":
         x = sac.preprocess(state.learner, data, k_guard, learn_stats=False)
-        novelty = jnp.minimum(c.sum(1), 1.0)
+        novelty = jnp.minimum((c / occupancy.rank(s)[None]).sum(1), 1.0)
         watched, m_guard = guard.step(state.guard, state.learner.actor.params, x, novelty, cfg)
 
-    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated. For the actor:
-    # ω w D(π, π₀) and μ₀ [Q_c − τ]₊
+    # SCOPIL from a clone on r' = r/u − Σ_j μ_j c_j + min(Σ_j μ_j b_j, m) − e · terminated. For the actor: ω w D(π, π₀)
     price = (c * s.mu[None]).sum(1)
     refund = jnp.minimum((s.mu * s.budget).sum(), cfg.refund * cfg.step_reward)
     end = jnp.where(batch.terminated, state.end_cost * jnp.maximum(s.mu.max(), cfg.occupancy_init), 0.0)
@@ -563,9 +577,8 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
     familiar = 1.0 - jnp.minimum(c.sum(1), 1.0)
 
-    def beyond(actor: Net, pi: Any, x: sac.Inputs) -> Float[Array, ""]:
-        held = cfg.anchor * (familiar * x.op.apart(state.anchor, actor, x.s)).mean()
-        return held + (cfg.occupancy_init * guard.excess(watched, pi, x).mean() if cfg.shield != "off" else 0.0)
+    def beyond(actor: Net, x: sac.Inputs) -> Float[Array, ""]:
+        return cfg.anchor * (familiar * x.op.apart(state.anchor, actor, x.s)).mean()
 
     learner, metrics = scopil_clone.update(state.learner, charged, cfg, k_learner, beyond)
 
@@ -586,18 +599,16 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 
 def policy(state: State) -> Policy:
-    """The averaged policy."""
-    pi = scopil_clone.policy(state.learner)
-    return (
-        pi
-        if state.shield.which != "always"
-        else Policy(pi.normaliser, pi.network, pi.head, guard.deployed(state.guard))
-    )
+    """The averaged policy, behind the shield that it has learned with."""
+    return shielded(state, scopil_clone.policy(state.learner), state.shield.which == "always")
 
 
 def behaviour(state: State) -> Policy:
-    pi = sac.policy(state.learner)
-    return pi if state.shield.which == "off" else Policy(pi.normaliser, pi.network, pi.head, guard.acting(state.guard))
+    return shielded(state, sac.policy(state.learner), state.shield.which != "off")
+
+
+def shielded(state: State, pi: Policy, behind: bool) -> Policy:
+    return Policy(pi.normaliser, pi.network, pi.head, guard.shield(state.guard)) if behind else pi
 
 
 def stops(state: State) -> Bool[Array, " N"]:

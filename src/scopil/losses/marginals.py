@@ -140,8 +140,10 @@ def tables(
         e, b, a = (density(g, shape, at, weight) for at, weight in zip(cells, weights, strict=True))
         background = cfg.background * a + 1e-7
         f = jnp.log((b + background) / (e + background))
+        rare = e < quantile(e[:, cells[0]], shown.T > 0, cfg.rare)[:, None]
         if SHAPES.index(shape) in LIMITS:
-            f = jnp.where(outermost(e, b, shape, g.limit, cfg) | (g.limit == 0), f, jnp.minimum(f, 0.0))
+            rare = jnp.where(g.limit > 0, outermost(e, b, shape, g.limit, cfg), rare)
+        f = jnp.where(rare, f, jnp.minimum(f, 0.0))
         return jnp.pad(f, ((0, 0), (0, CELLS - f.shape[1])))
 
     def one(g: Grid, kind: Int[Array, ""]) -> tuple[Array, Array]:
