@@ -29,7 +29,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
-PROGRAMS_KIB = 2_500_000  # memory of a worker above which it releases its compiled programs after a module
+PROGRAMS_KIB = 2_000_000  # memory of a worker above which it releases its compiled programs after a module
 # The files that take longest, by the beginnings of their paths.
 LONGEST = ("train/test_kill.py", "test_docs.py", "algos/test_scopil_rho.py", "train/", "algos/", "bench/", "test_")
 TESTS = Path(__file__).parent
