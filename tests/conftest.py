@@ -4,6 +4,7 @@ A program is compiled once per test run: the first process of the run makes a co
 and the workers of pytest-xdist and the processes that tests start find it in their environment.
 """
 
+import ctypes
 import gc
 import itertools
 import os
@@ -11,6 +12,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 # One thread per process: pytest-xdist already fills the cores. Read when the first backend starts.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
@@ -27,7 +29,10 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
-PROGRAMS_KIB = 1_500_000  # peak memory of a worker above which it releases compiled programs after every module
+PROGRAMS_KIB = 2_000_000  # memory of a worker above which it releases its compiled programs after a module
+# The files that take longest, by the beginnings of their paths.
+LONGEST = ("train/test_kill.py", "test_docs.py", "algos/test_scopil_rho.py", "train/", "algos/", "bench/", "test_")
+TESTS = Path(__file__).parent
 OWN_CACHE = None  # the cache's folder, in the process that made it
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     OWN_CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="scopil-tests-")
@@ -65,7 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no worker waits for one at the end."""
-    items.sort(key=lambda item: ("test_kill.py" not in item.nodeid, "tests/train/" not in item.nodeid))
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(TESTS).as_posix()
+        return next((i for i, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:
@@ -77,13 +87,22 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(OWN_CACHE, ignore_errors=True)
 
 
+def memory_kib() -> int:
+    """The memory in use; where the system does not tell, its peak."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory() -> Iterator[None]:
     """Release compiled programs between modules: a worker that keeps all of them needs 10 GB."""
     yield
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > PROGRAMS_KIB:
+    if memory_kib() > PROGRAMS_KIB:
         jax.clear_caches()
         gc.collect()
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps the freed memory otherwise
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from scopil.cli import VERBS
 from scopil.config import settings
 from scopil.registry import BUILT_IN, find, registered
 from scopil.train import run
+from toys import TABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in p.read_text()]
@@ -30,6 +31,8 @@ FAST_PAGES = ("README.md", "tutorial.md", "deploy.md")
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_snippets_run(page, tmp_path, monkeypatch):
+    init, small = scopil.SCOPILRho.__init__, {"clone_steps": 20} | TABLES
+    monkeypatch.setattr(scopil.SCOPILRho, "__init__", lambda self, *args, **given: init(self, *args, **small | given))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     namespace: dict[str, object] = {}

@@ -13,7 +13,7 @@ from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import ConfigError
 from scopil.policy import Policy
 from shields import linear, linear_shield
-from toys import ARMS, LIMIT, REPLAY, SHOWN_ARM, Arms, drive_demos, registered_toy, toy
+from toys import ARMS, LIMIT, REPLAY, SHOWN_ARM, TABLES, Arms, drive_demos, registered_toy, toy
 
 
 class Walk(Arms):
@@ -28,7 +28,7 @@ def agent() -> Any:
     """Trained until constraints are in."""
     shown = [e.observations for e in drive_demos()]
     demos = scopil.Demonstrations.from_arrays(shown, [np.full(2, SHOWN_ARM)] * len(shown), action_space=ARMS)
-    settings: Any = REPLAY | {
+    settings: Any = REPLAY | TABLES | {
         "demo_batch_size": 8, "clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1,
         "enter_level": 1e6,
     }  # fmt: skip

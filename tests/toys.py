@@ -20,6 +20,7 @@ LIMIT = 1.0  # of the continuous action: a larger one violates the rule
 REPLAY: dict[str, Any] = {"hidden": (8,), "batch_size": 32, "replay_size": 128}
 ROLLOUT: dict[str, Any] = {"hidden": (8,), "num_envs": 8, "rollout_steps": 8, "batch_size": 32, "epochs": 4}
 INVERSE: dict[str, Any] = {"constraint_hidden": (8,), "forward_steps": 128, "rollouts": 8, "backward_iters": 5}
+TABLES: dict[str, Any] = {"recent": 200, "matched_capacity": 400, "slots": 3}  # of SCOPIL-ρ: a refresh sorts all rows
 SHOWN_ARM, SHOWN_ACTION = 1, 0.5  # the demonstrated actions
 
 

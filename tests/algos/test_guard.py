@@ -96,6 +96,7 @@ def test_a_step_of_the_critics_equals_the_reference(kind):
         key = jax.random.key(4)
         x = sac.preprocess(learner, data, key, learn_stats=False)
         cfg = as_type(CFG, jnp.float64)
+        step = jax.jit(lambda g: guard.step(g, learner.actor, x, novelty, cfg))
         got, metrics = g, {}
         critics, targets = ([layers(net) for net in nets] for nets in (g.critics.params, g.targets))
         params = [a for net in critics for a in ref.flat(net)]
@@ -106,7 +107,7 @@ def test_a_step_of_the_critics_equals_the_reference(kind):
         action = unit(HEADS[kind], batch.action)
         noise: Any = None if x.noise.after is None else wide(x.noise.after)
         for _ in range(3):
-            got, metrics = guard.step(got, learner.actor, x, novelty, cfg)
+            got, metrics = step(got)
             if kind == "discrete":
                 pi, q = np.exp(ref.log_softmax(ref.forward(layers(learner.actor), then)[0])), q_all(targets, then)
                 after = []
@@ -166,9 +167,14 @@ def test_the_share_of_actions_that_the_shield_replaces(kind):
 def test_where_every_action_is_bad_the_least_bad_one_is_taken(kind):
     g, learner, data, _, demos = made(kind)
     g = g._replace(limit=jnp.float32(-1e3))
+
+    @jax.jit
+    def step(g: guard.Guard, key: Any) -> Any:
+        x = sac.preprocess(learner, data, key, learn_stats=False)
+        return guard.step(g, learner.actor, x, jnp.ones(ROWS), CFG)
+
     for number in range(3):
-        x = sac.preprocess(learner, data, jax.random.key(number), learn_stats=False)
-        g, metrics = guard.step(g, learner.actor, x, jnp.ones(ROWS), CFG)
+        g, metrics = step(g, jax.random.key(number))
         assert all(np.isfinite(value) for value in metrics.values())
     policy = Policy(learner.obs_stats, learner.actor, learner.head, guard.shield(g))
     for seed in (None, 0):

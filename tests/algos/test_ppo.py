@@ -243,7 +243,7 @@ def test_in_double_precision_whole_updates_equal_the_hand_written_ones(name, kin
     assert done[3]["policy/clipped"] > 0  # so that the clip is seen
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [n if n == "ppo-dgd" else pytest.param(n, marks=pytest.mark.slow) for n in OWN])
 def test_in_single_precision_too(name):
     agree(*both(name, "continuous", jnp.float32, rollout("continuous")), tolerance=1e-5)
 

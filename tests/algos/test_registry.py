@@ -81,12 +81,3 @@ def test_contradictory_wants_are_refused(wants):
 def test_what_an_algorithm_needs_follows_from_what_it_wants(algorithm: Algorithm, demos: bool, steps: bool):
     assert algorithm.needs_demos == demos
     assert algorithm.steps_environment == steps
-
-
-def test_only_oracles_see_the_true_cost():
-    assert {n for n, a in registered().items() if "true_cost" in a.wants} == {
-        "oracle-ppo-lagrangian",
-        "oracle-sac-lagrangian",
-        "oracle-ppo-pid",
-        "oracle-sac-pid",
-    }

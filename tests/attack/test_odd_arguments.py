@@ -42,15 +42,6 @@ def test_large_seeds_give_different_starts():
     assert not np.array_equal(obs[1], obs[2])
 
 
-COUNTS = [(field, value) for field in ("steps", "eval_every", "checkpoint_every") for value in (True, -1)]
-
-
-@pytest.mark.parametrize(("field", "value"), [*COUNTS, ("steps", 2**31)])
-def test_counts_are_whole_numbers_below_the_limit_of_a_counter(field, value):
-    with pytest.raises(ConfigError, match=field):
-        RunSpec(algorithm=find("sac"), env=ENV, **{field: value})
-
-
 @pytest.fixture
 def source(tmp_path):
     """Plain arrays, as NumPy writes them."""

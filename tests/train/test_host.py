@@ -60,12 +60,12 @@ def walk_id():
     # Asked at every step: the first walk is made here, before a test says what goes wrong.
     with registered(lambda: Walk(lambda walk: Current.fault(walk)), max_episode_steps=LIMIT) as name:
         env = open_env(name)
-        loops: dict[str, Any] = {}
+        loops: dict[tuple[str, bool], Any] = {}
 
         def shared(algorithm, given, demos):
-            if given is not env or demos is not None:
-                return make_loop(algorithm, given, demos)
-            return loops.setdefault(algorithm.name, make_loop(algorithm, given, demos))
+            made = make_loop(algorithm, given, demos)
+            # There is one set of demonstrations: `walk_demos`.
+            return made if given is not env else loops.setdefault((algorithm.name, demos is None), made)
 
         def opened(wanted):
             return env if wanted == name else open_env(wanted)
@@ -196,19 +196,20 @@ def test_a_stopped_evaluation_is_made_when_the_run_continues(at, walk_id, tmp_pa
     assert [row["env_steps"] for row in again.metrics.rows() if "eval/reward" in row] == [0, 200, 400, 600]
 
 
-@pytest.mark.parametrize("at", [1, 150, 200])
-def test_a_learner_without_episodes_writes_the_same_metrics_if_it_was_stopped(at, walk_id, tmp_path, monkeypatch):
+def test_a_learner_without_episodes_writes_the_same_metrics_if_it_was_stopped(walk_id, tmp_path, monkeypatch):
     monkeypatch.setattr("scopil.train.trainer.PIECE", 0.0)
     walk_demos().save(tmp_path / "demos.npz")
     config = {"hidden": (8,), "demo_batch_size": 8}
     how: Any = {"algorithm": find("bc"), "demos": str(tmp_path / "demos.npz"), "steps": 250, "eval_every": 200}
-    runs = [Run.create(tmp_path / name, spec(walk_id, config=config, **how)) for name in ("whole", "stopped")]
-    assert runs[0].train()
-    assert not runs[1].train(between=lambda steps: steps >= at)
-    assert runs[1].steps_done == at
-    assert Run.open(runs[1].folder).train()
-    for name in ("metrics.jsonl", "policy.safetensors", "best.safetensors"):
-        assert (runs[0].folder / name).read_bytes() == (runs[1].folder / name).read_bytes()
+    whole = Run.create(tmp_path / "whole", spec(walk_id, config=config, **how))
+    assert whole.train()
+    for at in (1, 150, 200):
+        stopped = Run.create(tmp_path / f"stopped-{at}", spec(walk_id, config=config, **how))
+        assert not stopped.train(between=lambda steps, at=at: steps >= at)
+        assert stopped.steps_done == at
+        assert Run.open(stopped.folder).train()
+        for name in ("metrics.jsonl", "policy.safetensors", "best.safetensors"):
+            assert (whole.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
 
 
 def test_with_overlap_a_step_begins_before_the_update_and_ends_after_it(walk_id, monkeypatch):

@@ -28,6 +28,7 @@ from toys import (
     ROLLOUT,
     SHOWN_ACTION,
     SHOWN_ARM,
+    TABLES,
     Drive,
     Throttle,
     drive_demos,
@@ -37,7 +38,9 @@ from toys import (
 )  # fmt: skip
 
 # before and after the actor is trained; a constraint enters after some stops
-BOTH_PHASES = {"clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1, "enter_level": 1e6}
+BOTH_PHASES = TABLES | {
+    "clone_steps": 10, "critics_first": 100, "refresh_every": 50, "enter_every": 1, "enter_level": 1e6,
+}  # fmt: skip
 SHIELDED = {"shield": "learning", "shield_first": 80}
 STATES = np.array([[1, 0], [1, 1], [-1, 0], [-1, 1]], np.float32)
 FAST: dict[str, Any] = {"learning_rate": 0.02, "discount": 0.0}  # one step is all there is to look ahead

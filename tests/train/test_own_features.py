@@ -35,7 +35,7 @@ from scopil.train.run import Run, RunSpec, save_learner
 from scopil_bench.runner import prepare
 from scopil_studio.training_jobs import start
 from scopil_studio.worker import StudioConfig
-from toys import ARMS, REPLAY, SHOWN_ARM, Arms, drive_demos, registered_toy
+from toys import ARMS, REPLAY, SHOWN_ARM, TABLES, Arms, drive_demos, registered_toy
 
 FEATURES = """
 from own_helpers import FACTOR
@@ -44,9 +44,9 @@ def features(obs):
     return {"twice": FACTOR * obs[0], "late": obs[1] > 1}
 """
 NAME, ENV = "own_features.py:features", "test/Own-v0"
-SMALL: dict[str, Any] = REPLAY | {
+SMALL: dict[str, Any] = REPLAY | TABLES | {
     "demo_batch_size": 8, "clone_steps": 5, "critics_first": 20, "refresh_every": 20, "enter_every": 1,
-    "enter_level": 1e6, "recent": 200, "matched_capacity": 400, "slots": 3, "features": NAME,
+    "enter_level": 1e6, "features": NAME,
 }  # fmt: skip
 
 

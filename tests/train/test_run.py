@@ -268,8 +268,11 @@ def test_a_spec_that_cannot_be_trained_leaves_no_folder(changes, error, message,
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("steps", -1), ("steps", 0), ("eval_every", -1), ("checkpoint_every", -1), ("log_every", 0), ("log_every", 501)],
-)
+    [
+        ("steps", -1), ("steps", 0), ("steps", True), ("steps", 2**31), ("eval_every", -1), ("eval_every", True),
+        ("checkpoint_every", -1), ("checkpoint_every", True), ("log_every", 0), ("log_every", 501),
+    ],
+)  # fmt: skip
 def test_counts_out_of_range_are_refused(field, value):
     with pytest.raises(ConfigError, match=f"{field} = {value}; want"):
         spec("x", **{field: value})

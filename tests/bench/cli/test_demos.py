@@ -110,14 +110,6 @@ def test_generate_writes_what_was_played(module, function, player, capsys, marbl
     assert "written: deep/er/mine.npz" in printed(capsys)
 
 
-def test_generate_refuses(capsys, here):
-    assert "'easy'" in refused(["demos", "generate", "easy", "--out", "x.npz"], capsys)
-    assert "is a folder" in refused(["demos", "generate", "simple", "--out", str(here)], capsys)
-    argv = ["demos", "generate", "simple", "--episodes", "0", "--out", "x.npz"]
-    assert "--episodes 0" in refused(argv, capsys)
-    assert list(here.iterdir()) == []
-
-
 def test_check_prints_what_it_found(capsys, marble):
     storage.write(marble, "mine.npz")
     assert main(["demos", "check", "mine.npz"]) == 0
