@@ -122,11 +122,15 @@ class CompiledEnv(BatchEnv):
         return played
 
     def replay(self, starts: EnvState, actions: np.ndarray) -> list[Episode]:
+        return scanned_episodes(self._compiled_replay(starts, jnp.asarray(actions)))
+
+    @cached_property
+    def _compiled_replay(self) -> Callable[[EnvState, Array], dict[str, Any]]:
         def one(state, actions):
             choose = lambda s, _: actions[jnp.minimum(s.steps, len(actions) - 1)]  # noqa: E731
             return scan_episode(self, choose, state, jax.random.key(0))
 
-        return scanned_episodes(jax.jit(jax.vmap(one))(starts, jnp.asarray(actions)))
+        return jax.jit(jax.vmap(one))
 
     def reports_cost(self) -> bool:
         return "cost" in self._infos()[1]
