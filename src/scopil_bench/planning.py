@@ -189,11 +189,6 @@ def is_study_folder(out: Path) -> bool:
     return (out / NOTE).exists()
 
 
-def has_runs(out: Path) -> bool:
-    """Whether the folder has run folders."""
-    return any((out / "runs").glob("*/*/run.json"))
-
-
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:
     """All runs in the folder, by cell: the study's cells in its order, then other cells."""
     runs: dict[Cell, list[Run]] = {cell: [] for cell in study.cells()}

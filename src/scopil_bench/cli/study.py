@@ -2,7 +2,7 @@
 the same as `scopil study paper`."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,9 +19,6 @@ from scopil_bench.local import Local
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.runner import Engine
 from scopil_bench.studies.running import check_budget, run_study
-from scopil_bench.summaries import Cell
-
-OUTSIDE = 1
 
 
 def main(argv: list[str]) -> int:
@@ -54,7 +51,6 @@ def study(
     out: Annotated[
         Path | None, option("folder of runs and results; default: out/reproduce, or out/STUDY", "DIR")
     ] = None,
-    check: Annotated[bool, tyro.conf.arg(help="exit with 1 if a result is outside its expected range")] = False,
 ) -> int:
     """Train, evaluate and report. It can be stopped at any time and continued."""
     found = studies.find(name)
@@ -62,16 +58,13 @@ def study(
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
-    if check and not (found.expectations and found.expectations(budget, {})[0]):
-        raise ConfigError(f"--check: {found.name} has no expected ranges for --budget {budget}; omit --check.")
     tables = [part for part in only.split(",") if part]
-    wanted = found.cells(tables)
     out = out or Path("out", "reproduce" if name == "paper" else found.name)
     console = Console()
     with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save on a signal
         how = {"budget": budget, "only": tables, "seeds": seeds, "steps": steps, "workers": workers}
         report = run_study(found, out, **how, engine=where, console=console)
-    code = _exit_code(report, wanted, check, console)
+    code = _exit_code(report, console)
     console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
     return code
 
@@ -92,15 +85,9 @@ def _engine(name: str, address: str | None, gpus: float) -> Iterator[Engine]:
         cluster.close()
 
 
-def _exit_code(report: StudyReport, wanted: Sequence[Cell], check: bool, console: Console) -> int:
+def _exit_code(report: StudyReport, console: Console) -> int:
     finished = sum(map(len, report.results.values()))
     console.print(f"{finished} of {finished + len(report.missing)} runs finished")
     for run, line in report.failed.items():
         console.print(f"failed: {run}: {line}", soft_wrap=True)
-    judged = [v for v in report.ranges if v.cell in wanted] if check else []
-    outside = [v for v in judged if not v.holds]
-    for verdict in outside:
-        console.print(f"outside its range: {verdict.words()}", soft_wrap=True)
-    if check and not outside:
-        console.print(f"all {len(judged)} expected ranges hold")
-    return OUTSIDE if outside or report.failed else 0
+    return int(bool(report.failed))

@@ -24,7 +24,7 @@ from scopil_bench.report.views import views_of
 from scopil_bench.runner import Engine, execute_with_progress, name, outlook
 from scopil_bench.studies import find, find_installed
 from scopil_bench.studies.base import Study
-from scopil_bench.summaries import Cell, Results
+from scopil_bench.summaries import Results
 from scopil_bench.tuning import read_trials
 
 REFERENCES = "references.json"  # measures of the demonstrators, by task
@@ -90,19 +90,6 @@ def command_for(study: Study, options: Mapping[str, str]) -> str:
     return shlex.join([*words, *(word for pair in options.items() if pair[1] for word in pair)])
 
 
-def report_results(out: Path) -> StudyReport:
-    """Write the report from results.json, without curves and episodes. It does not need the run folders."""
-    loaded = results.load(out)
-    study = find_installed(loaded.study)
-    order = {cell: i for i, cell in enumerate(study.cells())}
-    played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
-    command, layout = shlex.join(["scopil", "report", str(out)]), layout_of(study, _read_references(out))
-    timings = results.load_timings(out)
-    report = _report(study, loaded.budget, command, layout, played, missing=loaded.missing, timings=timings)
-    study_page.write(out, report)
-    return report
-
-
 def check_budget(study: Study, budget: str | None) -> str:
     if budget is None:
         return next(iter(study.budgets))
@@ -129,9 +116,10 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
     report = _report(
         study,
         budget,
-        command,
-        layout,
-        played,
+        note.steps,
+        command=command,
+        layout=layout,
+        results=played,
         missing=missing,
         timings=timings,
         views=shown,
@@ -139,41 +127,22 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
         failed=failed,
         versions=_versions([r for rs in finished.values() for r in rs]),
         tuning=_tuning(out),
-        steps=note.steps,
-        cells=list(runs),
     )
     study_page.write(out, report)
     return report
 
 
-def _report(
-    study: Study,
-    budget: str,
-    command: str,
-    layout: Layout,
-    played: Results,
-    steps: int | None = None,
-    cells: Sequence[Cell] = (),
-    **more: Any,
-) -> StudyReport:
-    """`more` are further fields of the report."""
-    ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
-    judged = set(cells) | set(played)
+def _report(study: Study, budget: str, steps: int | None = None, **more: Any) -> StudyReport:
+    """`more` are the fields of the report that the study does not give."""
     return StudyReport(
         title=study.title,
         about=study.about,
         question=study.question,
-        layout=layout,
         budget=budget if steps is None else f"{budget}, {steps:,} steps",
         full_budget=next(iter(study.budgets)),
         seeds=study.budgets[budget].seeds,
-        command=command,
-        results=played,
-        answers=study.answers(played) if study.answers else [],
         glossary=study.glossary,
         method_notes=study.method_notes,
-        ranges=[v for v in ranges if v.cell in judged],
-        targets=[v for v in targets if v.cell in judged],
         **more,
     )
 

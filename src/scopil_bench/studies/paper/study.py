@@ -3,9 +3,7 @@
 from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.studies.base import Budget, Published, Study, Task
-from scopil_bench.studies.paper.answers import answers, mode_tables
-from scopil_bench.studies.paper.expected import verdicts
-from scopil_bench.studies.paper.modes import modes_of
+from scopil_bench.studies.paper.modes import mode_tables, modes_of
 from scopil_bench.studies.paper.published import PRINTED, heading
 from scopil_bench.summaries import SAFE, Table
 
@@ -82,7 +80,5 @@ STUDY = Study(
     glossary=GLOSSARY,
     method_notes=METHODS,
     published=Published("paper", PRINTED, heading),
-    expectations=verdicts,
-    answers=answers,
     extra_tables=mode_tables,
 )
