@@ -64,9 +64,7 @@ def study(
     with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save on a signal
         how = {"budget": budget, "only": tables, "seeds": seeds, "steps": steps, "workers": workers}
         report = run_study(found, out, **how, engine=where, console=console)
-    code = _exit_code(report, console)
-    console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
-    return code
+    return say_results(report, out, console)
 
 
 @contextmanager
@@ -85,9 +83,11 @@ def _engine(name: str, address: str | None, gpus: float) -> Iterator[Engine]:
         cluster.close()
 
 
-def _exit_code(report: StudyReport, console: Console) -> int:
+def say_results(report: StudyReport, out: Path, console: Console) -> int:
+    """Print which runs failed and what was written. Returns the exit code."""
     finished = sum(map(len, report.results.values()))
     console.print(f"{finished} of {finished + len(report.missing)} runs finished")
     for run, line in report.failed.items():
         console.print(f"failed: {run}: {line}", soft_wrap=True)
+    console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
     return int(bool(report.failed))

@@ -41,6 +41,7 @@ def run_study(
     workers: int = 2,
     engine: Engine | None = None,
     console: Console | None = None,
+    command: str | None = None,
 ) -> StudyReport:
     """Train, evaluate and report a study. It can be stopped at any time; a second call continues it.
 
@@ -54,6 +55,7 @@ def run_study(
         workers: the number of parallel runs, one core each.
         engine: starts the runs; by default they are processes on this machine.
         console: receives progress and messages.
+        command: the command that repeats the study, for the report; by default `scopil study`.
     """
     study = find(study) if isinstance(study, str) else study
     budget, out, console = check_budget(study, budget), Path(out), console or Console()
@@ -69,7 +71,7 @@ def run_study(
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
     options |= {} if steps is None else {"--steps": str(steps)}
-    return write_report(study, out, command_for(study, options), lines, console)
+    return write_report(study, out, command or command_for(study, options), lines, console)
 
 
 def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
