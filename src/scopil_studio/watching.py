@@ -148,7 +148,6 @@ def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
         "done": last.get("env_steps", 0),
         "playable": opened.finished or bool(opened.checkpoints.files()),
         "learns_from_demos": spec.demos is not None and spec.algorithm.needs_demos,
-        "learns_cost": spec.algorithm.learned_cost is not None,
     }
 
 

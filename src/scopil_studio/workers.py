@@ -31,7 +31,6 @@ REQUESTS: dict[str, tuple[str, float]] = {
     "replay": ("comparing", 120.0),
     "roll": ("comparing", 180.0),
     "starts_map": ("comparing", 180.0),
-    "cost_map": ("comparing", 180.0),
     "frames": ("comparing", 300.0),
     "download": ("comparing", 600.0),
 }

@@ -213,7 +213,6 @@ def test_a_policy_is_corrected_in_the_studio_and_its_run_learns_on(tmp_path, mon
         assert demos.env_id == name
         (run,) = watching.overview(StudioConfig(tmp_path))["runs"]
         assert run["learns_from_demos"]
-        assert not run["learns_cost"]
 
         begun: list[list[str]] = []
         monkeypatch.setattr(training_jobs, "_begin", lambda home, folder, words: begun.append(words))

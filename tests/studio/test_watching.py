@@ -46,7 +46,6 @@ def test_an_overview_lists_files_and_their_faults(home):
     assert runs["runs/damaged"]["state"] == "damaged"
     one = runs["runs/one"]
     assert (one["state"], one["done"], one["reward"], one["playable"]) == ("finished", 10_000, -2.0, True)
-    assert one["learns_cost"]
     (plain,) = found["sets"]
     assert "not a readable .npz" in plain["problem"]
     assert found["reports"] == ["study"]

@@ -32,7 +32,7 @@ from scopil.eval.rules import Rules, by_own_rules, load_rules, own_rules, with_r
 from scopil.eval.starts import unseen_starts
 from scopil.explain import FoundRule, explain
 from scopil.files import write_atomically
-from scopil.loading import load_with_run, refuse_other_spaces
+from scopil.loading import load, refuse_other_spaces
 from scopil.policy import read_policy
 from scopil.terminal import Console
 from scopil.train.demo_data import demo_data, flattened
@@ -119,10 +119,10 @@ def compared(
     of the environment."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    path, agent, run = Path(policy), None, None
+    path, agent = Path(policy), None
     judges = None if rules is None else load_rules(rules)
     if path.is_dir() or (path.suffix == ".safetensors" and "algorithm" in read_policy(path)[1]):
-        agent, run = load_with_run(path, env, demos, trust_env=trust_env)
+        agent = load(path, env, demos, trust_env=trust_env)
     elif not is_file_name(policy) and not (path.suffix in (".onnx", ".safetensors") and path.is_file()):
         raise ConfigError(f"{policy}: no such file; {WANTED}.")
     opened = agent.env if agent is not None else None
@@ -146,7 +146,7 @@ def compared(
                 assert env is not None
                 played = _play(policy, opened, env, episodes, seed, advance)
                 played = played if judges is None else with_rules(played, judges, opened)
-        judges = judges or (None if run is None else run.rules()) or own_rules(opened)
+        judges = judges or (None if agent is None else agent.rules_of_run()) or own_rules(opened)
         name = env or (None if agent is None else agent.env_id) or opened.name
         rows = [_flat(e, opened) for e in played]
         return Compared(rows, flattened(shown, opened), opened.spaces, name, judges)

@@ -1,8 +1,7 @@
 """`scopil demos`: list, show, record, generate, correct, check, export and import demonstrations; estimate how many
 suffice; read people's games of Needle Master."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
+from scopil.cli.waiting import counting
 from scopil.config import checked_seed
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
@@ -155,8 +154,8 @@ def record(
     from scopil.data import record as recording  # imports JAX
 
     name = env_name(env, env_kwargs, max_episode_steps)
-    with _progress("episodes", episodes) as shown:
-        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
+    with counting("episodes recorded", episodes) as advance:
+        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=lambda done: advance(1))
     storage.write(demos, out)
     _print_set(demos, rules=given, trust_env=True)  # the caller has named the environment
     say(f"written: {out}")
@@ -183,8 +182,8 @@ def generate(
     from scopil_bench.marble_maze import simulated_players
 
     make = simulated_players.play_set if player == "simulated" else planner.generate
-    with _progress(f"{setting} episodes", episodes) as shown:
-        demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
+    with counting("episodes played", episodes) as advance:
+        demos = make(setting, seed, episodes, progress=lambda done, total: advance(1))
     storage.write(demos, out)
     _print_set(demos)
     say(f"written: {out}")
@@ -214,15 +213,6 @@ def needle_master(
     console.print(table)
     console.print(f"replayed: {demos.about['replay error']}", soft_wrap=True)
     say(f"written: {out}")
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def _refuse_unwritable(out: Path) -> None:
