@@ -25,7 +25,6 @@ def result(method: str, seed: int, violations: float, setting: str = "simple", *
         "seed": seed,
         "steps": 1_000_000,
         "first_safe": 50_000,
-        "peaks": {"dual/lambda": 2.0, "alpha/value": 0.3},
         "means": {key: measures(violations) for key in EVALUATIONS},
         "episodes": dict.fromkeys(EVALUATIONS, 40),
         "violating": dict.fromkeys(EVALUATIONS, int(violations > 0.025)),

@@ -34,8 +34,7 @@ from scopil_bench.runner import name
 from scopil_bench.studies.base import FinishedRun, Study
 from scopil_bench.summaries import EVALUATIONS, MARGINS, SAFE, Cell, Result, Results, Timing, counted
 
-FORMAT = 2  # format version of results.json
-DUALS = ("dual/lambda", "alpha/value")
+FORMAT = 3  # format version of results.json
 
 Rows = Sequence[Mapping[str, Any]]  # rows of a run's metrics.jsonl
 Runs = Mapping[Cell, Sequence[Run]]
@@ -105,7 +104,6 @@ class Evaluator(AbstractContextManager):
             seed=run.spec.seed,
             steps=found["env_steps"],
             first_safe=first_safe(rows),
-            peaks=peaks(rows, run.spec.steps),
             means={key: average(each) for key, each in measures.items()},
             episodes={key: len(each) for key, each in measures.items()},
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
@@ -228,13 +226,6 @@ def first_safe(rows: Rows) -> int | None:
             break
         found = row["env_steps"]
     return found
-
-
-def peaks(rows: Rows, steps: int) -> dict[str, float]:
-    """The largest multipliers in the second half of a run of `steps` steps."""
-    late = [row for row in rows if 2 * row["env_steps"] > steps]
-    found = {key: [row[key] for row in late if row.get(key) is not None] for key in DUALS}
-    return {key: max(values) for key, values in found.items() if values}
 
 
 def state(run: Run) -> str:

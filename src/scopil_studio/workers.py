@@ -24,7 +24,7 @@ WAITING = 32  # maximum number of requests waiting for one worker
 # request → (module with the function of that name, seconds it may take). Each module has a process of its own, so that
 # reading files never waits for a policy.
 REQUESTS: dict[str, tuple[str, float]] = {
-    **dict.fromkeys(("run", "episodes", "note", "drop", "report"), ("watching", 30.0)),
+    **dict.fromkeys(("run", "episodes", "drop", "report"), ("watching", 30.0)),
     **dict.fromkeys(("settings", "start", "stop", "resume"), ("watching", 30.0)),
     "overview": ("watching", 60.0),
     "tray": ("comparing", 60.0),

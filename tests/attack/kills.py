@@ -179,7 +179,7 @@ def studies(folder: Path) -> Writer:
     def write(version: int) -> None:
         key = "greedy/unseen"
         run = Result(
-            cell=Cell("simple", "sac"), seed=0, steps=version, first_safe=None, peaks={}, extra={},
+            cell=Cell("simple", "sac"), seed=0, steps=version, first_safe=None, extra={},
             means={key: {"reward": 1.0}}, episodes={key: 3}, violating={key: 0},
         )  # fmt: skip
         results.save(folder, "paper", "paper", [run] * 20, {})

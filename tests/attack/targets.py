@@ -220,7 +220,7 @@ def metrics(folder: Path) -> Target:
         kept = run.metrics.rows()
         run.timing.path.write_bytes(run.metrics.path.read_bytes())
         safe = results.first_safe(kept)
-        found = [safe, results.peaks(kept, run.spec.steps), run.steps_done, results.timing(run, safe)]
+        found = [safe, run.steps_done, results.timing(run, safe)]
         logged = {"a": {"0": kept}}
         curves = [*evaluation_curves(logged), *learner_curves([run.spec.algorithm])]
         found += panels(curves, logged, {"a": run.spec.steps})

@@ -109,10 +109,6 @@ def test_the_clock_and_the_first_safe_evaluation(tmp_path):
     assert results.first_safe([*rows, {"env_steps": 500, "eval/avoidable": 8.6}]) is None  # it did not stay
     assert results.timing(run, 300) == Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
-    # Peaks of the multipliers are those of the second half.
-    logged = {1_000: 900.0, 5_000: 50.0, 6_000: 2.0, 8_000: 4.0, 10_000: 3.0}
-    rows = [{"env_steps": step, "dual/lambda": value} for step, value in logged.items()]
-    assert results.peaks(rows, 10_000) == {"dual/lambda": 4.0}
 
 
 def test_counts_by_other_rules_are_not_mixed_with_those_of_today(tmp_path, monkeypatch):

@@ -185,14 +185,12 @@ def test_links_out_of_the_folder_are_not_followed(home, tmp_path):
             watching.report(config, name)
 
 
-def test_episodes_are_listed_annotated_and_dropped(tmp_path):
+def test_episodes_are_listed_and_dropped(tmp_path):
     storage.write(small_set(), tmp_path / "a.npz")
     config = StudioConfig(tmp_path)
     assert watching.episodes(config, "new.npz") == {"name": "new.npz", "episodes": []}
     found = watching.episodes(config, "a.npz")["episodes"]
     assert [e["mark"] for e in found] == [mark_of(e) for e in small_set()]
-    noted = watching.note(config, "a.npz", found[0]["mark"], HOSTILE)
-    assert noted["episodes"][0]["note"] == HOSTILE
     assert len(watching.drop(config, "a.npz", found[0]["mark"])["episodes"]) == len(found) - 1
     with pytest.raises(DatasetError):
         watching.drop(config, "a.npz", "no such mark")

@@ -335,16 +335,10 @@ class Run:
         `demos` names them."""
         if demos is not None and self.spec.demos is None:
             raise ConfigError(f"demos = {demos}; {self.folder} was trained without demonstrations.", setting="demos")
-        if demos is not None and steps <= self.steps_done:
-            raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want more, to learn from {demos}.",
-                setting="steps",
-            )
-        if steps < self.steps_done:
-            raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want at least this.",
-                setting="steps",
-            )
+        least = self.steps_done + (demos is not None)
+        if steps < least:
+            found = f"{self.folder} has {self.steps_done:,} already"
+            raise ConfigError(f"steps = {steps:,}; {found}; want at least {least:,}.", setting="steps")
         spec = replace(self.spec, steps=steps, demos=demos or self.spec.demos)
         longer = Run(self.folder, spec, self._settings, self.trust_env, self.code)
         if demos is not None:
