@@ -180,7 +180,6 @@ WRONG = [
     ("demos show", "Missing from scopil demos show: NAME"),
     ("render run", "Missing from scopil render: --out FILE"),
     ("audit", "Missing from scopil audit: --policy"),
-    ("demos generate simple --out new.npz --player human", "invalid choice 'human'"),
     ("reproduce --budget tiny", "no budget 'tiny'; it has paper, short"),
     # files of other kinds
     ("demos show note.json", "a .json file is not read"),

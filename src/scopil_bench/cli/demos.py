@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -168,22 +168,17 @@ def generate(
     out: Out,
     seed: Annotated[int, tyro.conf.arg(help="the same seed gives the same episodes", metavar="S")] = 0,
     episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 40,
-    player: Annotated[
-        Literal["planner", "simulated"], option(help="a careful planner, or ten simulated players with mistakes")
-    ] = "planner",
 ) -> None:
-    """Write a Marble Maze set played by a planner or by simulated players (a second or two per episode)."""
+    """Write a Marble Maze set played by a planner (a second or two per episode)."""
     setting_id(setting)
     checked_seed(seed)
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     _refuse_unwritable(out)
     from scopil_bench.marble_maze import generate as planner
-    from scopil_bench.marble_maze import simulated_players
 
-    make = simulated_players.play_set if player == "simulated" else planner.generate
     with counting("episodes played", episodes) as advance:
-        demos = make(setting, seed, episodes, progress=lambda done, total: advance(1))
+        demos = planner.generate(setting, seed, episodes, progress=lambda done, total: advance(1))
     storage.write(demos, out)
     _print_set(demos)
     say(f"written: {out}")
