@@ -108,7 +108,6 @@ class Evaluator(AbstractContextManager):
             episodes={key: len(each) for key, each in measures.items()},
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
             extra=found["extra"],
-            made_from=run.digest,
             margins={key: _margins(each) for key, each in measures.items() if len(each) > 1},
         )
 

@@ -42,7 +42,6 @@ class Result(NamedTuple):
     episodes: dict[str, int]  # number of episodes of each evaluation
     violating: dict[str, int]  # number of these episodes with an avoidable violation
     extra: dict[str, Measures]  # the study's extra measures
-    made_from: str = ""  # a digest of the run's settings
     # Half of the 95 % interval of a mean over the episodes of each evaluation, for the measures in MARGINS.
     margins: Mapping[str, Measures] = {}
 

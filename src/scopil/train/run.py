@@ -12,7 +12,6 @@ best.safetensors      the policy and the state of the learner at the best evalua
 log.txt               output of the process, if a study or the studio started it
 """
 
-import hashlib
 import json
 import os
 import platform
@@ -307,13 +306,6 @@ class Run:
         if self._settings is not None:
             return self._settings
         return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as in run.json
-
-    @property
-    def digest(self) -> str:
-        """A hash of everything that determines the result, except the demonstrations, whose path may change."""
-        note = self.note()
-        kept = {key: note[key] for key in ("algorithm", "env", "rules", "seed", "steps", "config")}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def _loop(self) -> Loop:
