@@ -167,7 +167,7 @@ WRONG = [
     ("study study.toml", "seedz"),
     ("study broken.toml", "broken.toml"),
     ("study unknown.toml", "scopill"),
-    ("play --out new.npz --env CartPole-v1", "--env needs --keys"),
+    ("play --out new.npz --env CartPole-v1", "no --keys for actions"),
 ]
 
 

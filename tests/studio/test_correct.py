@@ -20,12 +20,12 @@ from scopil.errors import ConfigError
 from scopil.train.run import Run
 from scopil_studio import correct, training_jobs, watching
 from scopil_studio.correct import Correction
-from scopil_studio.keyboard import keys_for, parse_keys
+from scopil_studio.keyboard import keys_for
 from scopil_studio.recorder import Recorder
 from scopil_studio.recording import Playing
 from scopil_studio.worker import StudioConfig, checked_call
 
-KEYS = parse_keys("a=0,d=1", gym.spaces.Discrete(2))
+KEYS = keys_for(gym.spaces.Discrete(2), "a=0,d=1")
 
 
 class Line(gym.Env):

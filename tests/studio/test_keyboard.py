@@ -20,10 +20,10 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.measures import measure
 from scopil.eval.rules import Rules, with_rules
 from scopil_studio import keyboard
-from scopil_studio.keyboard import Held, keys_for, marble_maze_keys, parse_keys
+from scopil_studio.keyboard import Held, keys_for, marble_maze_keys
 from scopil_studio.recorder import Recorder, drop, mark_of, step_cost
 
-CARTPOLE = parse_keys("a=0,d=1", gym.spaces.Discrete(2))
+CARTPOLE = keys_for(gym.spaces.Discrete(2), "a=0,d=1")
 
 
 def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
@@ -311,15 +311,13 @@ def test_marble_keys_push_the_ball_where_they_point():
 @pytest.mark.parametrize("text", ["a", "a=x", "=1", "a+=1", "a=2", "a=0,a=1", "u=1", "enter=1", ""])
 def test_faulty_key_maps_are_refused(text):
     with pytest.raises(ConfigError):
-        parse_keys(text, gym.spaces.Discrete(2))
+        keys_for(gym.spaces.Discrete(2), text)
 
 
 def test_key_maps_have_chords_and_an_idle_action():
-    keys = parse_keys(" a=0, D=1 ,up+left=2", gym.spaces.Discrete(3), idle=2)
+    keys = keys_for(gym.spaces.Discrete(3), " a=0, D=1 ,up+left=2")
     assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
-    assert keys.idle == 2
-    with pytest.raises(ConfigError, match="idle"):
-        parse_keys("a=0", gym.spaces.Discrete(3), idle=3)
+    assert keys.idle == 0
 
 
 def acts(events, until, tick=0.01):
