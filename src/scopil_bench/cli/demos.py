@@ -191,19 +191,10 @@ def needle_master(
     """Write people's games of Needle Master as a set, and print how often people break each rule."""
     _refuse_unwritable(out)
     from scopil_bench.studies.needle_master import people
-    from scopil_bench.studies.needle_master.env import RULES
 
-    demos, rates = people.demonstrations_and_rates(data.absolute(), left_out)
+    demos = people.demonstrations(data.absolute(), left_out)
     storage.write(demos, out)
-    console, table = _console(), Table(box=None, pad_edge=False)
-    table.add_column("mean per game")
-    shown = ("steps", "success", "gates", "violations", *(f"violations/{rule}" for rule in RULES))
-    for column in ("games", *shown):
-        table.add_column(column.removeprefix("violations/"), justify="right", no_wrap=True)
-    for row, (games, measures) in rates.items():
-        table.add_row(row, str(games), *(f"{measures[name]:.3g}" for name in shown))
-    console.print(table)
-    console.print(f"replayed: {demos.about['replay error']}", soft_wrap=True)
+    _print_set(demos, trust_env=True)  # the caller has named the folder
     say(f"written: {out}")
 
 
