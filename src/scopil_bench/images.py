@@ -4,7 +4,6 @@ import io
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,10 @@ def gif_bytes(frames: Sequence[Image], fps: int | float = 12) -> bytes:
 
 def _pillow() -> Any:
     try:
-        return import_module("PIL.Image")
+        from PIL import Image as pillow
     except ImportError as error:
         raise ScopilError('PNG and GIF need pillow: pip install "scopil[data]"') from error
+    return pillow
 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:

@@ -175,7 +175,6 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
         title_of=study.title_of,
         source=published.source if published else "",
         printed=published.printed if published else {},
-        heading=published.heading if published else None,
         references=references or {},
         extra=study.extra_tables,
     )

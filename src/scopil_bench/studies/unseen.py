@@ -9,7 +9,7 @@ from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.studies.base import Budget, Published, Study, Task
 from scopil_bench.studies.paper.modes import mode_tables, modes_of
-from scopil_bench.studies.paper.published import PRINTED, heading
+from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.studies.paper.study import SHORT
 from scopil_bench.summaries import Table
 
@@ -65,6 +65,6 @@ STUDY = Study(
         "PPO+DGD: the same constraint on PPO. ICRL: learns a cost from the demonstrations, then avoids it.",
         "Oracles are given the true cost. They are bounds, not competitors.",
     ),
-    published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}, heading),
+    published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}),
     extra_tables=mode_tables,
 )

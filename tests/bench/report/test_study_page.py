@@ -18,7 +18,8 @@ def simple(results, starts="demonstrated", beside=True, layout=None):
 
 def test_tables_have_the_published_figures_and_those_of_the_runs():
     grid = simple(cell_of("scopil", [0.025, 0.075]))
-    assert grid.head == ["", "Rwd", "H", "F(H)", "C", "F(C)", "H+C", "F(H+C)", "Length", "Steps"]
+    rules = [f"{what} ({rule})" for rule in ("horizontal", "circle") for what in ("Violations", "Violations per step")]
+    assert grid.head == ["", "Reward", *rules, "Violations", "Violations per step", "Length", "Steps"]
     rows = {row[0]: row for row in grid.rows}
     assert rows["SCOPIL, paper"][6] == "0.087±0.126"
     assert rows["SCOPIL, ours, greedy, 2 seeds × 1,000,000 steps"][6] == "0.050±0.025"
