@@ -89,6 +89,14 @@ def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys)
     assert "not study unseen" in capsys.readouterr().err
 
 
+def test_results_without_runs_are_not_replaced_by_an_empty_report(tmp_path, capsys):
+    (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
+    (tmp_path / "results.json").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "has no run folders" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "{}"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
