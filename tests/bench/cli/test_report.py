@@ -134,15 +134,6 @@ def test_an_icrl_run_shows_the_cost_it_has_learned(tmp_path):
     assert "](constraint-icrl.png)" in (run.folder / "report.md").read_text()
 
 
-def test_committed_results_are_reported_without_their_runs(tmp_path):
-    committed = Path(__file__).parents[3] / "results"
-    (tmp_path / "results.json").write_bytes((committed / "results.json").read_bytes())
-    assert main(["report", str(tmp_path)]) == 0
-    page = (tmp_path / "report.md").read_text()
-    assert "| SCOPIL, ours, greedy, 5 seeds × 1,000,000 steps | -14.35±0.00 |" in page
-    assert "Yes: on Simple, SCOPIL's greedy policy" in page
-
-
 def refused(argv: list[str], capsys) -> str:
     assert main(["report", *argv]) == 2
     err = capsys.readouterr().err
