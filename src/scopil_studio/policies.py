@@ -53,5 +53,5 @@ def _loaded(path: Path, version: tuple[int, ...], config: StudioConfig) -> Playe
         config.refuse_env(str(env))
     name = run.env_name() if run is not None and own else str(env)
     agent = load(path, None if own else name)
-    rules, agent.run = agent.rules_of_run, None  # the pages judge the episodes
-    return Played(agent.env, name, rules, agent)
+    source, agent.run = agent.run, None  # the pages judge the episodes
+    return Played(agent.env, name, (lambda: None) if source is None else source.rules, agent)
