@@ -202,7 +202,7 @@ WRONG = [
     ("demos export small.npz --minari ''", "Minari refuses the id ''"),
     (f"{EXPERT}:act --seed -3", "--seed = -3; want a whole number"),
     ("demos record --out new.npz --env cart.py:Cart --policy cart.py:Cart", "the expert is the class Cart"),
-    ("play --out new.npz --env CartPole-v1 --keys a=", "want key=action"),
+    ("play --out new.npz --env CartPole-v1 --keys a=", "want 0 … 1, as in a=0,d=1"),
     ("tune list.toml --trials 0", "--trials 0; want at least 1"),
     ("study fewer.toml", "seeds = -1; want at least 1"),
     ("study steps.toml", "steps = 'many'; want a whole number"),
