@@ -1,17 +1,23 @@
-"""Corrections: a trained policy plays, a person takes over by key, and the person's steps become demonstrations.
+"""`scopil demos correct RUN`: a trained policy plays, a person corrects it, and the corrections become demonstrations.
 
-Only these steps are kept, as in DAgger: the actions of the policy are no demonstrations.
+Only the steps of the person are kept, as in DAgger: the actions of the policy are no demonstrations.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import tyro
+
+from scopil.cli.options import TrustEnv, option
+from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
-from scopil.envs.window import Key
-from scopil.errors import ConfigError
-from scopil_studio.keyboard import KeyMap, Session
-from scopil_studio.recorder import Recorder
+from scopil.envs.window import TEXT, Colour, Key
+from scopil.errors import ConfigError, EnvError
+from scopil.terminal import say
+from scopil_studio.keyboard import KeyMap, Session, keys_for, marble_maze_keys, run
+from scopil_studio.recorder import Recorder, step_cost
 
 GIVE_BACK = "tab"
 
@@ -23,7 +29,7 @@ class Correction(Session):
         self, recorder: Recorder, keys: KeyMap, live: bool, policy: Callable[[Any], Any], at_once: bool = False
     ):
         if keys.knows(GIVE_BACK):
-            raise ConfigError(f"keys: {GIVE_BACK} gives the control back to the policy; choose another key.")
+            raise ConfigError(f"--keys: {GIVE_BACK} gives the control back to the policy; choose another key.")
         super().__init__(recorder, keys, live, at_once)
         self._policy = policy
         self._spans: list[list[int]] = []  # first step and end of each correction; the newest may be open
@@ -80,6 +86,12 @@ class Correction(Session):
         super()._next(begin)
         self._spans, self.person = [], False
 
+    def text(self) -> list[tuple[str, Colour]]:
+        now, kept, last, rest = super().text()
+        player = f"You play ({GIVE_BACK}: stop)" if self.person else "The policy plays (any action's key: take over)"
+        player += f"   corrected {self.corrected} steps"
+        return [now, (player, TEXT), kept, last, (f"Enter: keep    {rest[0]}", TEXT)]
+
 
 def demonstrated(agent: Any, env: str) -> Demonstrations | None:
     """The demonstrations that an agent learned from, in the spaces of its environment, to which corrections are added.
@@ -87,3 +99,47 @@ def demonstrated(agent: Any, env: str) -> Demonstrations | None:
     from scopil.data.fit_to_env import into_spaces  # imports JAX
 
     return None if agent.demos is None else replace(into_spaces(agent.demos, env), env_id=agent.env_id)
+
+
+def correct(
+    run_folder: Annotated[
+        tyro.conf.Positional[Path], tyro.conf.arg(name="run", help="a run folder or a saved agent", metavar="RUN")
+    ],
+    out: Annotated[
+        Path, tyro.conf.arg(help="file of the run's demonstrations and the corrections; extended", metavar="FILE")
+    ],
+    keys: Annotated[str | None, option("a=0,d=1, or a=-1:0,d=1:0 for actions of two numbers", "KEY=ACTION,…")] = None,
+    live: Annotated[bool, option("real time; by default the environment waits for every key of a correction")] = False,
+    episodes: Annotated[int | None, option("stop after this many corrected episodes", "N")] = None,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the first episode", metavar="S")] = 0,
+    trust_env: TrustEnv = False,
+) -> None:
+    """Watch a policy, take over by key, and keep the corrections. scopil resume RUN --demos FILE learns from them."""
+    from scopil.envs.jax_env import make_env  # these import JAX
+    from scopil.loading import load
+
+    checked_seed(seed)
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"--episodes {episodes}; want at least 1.")
+    agent = load(run_folder, trust_env=trust_env)
+    name = agent.env_id if agent.run is None else agent.run.env_name()
+    if name is None:
+        raise EnvError(f"{run_folder} does not name its environment, so it cannot be played.")
+    env = make_env(name, render_mode="rgb_array")
+    try:
+        maze = keys is None and name.startswith("scopil/MarbleMaze")
+        chosen = marble_maze_keys() if maze else keys_for(env.action_space, keys)
+        cost = step_cost(agent.rules_of_run())
+        recorder = Recorder(
+            env, out, seed=seed, name=out.stem, env_id=agent.env_id, cost=cost, begin_with=demonstrated(agent, name)
+        )
+        demos = run(
+            Correction(recorder, chosen, live, lambda obs: agent.predict(obs)[0]), "scopil demos correct", episodes
+        )
+    finally:
+        env.close()
+    if demos is None or recorder.kept_now == 0:
+        say("nothing kept")
+        return
+    say(f"{out}: {len(demos)} episodes, {demos.pairs} steps")
+    say(f"Next: scopil resume {run_folder} --demos {out} --steps N")

@@ -1,5 +1,5 @@
 """Record episodes that a person plays in the browser, or corrections of a policy. The page sends keys and pointer
-positions and gets states. Recorder and key assignments are those of `scopil play`."""
+positions and gets states. Recorder and key assignments are those of `scopil play` and `scopil demos correct`."""
 
 import io
 import time

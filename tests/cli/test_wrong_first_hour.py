@@ -127,6 +127,9 @@ WRONG = [
     (f"{EXPERT}:wild", "action at step 0 is [7.0, 0.0]"),
     ("demos record --out empty --env cart.py:Cart --policy expert.py:act", "--out empty is a folder"),
     ("demos generate simple --out new.npz --episodes 0", "want at least 1"),
+    ("demos correct run --out new.npz --keys tab=0", "tab gives the control back"),
+    ("demos correct run --out new.npz --keys a=99", "action 99; want 0 … 8"),
+    ("demos correct small.npz --out new.npz", "small.npz"),
     # rules
     ("demos show small.npz --rules rules.py:one", "rule 'one' failed at step 0"),
     ("demos show small.npz --rules rules.py:text", "rule 'text' failed at step 0"),
@@ -199,6 +202,7 @@ WRONG = [
     ("evaluate run --episodes 1e15", "want at least 1 and at most 1,000,000"),
     ("resume run --steps 1e30", "want fewer than 2³¹"),
     ("render --demos marble.npz --episode -1 --out p.gif", "has episodes 0 … 1"),
+    ("demos correct run --out new.npz --episodes 0", "--episodes 0; want at least 1"),
     ("demos export small.npz --minari ''", "Minari refuses the id ''"),
     (f"{EXPERT}:act --seed -3", "--seed = -3; want a whole number"),
     ("demos record --out new.npz --env cart.py:Cart --policy cart.py:Cart", "the expert is the class Cart"),

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from scopil.data.record import record
 from scopil.envs.window import Key
 from scopil.errors import ConfigError
 from scopil.train.run import Run
-from scopil_studio import training_jobs, watching
+from scopil_studio import correct, training_jobs, watching
 from scopil_studio.correct import Correction
 from scopil_studio.keyboard import keys_for
 from scopil_studio.recorder import Recorder
@@ -133,28 +132,33 @@ def test_keys_of_a_box():
     assert keys.idle == (0.0, 0.0)
 
 
-def test_a_run_learns_on_from_a_larger_set(tmp_path, capsys, shown):
+def test_a_run_is_corrected_and_learns_on(tmp_path, capsys, monkeypatch, shown):
     with registered(Line, "test/Line-v0", max_episode_steps=40) as name:
         shown.save(tmp_path / "demos.npz")
         run = untrained_run(tmp_path / "run", "bc", demos=str(tmp_path / "demos.npz"), env=name, steps=50)
-        more = tmp_path / "more.npz"
-        replace(shown, episodes=(*shown.episodes, shown.episodes[0])).save(more)
-        assert main(["resume", str(run.folder), "--demos", str(more)]) == 2
+
+        def played(one: Correction, title: str, episodes: int | None) -> Demonstrations | None:
+            one.tick(0.0)
+            tap(one, "d", "d", "return")
+            return one.recorder.demos
+
+        monkeypatch.setattr(correct, "run", played)
+        out = tmp_path / "more.npz"
+        assert main(["demos", "correct", str(run.folder), "--keys", "a=0,d=1", "--out", str(out)]) == 0
+        assert f"scopil resume {run.folder} --demos {out}" in capsys.readouterr().out
+        assert len(storage.read(out)) == 3
+        assert main(["resume", str(run.folder), "--demos", str(out)]) == 2
         assert "--steps = 50" in capsys.readouterr().err
         assert run.finished
-        assert main(["resume", str(run.folder), "--demos", str(more), "--steps", "60", "--verbosity", "quiet"]) == 0
+        how = ["--steps", "60", "--verbosity", "quiet"]
+        assert main(["resume", str(run.folder), "--demos", str(out), *how]) == 0
         again = Run.open(run.folder)
         assert again.finished
         found = again.demos()
         assert found is not None
         assert len(found) == 3
-        assert again.spec.demos == str(more)
-
-
-def test_the_key_that_gives_back_is_no_action(tmp_path):
-    keys = keys_for(gym.spaces.Discrete(2), "tab=0")
-    with pytest.raises(ConfigError, match="tab gives the control back"):
-        Correction(Recorder(Line(), tmp_path / "a.npz"), keys, False, lambda obs: 0)
+        assert again.spec.demos == str(out)
+        assert main(["demos", "correct", str(run.folder), "--keys", "tab=0", "--out", str(out)]) == 2
 
 
 def test_a_run_without_demonstrations_takes_none(tmp_path, capsys, shown):

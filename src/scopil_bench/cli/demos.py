@@ -1,8 +1,9 @@
-"""`scopil demos`: list, show, record, generate, check, export and import demonstrations; estimate how many
+"""`scopil demos`: list, show, record, generate, correct, check, export and import demonstrations; estimate how many
 suffice; read people's games of Needle Master."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,8 @@ Out = Annotated[Path, tyro.conf.arg(help="file to write, .npz", metavar="FILE")]
 def main(argv: list[str]) -> int | None:
     commands = {"list": list_sets, "show": show, "record": record, "generate": generate, "check": check}
     commands |= {"export": export, "import": import_, "enough": enough, "needle-master": needle_master}
+    # The studio has the keyboard and the window; it imports this package, so this package finds it by name.
+    commands["correct"] = import_module("scopil_studio.correct").correct
     about = "Sets of demonstrations: the shipped ones, your own files, and Minari's."
     return call(commands, "scopil demos", argv, description=about)
 
