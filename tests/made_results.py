@@ -41,4 +41,5 @@ def cell_of(method: str, violations: list[float], **changes) -> dict[Cell, list[
 def report_of(results: Results, **changes) -> StudyReport:
     """The report of the paper's study with these results."""
     more: dict[str, Any] = {"versions": {"jax": ["0.9", "0.10"]}} | changes
-    return _report(STUDY, "paper", command="scopil study paper", layout=layout_of(STUDY), results=results, **more)
+    more |= {"command": "scopil study paper", "layout": layout_of(STUDY)}
+    return _report(STUDY, "paper", results, STUDY.cells(), **more)

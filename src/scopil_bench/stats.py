@@ -15,6 +15,11 @@ Interval = tuple[float, float]
 EXACT_UP_TO = 20_000  # maximum number of splits of two samples; if there are more, this many are drawn at random
 
 
+def mean_std(values: Values) -> tuple[float, float]:
+    """Mean and population standard deviation, as the paper prints them."""
+    return float(np.mean(values)), float(np.std(values))
+
+
 def iqm(values: Values, axis: int = 0) -> Any:
     """Interquartile mean: the mean without the lowest and the highest ⌊n/4⌋ values (Agarwal et al. 2021)."""
     return scipy_stats.trim_mean(np.asarray(values, np.float64), 0.25, axis=axis)

@@ -56,6 +56,19 @@ class Timing(NamedTuple):
 Results = Mapping[Cell, Sequence[Result]]
 
 
+class Verdict(NamedTuple):
+    """An expectation of a study, compared with the results."""
+
+    cell: Cell
+    text: str  # the expectation in one line
+    value: float | None  # None: no finished run
+    holds: bool
+    source: str  # where the expectation comes from
+
+    def words(self) -> str:
+        return f"{self.text}: {'no finished run' if self.value is None else f'{self.value:.4g}'}"
+
+
 class Summary(NamedTuple):
     """A cell's runs under one evaluation."""
 

@@ -20,6 +20,7 @@ from scopil_bench.summaries import EVALUATIONS, Cell, Timing, summarise
 
 CELL = Cell("two-modes", "scopil")
 MODES = ("greedy", "sampled")
+COMMITTED = Path(__file__).parents[2] / "results"
 
 
 def created(folder: Path) -> Run:
@@ -83,6 +84,22 @@ def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
     assert head.startswith("setting,method,seed,env_steps,policy,starts,episodes,violating,avoidable,")
     assert len(lines) == 3 * 4
     assert len(set(head.split(","))) == len(head.split(","))
+
+
+def test_committed_results_are_within_their_expected_ranges():
+    """They were made with version 0.1; the fields that a `Result` no longer has are left out."""
+    kept = json.loads((COMMITTED / "results.json").read_text())
+    assert (kept["study"], kept["budget"]) == ("paper", "paper")
+    found: dict[Cell, list[results.Result]] = {}
+    for run in kept["runs"]:
+        fields = {key: value for key, value in run.items() if key in results.Result._fields}
+        cell = Cell(run["setting"], run["method"])
+        found.setdefault(cell, []).append(results.Result(cell=cell, **fields))
+    assert set(found) <= set(STUDY.cells())
+    assert STUDY.expectations is not None
+    judged = [v for v in STUDY.expectations("paper", found)[0] if v.value is not None]
+    assert judged
+    assert all(v.holds for v in judged)
 
 
 def test_a_summary_by_hand():

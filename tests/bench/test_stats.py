@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scopil_bench import stats
 
 
-def test_interquartile_mean():
+def test_mean_deviation_and_interquartile_mean():
+    assert stats.mean_std([1.0, 2.0, 3.0, 6.0]) == pytest.approx((3.0, math.sqrt((4 + 1 + 0 + 9) / 4)))
     assert stats.iqm([100.0, 1.0, 2.0, -50.0]) == 1.5
     assert stats.iqm([7.0]) == 7.0
     ten = np.array([0, 0, 1, 2, 3, 4, 5, 6, 1e6, 1e9])

@@ -2,7 +2,7 @@
 the same as `scopil study paper`."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,6 +19,7 @@ from scopil_bench.local import Local
 from scopil_bench.report.study_page import StudyReport
 from scopil_bench.runner import Engine
 from scopil_bench.studies.running import check_budget, run_study
+from scopil_bench.summaries import Cell
 
 
 def main(argv: list[str]) -> int:
@@ -51,6 +52,7 @@ def study(
     out: Annotated[
         Path | None, option("folder of runs and results; default: out/reproduce, or out/STUDY", "DIR")
     ] = None,
+    check: Annotated[bool, tyro.conf.arg(help="exit with 1 if a result is outside its expected range")] = False,
 ) -> int:
     """Train, evaluate and report. It can be stopped at any time and continued."""
     found = studies.find(name)
@@ -58,13 +60,17 @@ def study(
     for what, value in (("seeds", seeds), ("steps", steps)):
         if value is not None and value < 1:
             raise ConfigError(f"--{what} {value}; want at least 1.")
+    if check and not (found.expectations and found.expectations(budget, {})[0]):
+        raise ConfigError(f"--check: {found.name} has no expected ranges for --budget {budget}; omit --check.")
     tables = [part for part in only.split(",") if part]
+    wanted = found.cells(tables)
     out = out or Path("out", "reproduce" if name == "paper" else found.name)
     console = Console()
     with raised((signal.SIGINT, signal.SIGTERM)), _engine(engine, address, gpus) as where:  # workers save on a signal
         how = {"budget": budget, "only": tables, "seeds": seeds, "steps": steps, "workers": workers}
         report = run_study(found, out, **how, engine=where, console=console)
-    return say_results(report, out, console)
+    code = say_results(report, out, console)
+    return max(code, _say_outside(report, wanted, console)) if check else code
 
 
 @contextmanager
@@ -91,3 +97,14 @@ def say_results(report: StudyReport, out: Path, console: Console) -> int:
         console.print(f"failed: {run}: {line}", soft_wrap=True)
     console.print(f"written: {out / 'report.html'} and report.md", soft_wrap=True)
     return int(bool(report.failed))
+
+
+def _say_outside(report: StudyReport, wanted: Sequence[Cell], console: Console) -> int:
+    """Print which results of the wanted cells are outside their expected ranges. Returns the exit code."""
+    judged = [v for v in report.ranges if v.cell in wanted]
+    outside = [v for v in judged if not v.holds]
+    for verdict in outside:
+        console.print(f"outside its range: {verdict.words()}", soft_wrap=True)
+    if not outside:
+        console.print(f"all {len(judged)} expected ranges hold")
+    return int(bool(outside))

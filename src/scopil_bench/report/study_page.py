@@ -16,9 +16,9 @@ from scopil.eval.tables import cell as figure
 from scopil.files import write_atomically
 from scopil_bench.report import page, summary, svg
 from scopil_bench.report.page import Beside, Block, Command, Drawn, Fold, Grid, Heading, Items, Link, Text
-from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables
+from scopil_bench.report.study_tables import NONE, Layout, shown_tables, table_blocks, tables, verdict_grids
 from scopil_bench.report.views import Films, View, Views, median_seed
-from scopil_bench.summaries import SAFE, Cell, Results, Timing, evaluations_of
+from scopil_bench.summaries import SAFE, Cell, Results, Timing, Verdict, evaluations_of
 
 SHORT = "These are short runs of {steps} steps that test the software. They are no evidence about the methods."
 LESS = "These are runs of {steps} steps (budget {budget!r}). The study's main budget is {full!r}."
@@ -29,6 +29,14 @@ COMPARED = "For each setting: the first method, then the methods that it is comp
 ON_THE_PAGE = "Training curves and episodes are drawn on the page report.html."
 EVERY_RUN = "Every run, seed by seed"  # left out of the printed page: results.csv has the same numbers
 HERO = 4  # maximum number of trays in the first picture
+
+
+class Answer(NamedTuple):
+    """The answer to a question of a study: one sentence, and the numbers that support it."""
+
+    question: str
+    verdict: str
+    details: Sequence[str] = ()
 
 
 class StudyReport(NamedTuple):
@@ -45,8 +53,11 @@ class StudyReport(NamedTuple):
     seeds: int | None = None  # number of seeds wanted per method; None: no number is expected
     missing: Mapping[str, str] = {}  # unfinished run → its progress
     failed: Mapping[str, str] = {}  # failed run → the last line of its log
+    answers: Sequence[Answer] = ()
     glossary: Sequence[str] = ()
     method_notes: Sequence[str] = ()
+    ranges: Sequence[Verdict] = ()
+    targets: Sequence[Verdict] = ()
     timings: Mapping[str, Timing] = {}
     versions: Mapping[str, Sequence[str]] = {}
     tuning: Sequence[Block] = ()  # the section about the search for settings
@@ -57,7 +68,7 @@ class StudyReport(NamedTuple):
 def write(out: Path, report: StudyReport) -> None:
     """Write report.md and report.html; for a study also tables.md, which depends only on the results."""
     if report.layout.tables:
-        figures = tables(report.layout, report.results)
+        figures = tables(report.layout, report.results, report.ranges, report.targets)
         write_atomically(out / "tables.md", page.to_markdown("Tables", figures, out).encode())
     anchors = summary.anchors_of(report.results)
     links = {cell: f"#{name}" for cell, name in anchors.items()}
@@ -76,7 +87,7 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
         steps = " to ".join(f"{n:,}" for n in sorted({min(lengths), max(lengths)}))
         text = SHORT if report.budget == "short" else LESS
         blocks.append(Text(text.format(steps=steps, budget=report.budget, full=report.full_budget)))
-    sentences = _sentences(summary.verdicts(layout, results, compared))
+    sentences = _sentences(report.answers, summary.verdicts(layout, results, compared))
     if note := summary.how_compared(compared):
         sentences.append(Drawn(f'<p class="note">{escape(note)}</p>', [Text(note)]))
     hero = _hero(report)
@@ -86,6 +97,10 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
     blocks += [*_done(report), *_reading(report, compared)]
     for setting, title in summary.settings_of(layout, results).items():
         blocks += [Heading(title), *_section(report, setting, anchors)]
+    if report.targets or report.ranges:
+        blocks.append(Heading("Expected results"))
+    for title, held, grid in verdict_grids(report.ranges, report.targets):
+        blocks.append(Fold(f"{title}: {held}", [grid]))
     blocks += report.tuning
     blocks += [Heading("How this was made"), Text("To make this page again:"), Command(report.command)]
     if report.timings:
@@ -96,11 +111,12 @@ def _page(report: StudyReport, anchors: Mapping[Cell, str]) -> list[Block]:
     return blocks
 
 
-def _sentences(verdicts: Sequence[str]) -> list[Block]:
-    """A sentence for each setting."""
-    lines = [escape(line).replace("p = ", "p&nbsp;=&nbsp;") for line in verdicts]  # no line break inside p = …
-    html = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
-    return [Drawn(html, [Items(verdicts)])] if lines else []
+def _sentences(answers: Sequence[Answer], verdicts: Sequence[str]) -> list[Block]:
+    """The answers, and a sentence for each setting."""
+    lines = [f"<b>{escape(a.question)}</b> {escape(a.verdict)}" for a in answers] + [*map(escape, verdicts)]
+    lines = [line.replace("p = ", "p&nbsp;=&nbsp;") for line in lines]  # no line break inside p = …
+    words = Items([*(f"{a.question} {a.verdict}" for a in answers), *verdicts])
+    return [Drawn(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>", [words])] if lines else []
 
 
 def _done(report: StudyReport) -> list[Block]:
@@ -131,6 +147,11 @@ def _reading(report: StudyReport, compared: Sequence[summary.Comparison]) -> lis
     blocks: list[Block] = []
     if report.about:
         blocks.append(Fold("About this study", [Text(report.about)]))
+    details: list[Block] = []
+    for a in report.answers:
+        details += [Text(a.question), Text(a.verdict), Items(a.details)] if a.details else []
+    if details:
+        blocks.append(Fold("Evidence for the answers", details))
     if compared:
         grid = summary.comparisons_grid(report.layout, report.results, compared)
         blocks.append(Fold("All comparisons", [Text(COMPARED), grid]))

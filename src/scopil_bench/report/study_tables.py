@@ -8,7 +8,7 @@ import numpy as np
 from scopil.eval.measures import Measures, label
 from scopil.eval.tables import NEVER, cell, columns, with_bounds
 from scopil_bench.report.page import Block, Grid, Heading, Link, Text
-from scopil_bench.summaries import SAFE, Cell, Results, Summary, Table, evaluations_of, in_words, summarise
+from scopil_bench.summaries import SAFE, Cell, Results, Summary, Table, Verdict, evaluations_of, in_words, summarise
 
 NONE = "–"
 UNCERTAINTY = (
@@ -175,7 +175,22 @@ def extra_grid(
     return Grid(["", *headings.values()], rows) if rows else None
 
 
-def tables(layout: Layout, results: Results) -> list[Block]:
+def verdict_grids(ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[tuple[str, str, Grid]]:
+    """The title, the number that hold and the table, for targets and for expected ranges. Empty lists are left out."""
+    made = []
+    both = (("Targets", targets, "met", "not met"), ("Expected ranges", ranges, "within", "outside"))
+    for title, each, yes, no in both:
+        rows = []
+        for v in each:
+            value = NONE if v.value is None else f"{v.value:.4g}"
+            rows.append([v.text, value, yes if v.holds else no if v.value is not None else "no finished run", v.source])
+        if rows:
+            held = f"{sum(v.holds for v in each)} of {len(each)} hold"
+            made.append((title, held, Grid(["Expected", "Found", "", "Source"], rows)))
+    return made
+
+
+def tables(layout: Layout, results: Results, ranges: Sequence[Verdict], targets: Sequence[Verdict]) -> list[Block]:
     """All tables. They depend only on the results of the study."""
     blocks: list[Block] = []
     if results:
@@ -193,6 +208,8 @@ def tables(layout: Layout, results: Results) -> list[Block]:
         last = all(later.setting != table.setting for later in shown[i + 1 :])
         if last and layout.extra is not None:
             blocks += layout.extra(table.setting, results)
+    for title, _, grid in verdict_grids(ranges, targets):
+        blocks += [Heading(title), grid]
     return blocks
 
 

@@ -18,7 +18,7 @@ from scopil.eval.rules import name_of_rules
 from scopil.policy import Policy
 from scopil.registry import find
 from scopil.train.run import Run, RunSpec
-from scopil_bench.summaries import EVALUATIONS, Cell, Results, Table
+from scopil_bench.summaries import EVALUATIONS, Cell, Results, Table, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,9 @@ class Study:
     glossary: Sequence[str] = ()  # explains the terms in the tables
     method_notes: Sequence[str] = ()
     published: Published | None = None
+    # (budget, results) → ranges, targets
+    expectations: Callable[[str, Results], tuple[list[Verdict], list[Verdict]]] | None = None
+    answers: Callable[[Results], list[Any]] | None = None  # `scopil_bench.report.study_page.Answer`s
     # (task, results) → blocks of `scopil_bench.report.page`, shown after the task's tables
     extra_tables: Callable[[str, Results], list[Any]] | None = None
 

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from scopil_bench.report.views import views_of
 from scopil_bench.runner import Engine, execute_with_progress, name, outlook
 from scopil_bench.studies import find, find_installed
 from scopil_bench.studies.base import Study
-from scopil_bench.summaries import Results
+from scopil_bench.summaries import Cell, Results
 from scopil_bench.tuning import read_trials
 
 REFERENCES = "references.json"  # measures of the demonstrators, by task
@@ -120,10 +120,11 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
     report = _report(
         study,
         budget,
+        played,
+        runs,
         note.steps,
         command=command,
         layout=layout,
-        results=played,
         missing=missing,
         timings=timings,
         views=shown,
@@ -136,8 +137,13 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
     return report
 
 
-def _report(study: Study, budget: str, steps: int | None = None, **more: Any) -> StudyReport:
-    """`more` are the fields of the report that the study does not give."""
+def _report(
+    study: Study, budget: str, played: Results, cells: Iterable[Cell], steps: int | None = None, **more: Any
+) -> StudyReport:
+    """`cells` are those with runs, finished or not; the others' expected ranges are left out. `more` are the fields of
+    the report that the study does not give."""
+    ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
+    judged = set(cells)
     return StudyReport(
         title=study.title,
         about=study.about,
@@ -145,8 +151,12 @@ def _report(study: Study, budget: str, steps: int | None = None, **more: Any) ->
         budget=budget if steps is None else f"{budget}, {steps:,} steps",
         full_budget=next(iter(study.budgets)),
         seeds=study.budgets[budget].seeds,
+        results=played,
+        answers=study.answers(played) if study.answers else [],
         glossary=study.glossary,
         method_notes=study.method_notes,
+        ranges=[v for v in ranges if v.cell in judged],
+        targets=[v for v in targets if v.cell in judged],
         **more,
     )
 

@@ -5,13 +5,18 @@ Each evaluation has 1 000 episodes; demonstrated starts are repeated to reach th
 simulated players has all methods. The other tasks have the most important methods.
 """
 
+from functools import partial
+
 from scopil.envs.naming import IDS
 from scopil.registry import registered
+from scopil_bench.report.study_page import Answer
 from scopil_bench.studies.base import Budget, Published, Study, Task
+from scopil_bench.studies.paper import expected
+from scopil_bench.studies.paper.answers import answers, most_lawful
 from scopil_bench.studies.paper.modes import mode_tables, modes_of
 from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.studies.paper.study import SHORT
-from scopil_bench.summaries import Table
+from scopil_bench.summaries import Results, Table
 
 METHODS = ("scopil-rho", "scopil", "sac", "bc")
 ON_POLICY = ("ppo-dgd", "icrl", "oracle-ppo-lagrangian")  # one step takes a tenth of the time of SCOPIL's step
@@ -36,6 +41,14 @@ def _table(setting: str, title: str) -> Table:
         chosen = tuple(m for m in METHODS if m != "sac")
     methods = tuple(m for m in chosen if m in registered())
     return Table(title, setting, methods, methods)
+
+
+def questions(results: Results) -> list[Answer]:
+    lawful = most_lawful(results, "scopil-rho", YARDSTICKS)
+    return [
+        Answer("Is SCOPIL-ρ the most lawful from unseen starts?", *lawful),
+        *answers(results, simple="simple-simulated"),
+    ]
 
 
 STUDY = Study(
@@ -66,5 +79,7 @@ STUDY = Study(
         "Oracles are given the true cost. They are bounds, not competitors.",
     ),
     published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}),
+    expectations=partial(expected.verdicts, file=expected.UNSEEN),
+    answers=questions,
     extra_tables=mode_tables,
 )

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ import scopil
 from scopil.cli import main
 from scopil_bench import results
 from scopil_bench.studies import running
+from scopil_bench.studies.paper import expected
 
 STABLE = ("results.json", "results.csv", "tables.md")  # equal bytes for equal runs
 
@@ -80,6 +82,15 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
         "runs", "study.json", "references.json", "timing.json", "report.html", "report.md", *STABLE
     }  # fmt: skip
 
+    wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
+    for high, code in ((200, 0), (1, 1)):
+        ranges = [expected.Expectation(**wanted, high=high)]
+        monkeypatch.setattr(expected, "load", lambda budget, file, ranges=ranges: (ranges, []))
+        capsys.readouterr()
+        assert reproduce(tmp_path / "a", "--check") == code
+        assert ("outside its range: multiple, SCOPIL" in " ".join(capsys.readouterr().out.split())) == bool(code)
+    assert reproduce(tmp_path / "a") == 0  # without --check
+
 
 def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys):
     (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
@@ -105,6 +116,7 @@ def test_results_without_runs_are_not_replaced_by_an_empty_report(tmp_path, caps
         (["--workers", "-1"], "--workers"),
         (["--budget", "long"], "long"),
         (["--steps", "0"], "--steps 0"),
+        (["--budget", "short", "--check"], "--check"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(options, message, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The report of a study from made results: tables, missing runs, and a page without links to other files."""
+"""The report of a study from made results: answers, tables, missing runs, and a page without links to other files."""
 
 import re
 
@@ -7,9 +7,68 @@ from scopil_bench import stats
 from scopil_bench.report.page import Grid, Items, to_html, to_markdown
 from scopil_bench.report.study_page import write
 from scopil_bench.report.study_tables import overview_grid, starts_grid, statistics_grid
+from scopil_bench.studies.paper.answers import answers, most_lawful
 from scopil_bench.studies.paper.study import STUDY
 from scopil_bench.studies.running import layout_of
+from scopil_bench.studies.unseen import questions
 from scopil_bench.summaries import Cell
+
+MODES = {"both": 1.0, "divergence": 0.1, "lawful": 0.99}
+
+
+def texts(results) -> list[str]:
+    return [answer.verdict for answer in answers(results)]
+
+
+def test_answers_follow_the_numbers():
+    good = cell_of("scopil", [0.025] * 5) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2])
+    assert texts(good)[0].startswith("Yes: on Simple, SCOPIL's greedy policy has at least 10 times fewer violations")
+    bad = cell_of("scopil", [0.5] * 5) | cell_of("sac", [2.0] * 5) | cell_of("icrl", [9.0] * 5)
+    assert texts(bad)[0].startswith("No. The criterion, that on Simple")
+    assert texts(cell_of("sac", [2.0]))[0].startswith("Not answered")
+
+
+FEW = [0.01, 0.02, 0.0, 0.03, 0.01, 0.02, 0.04]
+MANY = [1.0, 1.1, 0.9, 1.2, 1.3, 1.0, 0.8]
+
+
+def test_the_most_lawful_has_fewer_violations_than_every_other_method():
+    simple = cell_of("scopil-rho", FEW) | cell_of("sac", MANY) | cell_of("bc", [30.0, *MANY[1:]])
+    assert most_lawful(simple, "scopil-rho")[0].startswith("Yes")
+    close = cell_of("scopil-rho", FEW, setting="multiple") | cell_of("scopil", FEW[::-1], setting="multiple")
+    verdict, details = most_lawful(simple | close, "scopil-rho")
+    assert verdict.startswith("Not everywhere")
+    assert "significantly fewer in 2 (not than SCOPIL on multiple)" in verdict
+    assert len(details) == 3
+    assert all("corrected for 3 comparisons" in line for line in details)
+    # Too few seeds; more violations than others; an oracle is not compared.
+    two = cell_of("scopil-rho", FEW[:2]) | cell_of("sac", MANY[:2])
+    assert most_lawful(two, "scopil-rho")[0].startswith("Not shown")
+    assert most_lawful(simple, "sac")[0].startswith("Not shown")
+    with_oracle = simple | cell_of("oracle-sac-lagrangian", [0.0] * 7)
+    assert most_lawful(with_oracle, "scopil-rho", ["oracle-sac-lagrangian"])[0].startswith("Yes")
+    assert most_lawful(cell_of("sac", MANY), "scopil-rho")[0].startswith("Not answered")
+
+
+def test_simulated_players_replace_the_papers_simple_in_the_unseen_study():
+    shown = {"setting": "simple-simulated"}
+    results = cell_of("scopil", [0.025] * 5, **shown) | cell_of("sac", [2.0, 1.9, 2.1, 2.0, 2.2], **shown)
+    assert questions(results)[1].verdict.startswith("Yes: on Simple")
+    assert answers(results)[0].verdict.startswith("Not answered")
+
+
+def test_both_modes_must_be_lawful():
+    for change, begins in (({}, "Yes"), ({"both": 0.8}, "No"), ({"lawful": 0.7}, "Mostly"), ({"lawful": 0.2}, "No")):
+        results = cell_of("scopil", [0.025], setting="two-modes", extra={"modes": MODES | change})
+        assert texts(results)[1].startswith(f"{begins}: sampled play passes")
+
+
+def test_entropy_needs_a_significant_difference():
+    ours = cell_of("scopil", [0.025, 0.05, 0.025, 0.05, 0.025])
+    assert texts(ours | cell_of("s-eic", [0.5, 0.6, 0.7, 0.5, 0.6]))[2].startswith("With it there are fewer")
+    assert texts(ours | cell_of("s-eic", [0.05, 0.025, 0.025, 0.05, 0.05]))[2].startswith("No significant difference")
+    lines = [line for answer in answers(ours | cell_of("s-eic", [0.5, 0.6])) for line in answer.details]
+    assert any("40% (SCOPIL), 100% (S-EiC)" in line for line in lines)
 
 
 def simple(results, starts="demonstrated", beside=True, layout=None):
@@ -81,7 +140,7 @@ def test_a_table_in_both_forms(tmp_path):
 
 
 def test_permutation_tests_run_once_a_page(tmp_path, monkeypatch):
-    """Sentences and tables use the same tests."""
+    """Answers, sentences and tables use the same tests."""
     run, made = stats.scipy_stats.permutation_test, []
 
     def counting(data, *args, **options):

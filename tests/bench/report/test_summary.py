@@ -109,7 +109,7 @@ def test_a_zero_has_its_exact_bound_and_no_interval_of_no_width(seeds):
     assert (found.interval, found.words("violations")) == (None, f"0 ({bound})")
     colours = {"scopil": 0, "sac": 1}
     drawn = summary.table(LAYOUT, results, None, summary.anchors_of(results), colours)
-    page = to_markdown("", [drawn, *tables(LAYOUT, results)], Path())
+    page = to_markdown("", [drawn, *tables(LAYOUT, results, [], [])], Path())
     assert f"0 ({bound})" in page
     assert not re.search(r"\b0\.0+ *±|\[0\.0+, 0\.0+\]", page)
     assert f"at most {bound.removeprefix('≤ ')} have one" in sentences(results)[0]

@@ -3,6 +3,8 @@
 from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.studies.base import Budget, Published, Study, Task
+from scopil_bench.studies.paper.answers import answers
+from scopil_bench.studies.paper.expected import verdicts
 from scopil_bench.studies.paper.modes import mode_tables, modes_of
 from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.summaries import SAFE, Table
@@ -80,5 +82,7 @@ STUDY = Study(
     glossary=GLOSSARY,
     method_notes=METHODS,
     published=Published("paper", PRINTED),
+    expectations=verdicts,
+    answers=answers,
     extra_tables=mode_tables,
 )
