@@ -21,6 +21,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import simulated_players
 from rich.progress import track
 
 import scopil
@@ -30,7 +31,6 @@ from scopil.envs.marble_maze.constraints import SETTINGS
 from scopil.envs.naming import IDS
 from scopil.errors import DivergedError
 from scopil.files import write_atomically
-from scopil_bench.marble_maze import simulated_players
 from scopil_bench.marble_maze.generate import as_set, draw_starts, replay
 
 RESULT = Path(__file__).parent / "results" / "multipliers.json"

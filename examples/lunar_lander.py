@@ -1,11 +1,12 @@
-"""LunarLander with two unwritten rules: SCOPIL-ρ, SCOPIL, SAC and BC, with demonstrations of Gymnasium's controller.
+"""LunarLander with two unwritten rules: SCOPIL-ρ, SCOPIL from a clone, SAC and BC, with demonstrations of Gymnasium's
+controller.
 
 The controller stops the engines once a leg is on the ground, and tilts little; the reward asks for neither. No learner
-is given the rules. Needs `pip install "scopil[box2d]"`. The study is `scopil_bench.studies.external.lunar_lander`.
+is given the rules. Needs `pip install "scopil[box2d]"`.
 
     python examples/lunar_lander.py [--steps 300000] [--seeds 3] [--out out/lunar_lander]
 
-It can be stopped and continued. The same as: scopil study lunar-lander
+It can be stopped and continued. The same as: scopil study external --only lunar-lander
 """
 
 import argparse
@@ -15,7 +16,7 @@ import scopil_bench
 
 
 def main(steps: int, seeds: int, out: Path) -> None:
-    scopil_bench.run_study("lunar-lander", out, steps=steps, seeds=seeds)
+    scopil_bench.run_study("external", out, only=["lunar-lander"], steps=steps, seeds=seeds)
     print((out / "tables.md").read_text())
     print(f"written: {out}/report.html")
 

@@ -25,7 +25,6 @@ def result(method: str, seed: int, violations: float, setting: str = "simple", *
         "seed": seed,
         "steps": 1_000_000,
         "first_safe": 50_000,
-        "peaks": {"dual/lambda": 2.0, "alpha/value": 0.3},
         "means": {key: measures(violations) for key in EVALUATIONS},
         "episodes": dict.fromkeys(EVALUATIONS, 40),
         "violating": dict.fromkeys(EVALUATIONS, int(violations > 0.025)),
@@ -42,4 +41,5 @@ def cell_of(method: str, violations: list[float], **changes) -> dict[Cell, list[
 def report_of(results: Results, **changes) -> StudyReport:
     """The report of the paper's study with these results."""
     more: dict[str, Any] = {"versions": {"jax": ["0.9", "0.10"]}} | changes
-    return _report(STUDY, "paper", "scopil study paper", layout_of(STUDY), results, cells=STUDY.cells(), **more)
+    more |= {"command": "scopil study paper", "layout": layout_of(STUDY)}
+    return _report(STUDY, "paper", results, STUDY.cells(), **more)

@@ -1,5 +1,6 @@
 """Rules in words, from tables of known rules."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -52,6 +53,12 @@ def test_a_limit_in_a_part_of_the_space(seed):
     assert "→ speed ≤ 0.2" in rule.sentence
 
 
+def iou(rule: FoundRule, region: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> float:
+    """Intersection over union of a rule's shape and another region, on a grid of points."""
+    mine, theirs = rule.shape.contains(grid), region(grid)
+    return (mine & theirs).sum() / (mine | theirs).sum()
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_disc(seed):
     region = lambda p: np.hypot(p[:, 0] + 2, p[:, 1] - 31) < 49  # noqa: E731
@@ -61,8 +68,8 @@ def test_a_disc(seed):
     assert np.hypot(disc.centre[0] + 2, disc.centre[1] - 31) < 0.06 * 320
     assert disc.radius == pytest.approx(49, rel=0.1)
     grid = np.stack(np.meshgrid(*2 * [np.linspace(-160, 160, 65)]), -1).reshape(-1, 2)
-    assert rule.iou(region, grid) > 0.7
-    assert rule.iou(rule.shape.contains, grid) == 1
+    assert iou(rule, region, grid) > 0.7
+    assert iou(rule, rule.shape.contains, grid) == 1
 
 
 def test_two_discs():
@@ -90,7 +97,7 @@ def test_a_box_while_a_flag_is_set():
     rule = found(marginal_of(0, (X, Y, FLAG), lambda p: (p[:, 2] == 1) & box(p)))
     assert rule.sentence.startswith("flag = 1 → outside the box x between ")
     grid = np.stack(np.meshgrid(*2 * [np.linspace(0, 1, 41)], [0, 1]), -1).reshape(-1, 3)
-    assert rule.iou(lambda p: (p[:, 2] == 1) & box(p), grid) > 0.75
+    assert iou(rule, lambda p: (p[:, 2] == 1) & box(p), grid) > 0.75
 
 
 def test_actions():
@@ -184,8 +191,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     speed = marginal_of(0, (SPEED,), lambda p: p[:, 0] > 1, [(0, 3)])
     bound = [speed, speed, marginal_of(0, (X,), nothing)]
     env, config = SimpleNamespace(close=lambda: None), SimpleNamespace()
-    agent = SimpleNamespace(rules=lambda beside: explain_all(bound), env=env, config=config)
-    monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))
+    agent = SimpleNamespace(rules=lambda beside: explain_all(bound), env=env, config=config, run=None)
+    monkeypatch.setattr("scopil.cli.rules.load", lambda run, **_: agent)
     file = tmp_path / "rules.py"
     assert main(["rules", "run", "--out", str(file)]) == 0
     first, written = capsys.readouterr().out.splitlines()  # what is said once is not said again
@@ -208,7 +215,7 @@ def test_a_policy_that_seeks_reward_is_trained_as_evidence(monkeypatch, capsys):
         reward_seeking=lambda steps, episodes: asked.append((steps, episodes)) or [episode],
         env=SimpleNamespace(close=lambda: None),
     )
-    monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda run, **_: (agent, None))
+    monkeypatch.setattr("scopil.cli.rules.load", lambda run, **_: agent)
     assert main(["rules", "run", "--contrast", "2000"]) == 0
     assert asked == [(2000, 200)]
     assert "speed ≤ 1 everywhere" in capsys.readouterr().out

@@ -33,7 +33,7 @@ from scopil.marginal import Marginal
 from scopil.policy import NumpyPolicy, NumpyShielded, Policy
 from scopil.train.demo_data import demo_data, flattened
 from scopil.train.loop import Loop, make_loop
-from scopil.train.run import save_learner
+from scopil.train.run import Run, save_learner
 from scopil.train.trainer import Trainer, TrainStatus, copied
 from scopil.user_code import load_object
 
@@ -78,7 +78,7 @@ class Agent:
         if self._demos is None:
             self.demos = None if demos is None else load_demos(demos, self.env)
         self._demos_name: str | None = None  # set if the agent was loaded from a file
-        self._rules: Callable[[], Rules | None] | None = None  # set if the agent was loaded from a run folder
+        self.run: Run | None = None  # set if the agent was loaded from a run folder
         self.seed = checked_seed(seed)
         fixed = self.env.num_envs  # a vector environment has a fixed size
         if fixed is not None and any(s.name == "num_envs" for s in settings(algorithm.config)):
@@ -339,7 +339,7 @@ class Agent:
 
     def rules_of_run(self) -> Rules | None:
         """The rules of the run that the agent was loaded from; None if it has none."""
-        return None if self._rules is None else self._rules()
+        return None if self.run is None else self.run.rules()
 
     def play(
         self,

@@ -187,11 +187,7 @@ def audit(
 
 def _matched(played: Sequence[Episode], demos: Demonstrations, cfg: Config) -> np.ndarray:
     """Which episodes start near a demonstrated start."""
-    wanted = demos.episodes[0].observations.shape[1:]
-    if len(wanted) != 1:
-        raise DatasetError(f"{demos.name}: observations of shape {wanted}; want flat rows of numbers.")
-    if other := [e.observations.shape[1:] for e in played if e.observations.shape[1:] != wanted]:
-        raise DatasetError(f"the policy's observations have shape {other[0]}; {demos.name} has {wanted}.")
+    refuse_other_shapes(played, demos)
     starts, deviation = demos.first_states(), demos.observations.std(0)
     scale = 1.0 / np.where(deviation > 1e-6, deviation, 1.0)
     known, group = jnp.asarray(starts.obs * scale, jnp.float32), jnp.asarray(starts.group, jnp.int32)
@@ -202,6 +198,16 @@ def _matched(played: Sequence[Episode], demos: Demonstrations, cfg: Config) -> n
         if count < FEWEST:
             raise DatasetError(f"{count} {what}; want at least {FEWEST} for a comparison. Give more of them.")
     return near
+
+
+def refuse_other_shapes(played: Sequence[Episode], demos: Demonstrations) -> None:
+    wanted = demos.episodes[0].observations.shape[1:]
+    if len(wanted) != 1:
+        raise DatasetError(f"{demos.name}: observations of shape {wanted}; want flat rows of numbers.")
+    if not played:
+        raise DatasetError("no episodes of the policy; want at least one.")
+    if other := [e.observations.shape[1:] for e in played if e.observations.shape[1:] != wanted]:
+        raise DatasetError(f"the policy's observations have shape {other[0]}; {demos.name} has {wanted}.")
 
 
 def steps_of(

@@ -34,10 +34,10 @@ from scipy.special import bdtr
 from scopil.algos import occupancy
 from scopil.algos.occupancy import KINDS
 from scopil.algos.scopil_rho import Config
-from scopil.audit import Steps, padded, steps_of
+from scopil.audit import Steps, padded, refuse_other_shapes, steps_of
 from scopil.config import OWN_FEATURES, build, checked_seed, with_code
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.errors import ConfigError, DatasetError
+from scopil.errors import ConfigError
 from scopil.eval.measures import UNNAMED, clopper_pearson_upper, measure
 from scopil.eval.shift import Shift, shift_of
 from scopil.losses import features as feature_set
@@ -124,7 +124,7 @@ def certify(
     """
     if not 0.0 < level < 1.0:
         raise ConfigError(f"level = {level:g}; want a confidence between 0 and 1, such as 0.95.", setting="level")
-    _refuse_other_shapes(played, demos)
+    refuse_other_shapes(played, demos)
     rng = np.random.default_rng(checked_seed(seed))
     names = tuple(columns) or tuple(f"obs[{i}]" for i in range(demos.observations.shape[1]))
     first = np.stack([e.observations[0] for e in played])
@@ -145,16 +145,6 @@ def certify(
         if len(missing) == 2:
             refused = "; ".join(missing.values())
     return Certificate(level, len(played), len(demos), starts, refused, rules, novelty, missing)
-
-
-def _refuse_other_shapes(played: Sequence[Episode], demos: Demonstrations) -> None:
-    wanted = demos.episodes[0].observations.shape[1:]
-    if len(wanted) != 1:
-        raise DatasetError(f"{demos.name}: observations of shape {wanted}; want flat rows of numbers.")
-    if not played:
-        raise DatasetError("no episodes of the policy; want at least one.")
-    if other := [e.observations.shape[1:] for e in played if e.observations.shape[1:] != wanted]:
-        raise DatasetError(f"the policy's observations have shape {other[0]}; {demos.name} has {wanted}.")
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

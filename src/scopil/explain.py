@@ -68,11 +68,6 @@ class FoundRule:
         body = self.shape.code(names)
         return "_".join(["keep", *(n for n in names if re.search(rf"\b{re.escape(n)}\b", body))])
 
-    def iou(self, other_contains: Callable[[np.ndarray], Any], grid: np.ndarray) -> float:
-        """Intersection over union with another region, on a grid of points."""
-        mine, theirs = self.shape.contains(grid), np.asarray(other_contains(grid), bool)
-        return float((mine & theirs).sum() / max((mine | theirs).sum(), 1))
-
 
 def explain(marginal: Marginal) -> FoundRule | None:
     """The simplest region that explains a constraint's table; None if the evidence for a rule is too weak, or if the

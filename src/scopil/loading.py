@@ -34,7 +34,7 @@ def load(
     trust_env: bool = False,
 ) -> Agent:
     """Load an agent from a file of `agent.save`, or from a run folder (its final policy or newest checkpoint). An agent
-    from a run folder has the run's rules.
+    from a run folder has the run, as `agent.run`, and its rules.
 
     Args:
         path: the file or folder.
@@ -46,19 +46,6 @@ def load(
         trust_env: whether to run the code that the file or folder names as its environment, rules and features. Runs
             that you made on this machine need no trust. For files from others, pass the environment as `env` instead.
     """
-    return load_with_run(path, env, demos, algorithm, features=features, trust_env=trust_env)[0]
-
-
-def load_with_run(
-    path: str | Path,
-    env: AnyEnv | None = None,
-    demos: Any = None,
-    algorithm: Algorithm | None = None,
-    *,
-    features: Any = None,
-    trust_env: bool = False,
-) -> tuple[Agent, Run | None]:
-    """Like `load`, but also returns the run of the folder or file. The policy file is read once."""
     path, final = Path(path), True
     if path.is_dir():
         run = Run.open(path, algorithm, trust_env=trust_env)
@@ -103,12 +90,12 @@ def load_with_run(
         refuse_other_spaces(policy, agent.env, path)
     agent.env_id = agent.env_id or note.get("env")
     agent._demos_name = note.get("demos")
-    agent._rules = None if run is None else run.rules
+    agent.run = run
     learner = branch(arrays, "learner")
     agent._loaded = LoadedLearner(
         lambda new: as_tree(learner, jax.eval_shape(new), path), note.get("env_steps", 0), policy
     )
-    return agent, run
+    return agent
 
 
 def _run_of(path: Path, note: dict[str, Any], algorithm: Algorithm | None, trust_env: bool) -> Run | None:

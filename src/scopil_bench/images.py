@@ -1,12 +1,11 @@
 """Image and video files."""
 
 import io
-import struct
 import subprocess
 import tempfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -22,17 +21,9 @@ def write_png(path: str | Path, image: Image) -> None:
 
 
 def png_bytes(image: Image) -> bytes:
-    """An 8-bit RGB image as PNG. Each row stores its difference to the row above (filter 2), which compresses well."""
-    height, width, _ = image.shape
-    above = np.vstack([np.zeros((1, width * 3), np.uint8), image.reshape(height, -1)[:-1]])
-    rows = np.hstack([np.full((height, 1), 2, np.uint8), image.reshape(height, -1) - above])
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    buffer = io.BytesIO()
+    _pillow().fromarray(image).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:
@@ -41,19 +32,24 @@ def write_gif(path: str | Path, frames: Sequence[Image], fps: int | float = 12) 
 
 def gif_bytes(frames: Sequence[Image], fps: int | float = 12) -> bytes:
     """A looping animation that shows its last frame for one second."""
-    try:
-        from PIL import Image as Pillow
-    except ImportError as error:
-        raise ScopilError('GIF needs pillow: pip install "scopil[data]"') from error
+    pillow = _pillow()
     # All frames share one palette, because the animation flickers with one palette per frame.
     few = np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]])
-    palette = Pillow.fromarray(few).quantize(256)
-    first, *rest = [Pillow.fromarray(f).quantize(palette=palette, dither=Pillow.Dither.NONE) for f in frames]
+    palette = pillow.fromarray(few).quantize(256)
+    first, *rest = [pillow.fromarray(f).quantize(palette=palette, dither=pillow.Dither.NONE) for f in frames]
     pause = round(1000 / fps)
     durations = [pause] * len(rest) + [max(pause, 1000)]
     buffer = io.BytesIO()
     first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
     return buffer.getvalue()
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image as pillow
+    except ImportError as error:
+        raise ScopilError('PNG and GIF need pillow: pip install "scopil[data]"') from error
+    return pillow
 
 
 def write_mp4(path: str | Path, frames: Sequence[Image], fps: int | float = 12) -> None:

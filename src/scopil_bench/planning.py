@@ -9,8 +9,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from scopil.config import code_in
 from scopil.data import storage
 from scopil.envs.naming import OWN_CODE, split_options
-from scopil.errors import ConfigError, DatasetError, EnvError
+from scopil.errors import ConfigError
 from scopil.eval.rules import name_of_rules
 from scopil.files import is_line, parse_json, write_atomically
 from scopil.signing import is_signed, sign
@@ -63,52 +62,26 @@ def plan(
 
 
 def create(
-    study: Study,
-    out: Path,
-    budget: str,
-    wanted: Sequence[Cell],
-    seeds: int,
-    steps: int | None = None,
-    option: str = "--only",
+    study: Study, out: Path, budget: str, wanted: Sequence[Cell], seeds: int, steps: int | None = None
 ) -> list[Run]:
-    """Open or create the planned runs. A folder that holds another study or budget is refused. `option` is the
-    command's option that selects tasks, for error messages."""
+    """Open or create the planned runs. A folder that holds another study or budget is refused."""
     note = Note(study.name, budget, steps, study.source, _files(study))
     if is_study_folder(out) and (there := read_note(out))[:3] != note[:3]:  # the path of the study's file may differ
         raise ConfigError(f"{out} holds {there.words()}, not {note.words()}: name another folder.")
-    tasks = list(dict.fromkeys(cell.setting for cell in wanted))
-    write_demos(study, out, tasks, option)
+    write_demos(study, out, dict.fromkeys(cell.setting for cell in wanted))
     note = note._replace(signature=sign(note.signed()))
     coded = ("source", "files", "signature")  # only a study in a file has these
     kept = {key: value for key, value in note._asdict().items() if key not in coded or study.source is not None}
     write_atomically(out / NOTE, json.dumps(kept, indent=1).encode() + b"\n")
-    made = []
-    for folder, spec in plan(study, out, budget, wanted, seeds, steps):
-        with _others_remain(study, folder.parent.name, tasks, option):
-            made.append(prepare(folder, spec))
-    return made
+    return [prepare(folder, spec) for folder, spec in plan(study, out, budget, wanted, seeds, steps)]
 
 
-def write_demos(study: Study, out: Path, tasks: Collection[str], option: str = "--only") -> None:
+def write_demos(study: Study, out: Path, tasks: Iterable[str]) -> None:
     """Write the demonstrations that the study makes, if they do not exist."""
     for task in tasks:
         demos = study.tasks[task].demos
         if callable(demos) and not (file := _demos_file(out, task)).exists():
-            with _others_remain(study, task, tasks, option):
-                storage.write(demos(), file)
-
-
-@contextmanager
-def _others_remain(study: Study, task: str, wanted: Collection[str], option: str) -> Iterator[None]:
-    """If an environment or demonstrations are missing, add the other wanted tasks to the error message."""
-    try:
-        yield
-    except (EnvError, DatasetError) as error:
-        remain = {*wanted} - {task}
-        others = [name for name, table in study.tables.items() if table.setting in remain]
-        if not others:
-            raise
-        raise type(error)(f"{error} Or leave {task} out: {option} {','.join(others)}") from error
+            storage.write(demos(), file)
 
 
 def demos_name(study: Study, out: Path, task: str) -> str | None:
@@ -187,11 +160,6 @@ def _known(study: Study, method: str) -> bool:
 
 def is_study_folder(out: Path) -> bool:
     return (out / NOTE).exists()
-
-
-def has_runs(out: Path) -> bool:
-    """Whether the folder has run folders."""
-    return any((out / "runs").glob("*/*/run.json"))
 
 
 def found(study: Study, out: Path) -> dict[Cell, list[Run]]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ from scopil.eval.episodes import measure_demonstrations, play_distinct
 from scopil.eval.measures import COUNTS, Measures, average, measure_all, with_margin
 from scopil.eval.rules import Rules, by_own_rules, own_rules
 from scopil.eval.starts import EPISODES, demos_for, starts_from, unseen_starts
-from scopil.files import is_line, parse_json, write_atomically
+from scopil.files import write_atomically
 from scopil.policy import Policy
 from scopil.train.run import Run
 from scopil_bench.cache import read_evaluation, write_evaluation
@@ -34,8 +34,7 @@ from scopil_bench.runner import name
 from scopil_bench.studies.base import FinishedRun, Study
 from scopil_bench.summaries import EVALUATIONS, MARGINS, SAFE, Cell, Result, Results, Timing, counted
 
-FORMAT = 2  # format version of results.json
-DUALS = ("dual/lambda", "alpha/value")
+FORMAT = 3  # format version of results.json
 
 Rows = Sequence[Mapping[str, Any]]  # rows of a run's metrics.jsonl
 Runs = Mapping[Cell, Sequence[Run]]
@@ -105,12 +104,10 @@ class Evaluator(AbstractContextManager):
             seed=run.spec.seed,
             steps=found["env_steps"],
             first_safe=first_safe(rows),
-            peaks=peaks(rows, run.spec.steps),
             means={key: average(each) for key, each in measures.items()},
             episodes={key: len(each) for key, each in measures.items()},
             violating={key: sum(m.get("avoidable", 0) > 0 for m in each) for key, each in measures.items()},
             extra=found["extra"],
-            made_from=run.digest,
             margins={key: _margins(each) for key, each in measures.items() if len(each) > 1},
         )
 
@@ -230,13 +227,6 @@ def first_safe(rows: Rows) -> int | None:
     return found
 
 
-def peaks(rows: Rows, steps: int) -> dict[str, float]:
-    """The largest multipliers in the second half of a run of `steps` steps."""
-    late = [row for row in rows if 2 * row["env_steps"] > steps]
-    found = {key: [row[key] for row in late if row.get(key) is not None] for key in DUALS}
-    return {key: max(values) for key, values in found.items() if values}
-
-
 def state(run: Run) -> str:
     """Progress of an unfinished run."""
     done = run.steps_done
@@ -271,44 +261,6 @@ def as_csv(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
-class Loaded(NamedTuple):
-    """The content of a results.json."""
-
-    study: str  # empty: runs without a study
-    budget: str
-    results: dict[Cell, list[Result]]
-    missing: dict[str, str]
-
-
-def load(out: Path) -> Loaded:
-    """Raises ConfigError if results.json is damaged or has another format."""
-    with refused_as(ConfigError, out / "results.json"):
-        body = parse_json((out / "results.json").read_bytes())
-        if body["format"] != FORMAT:
-            raise ValueError(f"format {body['format']}; want {FORMAT}: make the results again")
-        results: dict[Cell, list[Result]] = {}
-        for run in body["runs"]:
-            result = Result(cell=Cell(run.pop("setting"), run.pop("method")), **run)
-            _refuse_malformed(result)
-            results.setdefault(result.cell, []).append(result)
-        missing = {str(run): str(state) for run, state in body["unfinished"].items()}
-        return Loaded(str(body["study"]), str(body["budget"]), results, missing)
-
-
-def _refuse_malformed(result: Result) -> None:
-    """Raise ValueError unless names are strings, counts are integers, and other fields map names to numbers."""
-    if not all(map(is_line, result.cell)) or type(result.seed) is not int or type(result.steps) is not int:
-        raise ValueError(f"a run {result.cell} with seed {result.seed} and {result.steps} steps")
-    digest = result.made_from == "" or is_line(result.made_from)
-    if not digest or type(result.first_safe) not in (int, type(None)):
-        raise ValueError(f"made_from = {result.made_from!r}, first_safe = {result.first_safe!r}")
-    for numbers in (result.peaks, *result.means.values(), result.episodes, result.violating, *result.margins.values()):
-        if not all(isinstance(value, int | float) for value in numbers.values()):
-            raise ValueError(f"{numbers}; want numbers by name")
-    if not result.means.keys() == result.episodes.keys() == result.violating.keys():
-        raise ValueError("not the same evaluations in means, episodes and violating")
-
-
 def all_of(results: Results) -> list[Result]:
     return [result for each in results.values() for result in each]
 
@@ -332,12 +284,3 @@ def save_timings(out: Path, runs: Runs, results: Results) -> dict[str, Timing]:
     rows = {key: t._asdict() for key, t in sorted(found.items())}
     write_atomically(out / "timing.json", json.dumps(rows, indent=1).encode() + b"\n")
     return found
-
-
-def load_timings(out: Path) -> dict[str, Timing]:
-    """Empty without a timing.json."""
-    if not (out / "timing.json").exists():
-        return {}
-    with refused_as(ConfigError, out / "timing.json"):
-        rows = parse_json((out / "timing.json").read_bytes())
-        return {key: Timing(**row) for key, row in rows.items()}

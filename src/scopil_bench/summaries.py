@@ -38,12 +38,10 @@ class Result(NamedTuple):
     steps: int  # environment steps made
     # Steps at the evaluation in training from which on all have at most SAFE avoidable violations per episode.
     first_safe: int | None
-    peaks: dict[str, float]  # the largest value of each multiplier in the second half of training
     means: dict[str, Measures]  # means over the episodes of each evaluation
     episodes: dict[str, int]  # number of episodes of each evaluation
     violating: dict[str, int]  # number of these episodes with an avoidable violation
     extra: dict[str, Measures]  # the study's extra measures
-    made_from: str = ""  # a digest of the run's settings
     # Half of the 95 % interval of a mean over the episodes of each evaluation, for the measures in MARGINS.
     margins: Mapping[str, Measures] = {}
 

@@ -24,10 +24,9 @@ from scopil.eval.starts import EPISODES, unseen_starts
 from scopil.files import write_atomically
 from scopil.terminal import Console
 from scopil.train.run import Run
-from scopil_bench.local import Local
 from scopil_bench.planning import demos_name, write_demos
 from scopil_bench.results import Evaluator
-from scopil_bench.runner import Engine, execute_with_progress, prepare
+from scopil_bench.runner import execute_with_progress, prepare
 from scopil_bench.studies.base import Study
 from scopil_bench.summaries import Cell
 
@@ -110,17 +109,10 @@ def _range(name: str, given: Any, type_: Any) -> Any:
 
 
 def tune(
-    study: Study,
-    search: Search,
-    out: Path,
-    *,
-    workers: int = 2,
-    seed: int = 0,
-    console: Console | None = None,
-    engine: Engine | None = None,
+    study: Study, search: Search, out: Path, *, workers: int = 2, seed: int = 0, console: Console | None = None
 ) -> list[Trial]:
     """Search until there are `search.trials` trials. Returns all trials, best first and failed ones last."""
-    optuna, console, engine = _optuna(), console or Console(), engine or Local()
+    optuna, console = _optuna(), console or Console()
     folder, wanted, (found, trials) = out / TUNING, _described(study, search), _read(out)
     _refuse_other_search(found, wanted, trials, folder)
     write_demos(study, out, study.tasks)
@@ -136,7 +128,7 @@ def tune(
                 trials.append(Trial(settings={name: _plain(value) for name, value in drawn.items()}))
             _write(folder, wanted, trials)  # before training, so that a continued search finds the open trials
             try:
-                _train_and_evaluate(study, search, out, trials, workers, console, engine, evaluator)
+                _train_and_evaluate(study, search, out, trials, workers, console, evaluator)
             finally:
                 _write(folder, wanted, trials)
     if not any(t.done for t in trials):
@@ -203,13 +195,12 @@ def _train_and_evaluate(
     trials: Sequence[Trial],
     workers: int,
     console: Console,
-    engine: Engine | None,
     evaluator: Evaluator,
 ) -> None:
     """Train and evaluate the open trials. A trial with a diverged run is recorded as failed, since it would diverge
     again. Other failures are raised, since users may be able to fix their cause."""
     runs = {i: _runs(study, search, out, i, trial) for i, trial in enumerate(trials) if not trial.over}
-    failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console, engine)
+    failed = execute_with_progress([run for mine in runs.values() for run in mine], workers, console)
     for i, mine in runs.items():
         if lines := [line for run in mine if DIVERGED in (line := failed.get(run.folder, ""))]:
             trials[i].update(failed=lines[0])

@@ -11,7 +11,7 @@ paths.py       names sent by the page, as paths inside the studio's folder
 recording.py   episodes played by a person   comparing.py       policies side by side
 correct.py     corrections of a policy       policies.py        policies with environment and rules
 watching.py    runs and their curves         training_jobs.py   runs started, stopped, resumed
-recorder.py    a file of recorded episodes: undo, keep, drop, annotate
+recorder.py    a file of recorded episodes: undo, keep, drop
 keyboard.py    keys, their actions and the window of play.py
 page/          files for the browser: plain ES modules and CSS
 """

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,21 +16,18 @@ from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
 from scopil.envs.base import BatchEnv
 from scopil.envs.gym_env import open_env
-from scopil.envs.gym_vector import numbers_of
 from scopil.envs.jax_env import make_env
 from scopil.envs.marble_maze import MarbleParams
 from scopil.envs.marble_maze.physics import HOLE_RADIUS, REACH
-from scopil.envs.marble_maze.plots import cost_grid
-from scopil.envs.rollout import Record
+from scopil.envs.rollout import gym_episode
 from scopil.errors import CheckpointError, ConfigError, ScopilError
 from scopil.eval import starts as where
 from scopil.eval.measures import breaks_a_rule, broken_rules, measure
 from scopil.eval.rules import Rules, by_own_rules, with_rules
 from scopil.nn.distributions import Categorical
-from scopil.train.run import Run
 from scopil_bench.images import write_gif, write_mp4
 from scopil_studio import recorder, trays
-from scopil_studio.paths import folders_with, inside
+from scopil_studio.paths import folders_with
 from scopil_studio.policies import Played, open_policy
 from scopil_studio.recording import jpeg
 from scopil_studio.watching import open_run, set_path
@@ -43,7 +39,6 @@ FRAMES = 400  # maximum per episode; of a longer episode, only every second, thi
 STEPS = 2000  # maximum steps of a drawn episode
 MAP_SIDE = 24  # starts along a side of the map
 MAP_CHUNK = 64  # starts in one compiled call
-COST_SIDE = 41
 _opened = lru_cache(maxsize=8)(open_env)
 
 
@@ -135,16 +130,6 @@ def starts_map(config: StudioConfig, env: str, policy: str, part: int) -> dict[s
     }
 
 
-def cost_map(config: StudioConfig, policy: str) -> dict[str, Any]:
-    """The learned cost over the tray, averaged over actions; None if the algorithm learns no cost."""
-    folder = inside(config.folder, policy)
-    cost = Run.open(folder).learned_cost() if folder.is_dir() else None
-    if cost is None:
-        return {"cost": None}
-    env = Run.open(folder).env_name()
-    return {"cost": cost_grid(cost, _params(env), COST_SIDE).mean(-1).round(4).tolist(), "reach": REACH}
-
-
 @lru_cache(maxsize=8)
 def _grid(params: MarbleParams) -> np.ndarray:
     """Starts (N, 2) on a grid, outside the hole, ordered from a coarse grid to a fine one."""
@@ -201,27 +186,26 @@ def download(
 def _drawn(policy: Played, act: Any, seed: int, start: list[float] | None = None, draw: bool = True) -> dict[str, Any]:
     """An episode played step by step, with its frames. `act` maps an observation to an action, or to None to stop."""
     made, spaces = make_env(policy.env, render_mode="rgb_array" if draw else None), policy.opened.spaces
+    seen: list[np.ndarray] = []
+    pictures: list[np.ndarray] = []
+
+    def watch(obs: Any, info: dict[str, Any]) -> None:
+        seen.append(spaces.to_stored(obs))
+        if draw:
+            pictures.append(np.asarray(made.render()))
+
     try:
-        options = None if start is None else {"start": np.array(start, np.float32)}
-        obs, info = made.reset(seed=seed, options=options)
-        seen = [deepcopy(obs)]  # an environment may change its own array
-        record = Record(spaces.flatten(seen[0]), numbers_of(info))
-        pictures = [np.asarray(made.render())] if draw else []
-        while len(record.actions) < STEPS and (action := act(obs)) is not None:
-            obs, reward, terminated, truncated, info = made.step(action)
-            seen.append(deepcopy(obs))
-            record.add(np.array(action), float(reward), spaces.flatten(seen[-1]), bool(terminated), numbers_of(info))
-            pictures += [np.asarray(made.render())] if draw else []
-            if terminated or truncated:
-                break
+        first = None if start is None else np.array(start, np.float32)
+        played = gym_episode(made, act, seed, start=first, row=spaces.flatten, watch=watch, limit=STEPS)
     finally:
         made.close()
-    (episode,) = by_own_rules(policy.opened, [record.episode()])
+    (episode,) = by_own_rules(policy.opened, [played])
     judged, unknown = _judged(policy.rules, policy.opened, episode)
     known: dict[str, Any] = {"costs": breaks_a_rule(judged).astype(float).tolist()} if broken_rules(judged) else {}
     known["about"] = {"violations": measure(judged).get("violations"), "unknown": unknown}
-    stored = [spaces.to_stored(obs) for obs in seen]
-    return {"observations": stored, "actions": record.actions, "rewards": record.rewards, "frames": pictures} | known
+    assert episode.rewards is not None
+    rewards = episode.rewards.tolist()
+    return {"observations": seen, "actions": episode.actions, "rewards": rewards, "frames": pictures} | known
 
 
 def _judged(rules: Callable[[], Rules | None], env: BatchEnv, episode: Episode) -> tuple[Episode, str]:

@@ -116,20 +116,20 @@ def correct(
 ) -> None:
     """Watch a policy, take over by key, and keep the corrections. scopil resume RUN --demos FILE learns from them."""
     from scopil.envs.jax_env import make_env  # these import JAX
-    from scopil.loading import load_with_run
+    from scopil.loading import load
 
     checked_seed(seed)
     if episodes is not None and episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    agent, source = load_with_run(run_folder, trust_env=trust_env)
-    name = agent.env_id if source is None else source.env_name()
+    agent = load(run_folder, trust_env=trust_env)
+    name = agent.env_id if agent.run is None else agent.run.env_name()
     if name is None:
         raise EnvError(f"{run_folder} does not name its environment, so it cannot be played.")
     env = make_env(name, render_mode="rgb_array")
     try:
         maze = keys is None and name.startswith("scopil/MarbleMaze")
         chosen = marble_maze_keys() if maze else keys_for(env.action_space, keys)
-        cost = step_cost(None if source is None else source.rules())
+        cost = step_cost(agent.rules_of_run())
         recorder = Recorder(
             env, out, seed=seed, name=out.stem, env_id=agent.env_id, cost=cost, begin_with=demonstrated(agent, name)
         )

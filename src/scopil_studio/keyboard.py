@@ -7,6 +7,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -53,49 +54,35 @@ class KeyMap:
 
 
 def keys_for(space: gym.Space, text: str | None) -> KeyMap:
-    """Parse a key map for an action space: `a=0,d=1` for Discrete actions, `a=-1:0,d=1:0` for a Box of two numbers."""
-    if isinstance(space, gym.spaces.Discrete):
-        if text is None:
-            first, last = space.start, space.start + space.n - 1
-            raise ConfigError(
-                f"--env needs --keys for the actions {first} … {last}, as in --keys a={first},d={first + 1}."
-            )
-        return parse_keys(text, space)
-    if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f":
-        raise ConfigError(f"--env takes {space}; want Discrete actions or a Box (`scopil studio` takes others).")
-    size = int(np.prod(space.shape))
-    example = ":".join(["1", *["0"] * (size - 1)])
-    if text is None:
-        raise ConfigError(f"--env needs --keys, with {size} numbers per key, as in --keys d={example}.")
-
-    def vector(number: str, part: str) -> tuple[float, ...]:
-        try:
-            values = np.array([float(each) for each in number.split(":")], space.dtype).reshape(space.shape)
-        except ValueError:
-            raise ConfigError(f"key {part!r}: want {size} numbers, as in d={example}.") from None
-        if not space.contains(values):
-            raise ConfigError(f"key {part!r}: want an action of {space}.")
-        return tuple(values.ravel().tolist())
-
-    rest = np.clip(np.zeros(space.shape), space.low, space.high)
-    return _parsed(text, vector, tuple(rest.ravel().tolist()), f"d={example}")
-
-
-def parse_keys(text: str, space: gym.spaces.Discrete, idle: int | None = None) -> KeyMap:
-    """Parse a key map such as `"a=0,d=1,up+left=4"`. `idle` is the action without a key, by default the first of the
-    space. Raises `ConfigError`.
+    """Parse a key map: `a=0,d=1,up+left=4` for Discrete actions, `a=-1:0,d=1:0` for a Box of two numbers. The action
+    without a key is the first one, or the one nearest to 0. Raises `ConfigError`.
 
     Keys have pygame's names: letters, digits, up, down, left, right, space, tab, [0] … [9] on the keypad. Write
     comma, plus and equals for the keys `,`, `+` and `=`."""
+    if isinstance(space, gym.spaces.Discrete):
+        first, last = int(space.start), int(space.start + space.n - 1)
+        wanted, example, idle = f"{first} … {last}", f"a={first},d={first + 1}", first
+        read: Callable[[str], Any] = int
+    elif isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f":
+        size = int(np.prod(space.shape))
+        wanted, example = f"{size} numbers", f"d={':'.join(['1', *['0'] * (size - 1)])}"
+        idle = tuple(np.clip(np.zeros(space.shape), space.low, space.high).ravel().tolist())
+        read = lambda text: np.array(text.split(":"), space.dtype).reshape(space.shape)  # noqa: E731
+    else:
+        raise ConfigError(f"--env takes {space}; want Discrete actions or a Box (`scopil studio` takes others).")
+    if text is None:
+        raise ConfigError(f"no keys for actions of {wanted}; want keys such as {example}.", setting="keys")
 
-    def number(text: str, part: str) -> int:
-        if not text.strip().isdecimal():
-            raise ConfigError(f"key {part!r}: want key=action or key+key=action, for example a=0,d=1,up+left=4.")
-        return _action(int(text), space, f"key {part!r}")
+    def action(number: str, part: str) -> Action:
+        try:
+            found = read(number)
+        except ValueError:
+            raise ConfigError(f"key {part!r}: want {wanted}, as in {example}.") from None
+        if not space.contains(found):
+            raise ConfigError(f"key {part!r}: action {number}; want {wanted} of {space}.")
+        return found if isinstance(found, int) else tuple(found.ravel().tolist())
 
-    first = int(space.start)
-    example = f"a={first},d={first + 1} with actions {first} … {first + int(space.n) - 1}"
-    return _parsed(text, number, _action(first if idle is None else idle, space, "idle"), example)
+    return _parsed(text, action, idle, example)
 
 
 def _parsed(text: str, value: Callable[[str, str], Action], idle: Action, example: str) -> KeyMap:
@@ -114,12 +101,6 @@ def _parsed(text: str, value: Callable[[str, str], Action], idle: Action, exampl
         raise ConfigError(f"no keys in {text!r}; want for example {example}.")
     shown = "  ".join(f"{'+'.join(sorted(chord))}: {action}" for chord, action in actions.items())
     return KeyMap(actions, idle, shown)
-
-
-def _action(action: int, space: gym.spaces.Discrete, what: str) -> int:
-    if not space.start <= action < space.start + space.n:
-        raise ConfigError(f"{what}: action {action}; want {space.start} … {space.start + space.n - 1}.")
-    return action
 
 
 def marble_maze_keys() -> KeyMap:

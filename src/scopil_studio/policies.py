@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from scopil.envs.base import BatchEnv
 from scopil.errors import ConfigError
 from scopil.eval.rules import Rules
-from scopil.loading import load_with_run
+from scopil.loading import load
 from scopil.serialization import read_note
 from scopil.train.run import Run
 from scopil_studio.listing import plain, version_of
@@ -52,6 +52,6 @@ def _loaded(path: Path, version: tuple[int, ...], config: StudioConfig) -> Playe
     if not own:
         config.refuse_env(str(env))
     name = run.env_name() if run is not None and own else str(env)
-    agent, source = load_with_run(path, None if own else name)
-    agent._rules = None  # the pages judge the episodes
+    agent = load(path, None if own else name)
+    source, agent.run = agent.run, None  # the pages judge the episodes
     return Played(agent.env, name, (lambda: None) if source is None else source.rules, agent)

@@ -28,7 +28,6 @@ from scopil.files import Locked, lock
 # (obs, action, next_obs, info) → number of rules that the step breaks
 StepCost = Callable[[Any, Any, Any, dict[str, Any]], int]
 WAIT = 10.0  # seconds to wait for the lock of a file
-LONGEST_NOTE = 500  # characters
 LONGEST_NAME = 240  # bytes
 
 
@@ -322,28 +321,9 @@ def drop(path: Path, mark: str) -> Demonstrations | None:
         if at >= 0:
             del recorded[at]
             about["recorded"] = recorded
-        about["notes"] = {m: note for m, note in notes_of(demos).items() if m != mark}
         left = tuple(e for i, e in enumerate(demos.episodes) if i != index)
         storage.write(demos := replace(demos, episodes=left, about=about), path)
         return demos
-
-
-def annotate(path: Path, mark: str, note: str) -> Demonstrations:
-    """Set the note of an episode and return the new set. An empty `note` removes the episode's note."""
-    if len(note) > LONGEST_NOTE:
-        raise DatasetError(f"a note of {len(note)} characters; want at most {LONGEST_NOTE}.")
-    find(path, mark)  # a missing file gets no lock
-    with sole_writer(path):
-        demos, _ = find(path, mark)
-        notes = {m: text for m, text in (notes_of(demos) | {mark: note}).items() if text}
-        storage.write(demos := replace(demos, about=demos.about | {"notes": notes}), path)
-        return demos
-
-
-def notes_of(demos: Demonstrations) -> dict[str, Any]:
-    """The notes of a set; the keys are the marks of the episodes."""
-    notes = demos.about.get("notes")
-    return notes if isinstance(notes, dict) else {}
 
 
 def find(path: Path, mark: str) -> tuple[Demonstrations, int]:

@@ -14,7 +14,7 @@ from scopil.envs.window import Key
 from scopil.errors import ConfigError, EnvError, ScopilError
 from scopil_studio import trays
 from scopil_studio.correct import Correction, demonstrated
-from scopil_studio.keyboard import KeyMap, Session, marble_maze_keys, parse_keys
+from scopil_studio.keyboard import KeyMap, Session, keys_for, marble_maze_keys
 from scopil_studio.listing import plain_set
 from scopil_studio.paths import inside
 from scopil_studio.policies import open_policy
@@ -190,8 +190,4 @@ def _keys(text: str, space: gym.Space, marble: bool) -> KeyMap:
         return marble_maze_keys()
     if not isinstance(space, gym.spaces.Discrete):
         raise EnvError(f"actions {space}; recording needs Discrete or Box actions.")
-    if not text:
-        first, last = int(space.start), int(space.start + space.n - 1)
-        wanted = f"want them as a={first},d={first + 1}"
-        raise ConfigError(f"no keys for the actions {first} … {last}; {wanted}.", setting="keys")
-    return parse_keys(text, space)
+    return keys_for(space, text or None)

@@ -80,14 +80,9 @@ def settings(config: StudioConfig, algorithm: str) -> dict[str, Any]:
 
 
 def episodes(config: StudioConfig, name: str) -> dict[str, Any]:
-    """The episodes of a set, with their notes. There are none if the file does not exist yet."""
+    """The episodes of a set. There are none if the file does not exist yet."""
     path = set_path(config, name)
     return _listed(name, storage.read(path)) if path.exists() else {"name": name, "episodes": []}
-
-
-def note(config: StudioConfig, name: str, mark: str, text: str) -> dict[str, Any]:
-    """Set the note of the episode with this mark to `text`, and return the episodes of the set."""
-    return _listed(name, recorder.annotate(plain_set(inside(config.folder, name)), mark, text))
 
 
 def drop(config: StudioConfig, name: str, mark: str) -> dict[str, Any]:
@@ -148,7 +143,6 @@ def _state(config: StudioConfig, folder: Path) -> dict[str, Any]:
         "done": last.get("env_steps", 0),
         "playable": opened.finished or bool(opened.checkpoints.files()),
         "learns_from_demos": spec.demos is not None and spec.algorithm.needs_demos,
-        "learns_cost": spec.algorithm.learned_cost is not None,
     }
 
 
@@ -171,13 +165,12 @@ def _policy(config: StudioConfig, path: Path, until: float) -> dict[str, Any]:
 
 
 def _listed(name: str, demos: Demonstrations) -> dict[str, Any]:
-    notes, recorded = recorder.notes_of(demos), demos.about.get("recorded", [])
+    recorded = demos.about.get("recorded", [])
     recorded = [{}] * (len(demos) - len(recorded)) + recorded  # imported episodes come first
     rows = []
     for episode, about in zip(demos, recorded):
-        mark = recorder.mark_of(episode)
         end = "terminated" if episode.terminated else "truncated" if episode.truncated else "cut off"
         reward = None if episode.rewards is None else episode.total_reward
-        row = {"mark": mark, "steps": len(episode), "reward": reward, "end": end}
-        rows.append(row | {"violations": about.get("violations"), "note": str(notes.get(mark, ""))})
+        row = {"mark": recorder.mark_of(episode), "steps": len(episode), "reward": reward, "end": end}
+        rows.append(row | {"violations": about.get("violations")})
     return {"name": name, "env": demos.env_id, "episodes": rows}

@@ -24,14 +24,13 @@ WAITING = 32  # maximum number of requests waiting for one worker
 # request → (module with the function of that name, seconds it may take). Each module has a process of its own, so that
 # reading files never waits for a policy.
 REQUESTS: dict[str, tuple[str, float]] = {
-    **dict.fromkeys(("run", "episodes", "note", "drop", "report"), ("watching", 30.0)),
+    **dict.fromkeys(("run", "episodes", "drop", "report"), ("watching", 30.0)),
     **dict.fromkeys(("settings", "start", "stop", "resume"), ("watching", 30.0)),
     "overview": ("watching", 60.0),
     "tray": ("comparing", 60.0),
     "replay": ("comparing", 120.0),
     "roll": ("comparing", 180.0),
     "starts_map": ("comparing", 180.0),
-    "cost_map": ("comparing", 180.0),
     "frames": ("comparing", 300.0),
     "download": ("comparing", 600.0),
 }

@@ -109,7 +109,6 @@ def judged_bombs(folder: Path, megabytes: int = 1000) -> Counter:
         ("run.json", DEEP.encode()),
         ("metrics.jsonl", DEEP.encode() + b"\n{}"),
         ("evaluation.json", DEEP.encode()),
-        ("results.json", DEEP.encode()),
         ("policy (safetensors, sealed)", resealed((2**63).to_bytes(8, "little") + seal())),
         ("Minari metadata (JSON)", b'{"total_episodes": 2147483648}'),
     ):

@@ -220,7 +220,7 @@ def metrics(folder: Path) -> Target:
         kept = run.metrics.rows()
         run.timing.path.write_bytes(run.metrics.path.read_bytes())
         safe = results.first_safe(kept)
-        found = [safe, results.peaks(kept, run.spec.steps), run.steps_done, results.timing(run, safe)]
+        found = [safe, run.steps_done, results.timing(run, safe)]
         logged = {"a": {"0": kept}}
         curves = [*evaluation_curves(logged), *learner_curves([run.spec.algorithm])]
         found += panels(curves, logged, {"a": run.spec.steps})
@@ -263,22 +263,6 @@ def _evaluated(folder: Path) -> Path:
     return folder
 
 
-def results_json(folder: Path) -> Target:
-    """results.json of a study."""
-    (folder / "results").mkdir()
-    file = folder / "results" / "results.json"
-    run = {"setting": "simple", "method": "sac", "seed": 0, "steps": 10, "first_safe": None}
-    run |= {"peaks": {"dual/lambda": 2.0}, "extra": {}, "episodes": {"greedy/unseen": 3}}
-    run |= {"means": {"greedy/unseen": {"reward": 1.0}}, "violating": {"greedy/unseen": 0}}
-    body = {"format": results.FORMAT, "study": "paper", "budget": "paper", "runs": [run], "unfinished": {}}
-    file.write_text(json.dumps(body))
-
-    def read() -> Any:
-        return results.as_csv(results.all_of(results.load(file.parent).results))
-
-    return Target(file, read, lambda rng: mutations.json_text(body, rng), sealed=False)
-
-
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "demonstrations (.npz, sealed)": demonstrations,
     "plain arrays (.npz)": plain_arrays,
@@ -291,5 +275,4 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "metrics.jsonl": metrics,
     "evaluation.json": evaluation,
     "episodes.npz": episodes,
-    "results.json": results_json,
 }

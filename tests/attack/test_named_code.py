@@ -178,12 +178,10 @@ def test_rules_of_the_bench_load_from_a_run_folder(run):
     assert rules.source == name
 
 
-@pytest.mark.parametrize("name", ["study.json", "results.json"])
-def test_a_study_named_in_a_folder_is_not_run(tmp_path, imported, capsys, name):
+def test_a_study_named_in_a_folder_is_not_run(tmp_path, imported, capsys):
     """Only the command line may name a study by its file."""
-    (tmp_path / "out").mkdir()
-    note = {"study": "evil_module.py", "budget": "full"}
-    body = note if name == "study.json" else note | {"format": 2, "runs": [], "unfinished": {}}
-    (tmp_path / "out" / name).write_text(json.dumps(body))
+    (tmp_path / "out/runs/task/sac-0").mkdir(parents=True)
+    (tmp_path / "out/runs/task/sac-0/run.json").touch()
+    (tmp_path / "out/study.json").write_text(json.dumps({"study": "evil_module.py", "budget": "full"}))
     assert "no study 'evil_module.py'" in refused(["report", "out"], capsys)
     assert not imported()

@@ -11,16 +11,16 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from made_results import result
+from made_results import report_of, result
 from runs import untrained_run
 from scopil.cli import main
 from scopil.errors import CheckpointError
 from scopil.eval.tables import markdown_table, print_measures
 from scopil.terminal import Console
 from scopil.train.run import Run
-from scopil_bench import results
 from scopil_bench.cli.report import _list_of_runs
 from scopil_bench.report.page import Grid, Heading, Items, Picture, Text, to_html, to_markdown
+from scopil_bench.report.study_page import write
 from scopil_bench.results import Evaluator
 from scopil_bench.summaries import EVALUATIONS, Cell
 
@@ -91,16 +91,15 @@ class Tags(HTMLParser):
         self.links += [str(value) for name, value in attrs if name in ("href", "src")]
 
 
-def test_names_in_a_foreign_results_file_add_no_tag(tmp_path):
-    """results.json of another user: the page has the same tags as with plain names, and no address but its own."""
+def test_names_of_foreign_runs_add_no_tag(tmp_path):
+    """Runs of another user: the page has the same tags as with plain names, and no address but its own."""
     pages = []
     for name in ("plain", '</script><img src=x onerror="alert(1)">', "[a](javascript:alert(1)) &lt;script&gt;"):
         folder = tmp_path / str(len(pages))
         means = {key: {"reward": 1.0, "violations": 2.0, f"violations/{name}": 2.0} for key in EVALUATIONS}
         cell = Cell(f"task {name}", "sac")
-        made = [result("sac", seed, 1.0, cell=cell, means=means) for seed in (0, 1)]
-        results.save(folder, "paper", "paper", made, {f"run {name}": f"state {name}"})
-        assert main(["report", str(folder)]) == 0
+        made = {cell: [result("sac", seed, 1.0, cell=cell, means=means) for seed in (0, 1)]}
+        write(folder, report_of(made, missing={f"run {name}": f"state {name}"}))
         texts = (folder / "report.html").read_text(), render((folder / "report.md").read_text())
         pages.append([Tags(text) for text in texts])
     plain, *hostile = pages

@@ -109,7 +109,7 @@ def test_a_run_is_watched(tmp_path, capsys, monkeypatch):
     for argv, message in [
         (["run", "--out", "a.avi"], "ends in .mp4, .gif or .png"),
         (["run", "--out", "a.gif", "--episodes", "0"], "--episodes 0; want more than 0"),
-        (["run", "--out", "a.gif", "--random"], "remove --demos"),
+        (["run", "--out", "a.gif", "--demos", "x.npz"], "want one of them"),
         (["none", "--out", "a.gif"], "No such file"),
     ]:
         assert main(["render", *argv]) == 2

@@ -84,20 +84,22 @@ def test_files_do_not_depend_on_the_order_of_runs(tmp_path):
     assert head.startswith("setting,method,seed,env_steps,policy,starts,episodes,violating,avoidable,")
     assert len(lines) == 3 * 4
     assert len(set(head.split(","))) == len(head.split(","))
-    loaded = results.load(tmp_path / "a")
-    assert (loaded.study, loaded.budget) == ("paper", "short")
-    assert loaded.missing == {"y": "3 of 5 steps", "z": "not started"}
-    order = lambda r: (r.cell, r.seed)  # noqa: E731
-    assert sorted(results.all_of(loaded.results), key=order) == sorted(runs, key=order)
 
 
 def test_committed_results_are_within_their_expected_ranges():
-    study, budget, found, _ = results.load(COMMITTED)
-    assert (study, budget) == ("paper", "paper")
+    """They were made with version 0.1; the fields that a `Result` no longer has are left out."""
+    kept = json.loads((COMMITTED / "results.json").read_text())
+    assert (kept["study"], kept["budget"]) == ("paper", "paper")
+    found: dict[Cell, list[results.Result]] = {}
+    for run in kept["runs"]:
+        fields = {key: value for key, value in run.items() if key in results.Result._fields}
+        cell = Cell(run["setting"], run["method"])
+        found.setdefault(cell, []).append(results.Result(cell=cell, **fields))
     assert set(found) <= set(STUDY.cells())
     assert STUDY.expectations is not None
-    ranges, _ = STUDY.expectations(budget, found)
-    assert all(v.holds for v in ranges if v.value is not None)
+    judged = [v for v in STUDY.expectations("paper", found)[0] if v.value is not None]
+    assert judged
+    assert all(v.holds for v in judged)
 
 
 def test_a_summary_by_hand():
@@ -124,10 +126,6 @@ def test_the_clock_and_the_first_safe_evaluation(tmp_path):
     assert results.first_safe([*rows, {"env_steps": 500, "eval/avoidable": 8.6}]) is None  # it did not stay
     assert results.timing(run, 300) == Timing(40.0, 30.0)
     assert results.state(run) == "400 of 10,000 steps"
-    # Peaks of the multipliers are those of the second half.
-    logged = {1_000: 900.0, 5_000: 50.0, 6_000: 2.0, 8_000: 4.0, 10_000: 3.0}
-    rows = [{"env_steps": step, "dual/lambda": value} for step, value in logged.items()]
-    assert results.peaks(rows, 10_000) == {"dual/lambda": 4.0}
 
 
 def test_counts_by_other_rules_are_not_mixed_with_those_of_today(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from scopil_bench.summaries import Cell, Result, counted, summarise
 
 def result(seed: int, violating: int, **means: float) -> Result:
     named: Measures = {name.replace("__", "/"): value for name, value in means.items()}
-    return Result(Cell("task", "sac"), seed, 10, None, {}, {"e": named}, {"e": 4}, {"e": violating}, {})
+    return Result(Cell("task", "sac"), seed, 10, None, {"e": named}, {"e": 4}, {"e": violating}, {})
 
 
 BROKEN = {"violations": 2.0, "avoidable": 1.0, "frequency": 0.5, "violations__far": 2.0}

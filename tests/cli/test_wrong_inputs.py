@@ -208,7 +208,7 @@ WRONG = [
     ("study study.toml", "seedz"),
     ("study broken.toml", "broken.toml"),
     ("study unknown.toml", "scopill"),
-    ("play --out new.npz --env CartPole-v1", "--env needs --keys"),
+    ("play --out new.npz --env CartPole-v1", "no --keys for actions"),
     # names of Stable-Baselines3 and other habits
     (f"{TRAIN} --buffer-size 5", "Did you mean --replay-size"),
     (f"{TRAIN} --gamma 0.9", "Did you mean --discount"),
@@ -306,7 +306,6 @@ WRONG = [
     ("demos show", "Missing from scopil demos show: NAME"),
     ("render run", "Missing from scopil render: --out FILE"),
     ("audit", "Missing from scopil audit: --policy"),
-    ("demos generate simple --out new.npz --player human", "invalid choice 'human'"),
     ("reproduce --budget tiny", "no budget 'tiny'; it has paper, short"),
     # files of other kinds
     ("demos show note.json", "a .json file is not read"),
@@ -333,7 +332,7 @@ WRONG = [
     ("demos export small.npz --minari ''", "Minari refuses the id ''"),
     (f"{EXPERT}:act --seed -3", "--seed = -3; want a whole number"),
     ("demos record --out new.npz --env cart.py:Cart --policy cart.py:Cart", "the expert is the class Cart"),
-    ("play --out new.npz --env CartPole-v1 --keys a=", "want key=action"),
+    ("play --out new.npz --env CartPole-v1 --keys a=", "want 0 … 1, as in a=0,d=1"),
     ("tune list.toml --trials 0", "--trials 0; want at least 1"),
     ("study fewer.toml", "seeds = -1; want at least 1"),
     ("study steps.toml", "steps = 'many'; want a whole number"),

@@ -137,5 +137,5 @@ def test_the_card_names_the_file_it_lies_beside(shipped):
     text = path.with_suffix(".md").read_text()
     assert re.findall(r"\b[0-9a-f]{64}\b", text) == [hashlib.sha256(path.read_bytes()).hexdigest()]
     assert f"| {demos.pairs} | {TABLE_1[setting].pairs} |" in text
-    player = " --player simulated" if "players" in demos.about else ""
-    assert f"scopil demos generate {setting}{player} --seed {demos.about['seed']}" in text
+    script = "python benchmarks/simulated_players.py" if "players" in demos.about else "scopil demos generate"
+    assert f"{script} {setting} --seed {demos.about['seed']}" in text

@@ -74,17 +74,16 @@ def test_the_table_of_lunar_lander(tmp_path, capsys, monkeypatch):
     from dataclasses import replace
     from functools import partial
 
-    from scopil_bench.studies.external import lunar_lander
+    from scopil_bench.studies.external import lunar_lander, study
 
-    tasks = {"controller": replace(lunar_lander.STUDY.tasks["controller"], demos=partial(lunar_lander.demonstrate, 3))}
-    small = replace(lunar_lander.STUDY, tasks=tasks, episodes=2)
-    monkeypatch.setattr(lunar_lander, "STUDY", small)
+    tasks = {"lunar-lander": replace(study.TASKS["lunar-lander"], demos=partial(lunar_lander.demonstrate, 3))}
+    monkeypatch.setattr(study, "STUDY", replace(study.STUDY, tasks=tasks, episodes=2))
     example = script("examples/lunar_lander.py")
     for _ in range(2):  # the second time there is nothing left to train
         example.main(steps=600, seeds=1, out=tmp_path)
         assert "| Demonstrator, unseen starts |" in capsys.readouterr().out
     runs = json.loads((tmp_path / "results.json").read_text())["runs"]
-    assert {run["method"] for run in runs} == set(lunar_lander.METHODS)
+    assert {run["method"] for run in runs} == set(study.METHODS)
     assert all("violations/tilt" in run["means"]["greedy/unseen"] for run in runs)
 
 

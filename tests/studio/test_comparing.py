@@ -81,7 +81,6 @@ def test_the_first_part_of_the_map_covers_the_tray(config, monkeypatch):
     assert found["violations"][3] == (played.info["cost_horizontal"][1:] + played.info["cost_circle"][1:]).sum()
     with pytest.raises(ConfigError):
         comparing.starts_map(config, MAZE, "sac", 999)
-    assert comparing.cost_map(config, "sac") == {"cost": None}
 
 
 def test_frames_and_downloads_hold_the_episodes_of_one_seed(config):

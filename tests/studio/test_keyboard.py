@@ -20,10 +20,10 @@ from scopil.errors import ConfigError, DatasetError, EnvError
 from scopil.eval.measures import measure
 from scopil.eval.rules import Rules, with_rules
 from scopil_studio import keyboard
-from scopil_studio.keyboard import Held, keys_for, marble_maze_keys, parse_keys
-from scopil_studio.recorder import Recorder, annotate, drop, mark_of, notes_of, step_cost
+from scopil_studio.keyboard import Held, keys_for, marble_maze_keys
+from scopil_studio.recorder import Recorder, drop, mark_of, step_cost
 
-CARTPOLE = parse_keys("a=0,d=1", gym.spaces.Discrete(2))
+CARTPOLE = keys_for(gym.spaces.Discrete(2), "a=0,d=1")
 
 
 def cartpole(render_mode: str | None = "rgb_array") -> gym.Env:
@@ -261,34 +261,27 @@ def test_unfit_environments_are_refused(tmp_path):
             Recorder(env, out)
 
 
-def test_dropping_and_annotating_follow_the_episode_not_its_place(tmp_path):
+def test_dropping_follows_the_episode_not_its_place(tmp_path):
     out = tmp_path / "a.npz"
     recorder = Recorder(cartpole(), out)
     for _ in range(3):
         finish(recorder)
         recorder.keep()
     first, second, third = map(mark_of, storage.read(out))
-    annotate(out, third, "the slow one")
-    annotate(out, second, "to go")
     drop(out, second)
     with pytest.raises(DatasetError, match="dropped already"):
         drop(out, second)
     demos = storage.read(out)
     assert [mark_of(e) for e in demos] == [first, third]
     assert [kept["seed"] for kept in demos.about["recorded"]] == [0, 2]
-    assert notes_of(demos) == {third: "the slow one"}
-    with pytest.raises(DatasetError, match="501 characters"):
-        annotate(out, third, "x" * 501)
-    annotate(out, third, "")
     drop(out, first)
     assert drop(out, third) is None
     assert not out.exists()
 
 
 def test_a_missing_file_or_too_long_a_name_leaves_nothing_behind(tmp_path):
-    for change in (lambda path: annotate(path, "mark", "note"), lambda path: drop(path, "mark")):
-        with pytest.raises(DatasetError):
-            change(tmp_path / "new" / "a.npz")
+    with pytest.raises(DatasetError):
+        drop(tmp_path / "new" / "a.npz", "mark")
     with pytest.raises(DatasetError, match="at most 240 bytes"):
         Recorder(cartpole(), tmp_path / "new" / f"{'x' * 242}.npz")
     assert not list(tmp_path.iterdir())
@@ -318,15 +311,13 @@ def test_marble_keys_push_the_ball_where_they_point():
 @pytest.mark.parametrize("text", ["a", "a=x", "=1", "a+=1", "a=2", "a=0,a=1", "u=1", "enter=1", ""])
 def test_faulty_key_maps_are_refused(text):
     with pytest.raises(ConfigError):
-        parse_keys(text, gym.spaces.Discrete(2))
+        keys_for(gym.spaces.Discrete(2), text)
 
 
 def test_key_maps_have_chords_and_an_idle_action():
-    keys = parse_keys(" a=0, D=1 ,up+left=2", gym.spaces.Discrete(3), idle=2)
+    keys = keys_for(gym.spaces.Discrete(3), " a=0, D=1 ,up+left=2")
     assert [keys.action(k) for k in (("a",), ("d",), ("left", "up"))] == [0, 1, 2]
-    assert keys.idle == 2
-    with pytest.raises(ConfigError, match="idle"):
-        parse_keys("a=0", gym.spaces.Discrete(3), idle=3)
+    assert keys.idle == 0
 
 
 def acts(events, until, tick=0.01):

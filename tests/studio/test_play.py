@@ -39,13 +39,13 @@ def test_play_passes_its_options_on_for_any_environment(played, capsys):
     [
         (["--setting", "easy"], "unknown setting 'easy'; want one of simple, multiple, two-modes"),
         (["--episodes", "0"], "--episodes 0; want at least 1"),
-        (["--env", "CartPole-v1"], "--env needs --keys"),
+        (["--env", "CartPole-v1"], "no --keys for actions of 0 … 1"),
         (["--env", "CartPole-v1", "--setting", "simple", "--keys", "a=0"], "give only one"),
         (["--env", "CartPole-v1", "--keys", "a=7"], "action 7; want 0 … 1"),
         (["--env", "CartPole-v1", "--keys", "nonsense"], "key=action"),
         (["--env", "Pendulum-v1", "--keys", "a=0:1"], "want 1 numbers, as in d=1"),
-        (["--env", "Pendulum-v1", "--keys", "a=9"], "want an action of Box"),
-        (["--env", "Pendulum-v1"], "with 1 numbers per key"),
+        (["--env", "Pendulum-v1", "--keys", "a=9"], "action 9; want 1 numbers of Box"),
+        (["--env", "Pendulum-v1"], "no --keys for actions of 1 numbers"),
         (["--env", "Nowhere-v0", "--keys", "a=0"], "environment 'Nowhere-v0'"),
     ],
 )

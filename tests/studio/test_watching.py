@@ -46,7 +46,6 @@ def test_an_overview_lists_files_and_their_faults(home):
     assert runs["runs/damaged"]["state"] == "damaged"
     one = runs["runs/one"]
     assert (one["state"], one["done"], one["reward"], one["playable"]) == ("finished", 10_000, -2.0, True)
-    assert one["learns_cost"]
     (plain,) = found["sets"]
     assert "not a readable .npz" in plain["problem"]
     assert found["reports"] == ["study"]
@@ -95,7 +94,7 @@ def test_hostile_files_are_listed_as_bad_unread_and_the_others_as_ever(tmp_path)
     assert all(p["problem"] and p["env"] is None for p in found["policies"])
     for name in ("p.npz", "sparse.npz"):
         reads: list[tuple[Any, tuple[str, ...]]] = [(watching.episodes, ()), (watching.drop, ("x",))]
-        for read, args in (*reads, (watching.note, ("x", ""))):
+        for read, args in reads:
             with pytest.raises(ConfigError):
                 read(StudioConfig(tmp_path), name, *args)
 
@@ -186,14 +185,12 @@ def test_links_out_of_the_folder_are_not_followed(home, tmp_path):
             watching.report(config, name)
 
 
-def test_episodes_are_listed_annotated_and_dropped(tmp_path):
+def test_episodes_are_listed_and_dropped(tmp_path):
     storage.write(small_set(), tmp_path / "a.npz")
     config = StudioConfig(tmp_path)
     assert watching.episodes(config, "new.npz") == {"name": "new.npz", "episodes": []}
     found = watching.episodes(config, "a.npz")["episodes"]
     assert [e["mark"] for e in found] == [mark_of(e) for e in small_set()]
-    noted = watching.note(config, "a.npz", found[0]["mark"], HOSTILE)
-    assert noted["episodes"][0]["note"] == HOSTILE
     assert len(watching.drop(config, "a.npz", found[0]["mark"])["episodes"]) == len(found) - 1
     with pytest.raises(DatasetError):
         watching.drop(config, "a.npz", "no such mark")

@@ -268,11 +268,12 @@ def test_a_function_in_python_learns_the_same_as_a_compiled_one_in_a_stopped_run
 
 def test_rules_call_the_function_which_is_copied_beside_them(here, monkeypatch, capsys):
     axis = Axis("twice", 'own_features.features(next_obs)["twice"]', module="own_features")
-    agent, run = scopil.load("mine"), Run.open("mine")
+    agent = scopil.load("mine")
+    agent.run = Run.open("mine")
     found = marginal_of(0, (axis,), lambda p: p[:, 0] > 1, [(0, 3)])
     found = replace(found, axes=(replace(found.axes[0], module=axis.module),))
     monkeypatch.setattr(agent, "rules", lambda beside: explain_all([found]))
-    monkeypatch.setattr("scopil.cli.rules.load_with_run", lambda *_, **__: (agent, run))
+    monkeypatch.setattr("scopil.cli.rules.load", lambda *_, **__: agent)
     assert main(["rules", "mine", "--out", "found/rules.py"]) == 0
     assert "twice ≤ 1 everywhere" in capsys.readouterr().out
     assert {file.name for file in Path("found").iterdir()} == {"rules.py", "own_features.py", "own_helpers.py"}

@@ -124,44 +124,38 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 _REGISTRY = ConstructorRegistry()
 
 
-@_REGISTRY.primitive_rule
-def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    """Whole numbers may be written 100000, 100_000 or 1e5."""
-    if info.type is not int:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: whole_number(words[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    )
+def _primitive(kind: type, metavar: str, parse: Callable[[str], Any]) -> None:
+    """Values of the type `kind` are read by `parse`."""
 
-
-@_REGISTRY.primitive_rule
-def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
-    """An empty path, as of an unset variable of a shell, would be the current folder."""
-    if info.type is not Path:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda words: _path(words[0]),
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda value: [str(value)],
-    )
+    @_REGISTRY.primitive_rule
+    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        if info.type is not kind:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=metavar,
+            instance_from_str=lambda words: parse(words[0]),
+            is_instance=lambda value: isinstance(value, kind),
+            str_from_instance=lambda value: [str(value)],
+        )
 
 
 def _path(text: str) -> Path:
+    """An empty path, as of an unset variable of a shell, would be the current folder."""
     if not text:
         raise ValueError("'' is not a path")
     return Path(text)
 
 
 def whole_number(text: str) -> int:
+    """100000, 100_000 or 1e5."""
     with suppress(ValueError):
         return int(text)
     with suppress(ValueError, OverflowError):  # 1e5; not 1.5, nan or inf
         if float(text) == int(float(text)):
             return int(float(text))
     raise ValueError(f"{text!r} is not a whole number")
+
+
+_primitive(int, "INT", whole_number)
+_primitive(Path, "PATH", _path)

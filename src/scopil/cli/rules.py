@@ -11,7 +11,7 @@ from scopil.data.dataset import Episode
 from scopil.errors import ConfigError
 from scopil.explain import FoundRule, rules_file
 from scopil.files import write_atomically
-from scopil.loading import load, load_with_run
+from scopil.loading import load
 from scopil.terminal import say
 from scopil.train.run import Run
 from scopil.user_code import Named, local_files, split_name
@@ -39,7 +39,7 @@ def rules(
         raise ConfigError("--beside and --contrast; want one of them: each gives the episodes of the other policy.")
     if contrast is not None and contrast < 1:
         raise ConfigError(f"--contrast {contrast}; want at least 1 step, such as 50000.")
-    agent, source = load_with_run(run, trust_env=trust_env)
+    agent = load(run, trust_env=trust_env)
     played = []
     if contrast is not None:
         say(f"trains SAC on the reward alone for {contrast:,} steps")
@@ -60,7 +60,7 @@ def rules(
     elif out is not None:
         own = [name for name in getattr(agent.config, "features", ()) if isinstance(name, Named)]
         if own and any(axis.module for rule in found for axis in rule.marginal.axes):
-            _copy_features(own[0], source, out.parent)
+            _copy_features(own[0], agent.run, out.parent)
         write_atomically(out, rules_file(found).encode())
         say(f"written: {out}; read it and remove what is no rule before you use it")
 

@@ -33,32 +33,15 @@ def runs(
         raise ScopilError(f"no runs in {folder}; scopil train makes one.")
     rows = [_row(each, folder) for each in found]
     console = Console()
-    known = console.is_terminal or "COLUMNS" in os.environ
-    width = console.width if known else 10_000  # rich takes 80 for a file or a pipe
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 10_000  # rich takes 80 for a file or a pipe
     table = Table(box=None, pad_edge=False)
-    columns = _fitted([list(COLUMNS), *rows], width)
-    for name, *_ in columns:
-        justify = "right" if name in ("seed", "steps", *COLUMNS[-2:]) else "left"
-        table.add_column(name, justify=justify, no_wrap=name != "state")
-    for row in zip(*(cells for _, *cells in columns)):
+    for name in COLUMNS:
+        numbers = name in ("seed", "steps", "reward", "violations")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    for row in rows:
         table.add_row(*map(Text, row))
-    Console(width=width).print(table)
-
-
-def _fitted(rows: list[list[str]], width: int) -> list[list[str]]:
-    """The columns of a table that fits the width: without the environment, and with the ends of long names, which tell
-    runs apart."""
-    columns = [list(column) for column in zip(*rows)]
-
-    def excess() -> int:
-        lengths = [min(max(map(len, c)), 12 if c[0] == "state" else width) for c in columns]  # the state may wrap
-        return sum(lengths) + 2 * (len(columns) - 1) - width
-
-    if excess() > 0:
-        columns = [column for column in columns if column[0] != "environment"]
-    room = max(8, max(map(len, columns[0])) - max(0, excess()))
-    columns[0] = [name if len(name) <= room else "…" + name[1 - room :] for name in columns[0]]
-    return columns
+    console.print(table)
 
 
 def _row(folder: Path, below: Path) -> list[str]:

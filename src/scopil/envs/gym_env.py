@@ -51,7 +51,7 @@ def open_env(env: Any) -> BatchEnv:
     """
     if isinstance(env, BatchEnv):
         return env
-    compile_cache.use()  # before the first program: those who compile open an environment
+    compile_cache.use()  # before the first program is compiled
     if isinstance(env, FuncEnv):
         return CompiledEnv(env)
     make_another: Any = None

@@ -12,7 +12,6 @@ best.safetensors      the policy and the state of the learner at the best evalua
 log.txt               output of the process, if a study or the studio started it
 """
 
-import hashlib
 import json
 import os
 import platform
@@ -308,13 +307,6 @@ class Run:
             return self._settings
         return json.loads(json.dumps(asdict(self.spec.build_config(self.env()))))  # as in run.json
 
-    @property
-    def digest(self) -> str:
-        """A hash of everything that determines the result, except the demonstrations, whose path may change."""
-        note = self.note()
-        kept = {key: note[key] for key in ("algorithm", "env", "rules", "seed", "steps", "config")}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
     @cached_property
     def _loop(self) -> Loop:
         env, rules = self.env(), self.rules()
@@ -335,16 +327,10 @@ class Run:
         `demos` names them."""
         if demos is not None and self.spec.demos is None:
             raise ConfigError(f"demos = {demos}; {self.folder} was trained without demonstrations.", setting="demos")
-        if demos is not None and steps <= self.steps_done:
-            raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want more, to learn from {demos}.",
-                setting="steps",
-            )
-        if steps < self.steps_done:
-            raise ConfigError(
-                f"steps = {steps:,}; {self.folder} has {self.steps_done:,} already; want at least this.",
-                setting="steps",
-            )
+        least = self.steps_done + (demos is not None)
+        if steps < least:
+            found = f"{self.folder} has {self.steps_done:,} already"
+            raise ConfigError(f"steps = {steps:,}; {found}; want at least {least:,}.", setting="steps")
         spec = replace(self.spec, steps=steps, demos=demos or self.spec.demos)
         longer = Run(self.folder, spec, self._settings, self.trust_env, self.code)
         if demos is not None:

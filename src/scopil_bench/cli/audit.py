@@ -32,7 +32,7 @@ from scopil.eval.rules import Rules, by_own_rules, load_rules, own_rules, with_r
 from scopil.eval.starts import unseen_starts
 from scopil.explain import FoundRule, explain
 from scopil.files import write_atomically
-from scopil.loading import load_with_run, refuse_other_spaces
+from scopil.loading import load, refuse_other_spaces
 from scopil.policy import read_policy
 from scopil.terminal import Console
 from scopil.train.demo_data import demo_data, flattened
@@ -119,23 +119,24 @@ def compared(
     of the environment."""
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
-    path, agent, run = Path(policy), None, None
+    path, agent = Path(policy), None
     judges = None if rules is None else load_rules(rules)
     if path.is_dir() or (path.suffix == ".safetensors" and "algorithm" in read_policy(path)[1]):
-        agent, run = load_with_run(path, env, demos, trust_env=trust_env)
-    elif not is_file_name(policy) and not (path.suffix in (".onnx", ".safetensors") and path.is_file()):
-        raise ConfigError(f"{policy}: no such file; {WANTED}.")
-    opened = agent.env if agent is not None else None
-    try:
+        agent = load(path, env, demos, trust_env=trust_env)
+        opened, shown, judges = agent.env, agent.demos, judges or agent.rules_of_run()
+        env = env or agent.env_id or opened.name
+    elif is_file_name(policy) or (path.suffix in (".onnx", ".safetensors") and path.is_file()):
         given = None if demos is None else load_demos(demos)
-        if opened is None:
-            env = env or (None if given is None else id_in_file(given.env_id, str(demos), trust_env))
-            if env is None:
-                raise ConfigError(f"{policy} does not name its environment; give it with --env ID.")
-            opened = open_env(env)
+        env = env or (None if given is None else id_in_file(given.env_id, str(demos), trust_env))
+        if env is None:
+            raise ConfigError(f"{policy} does not name its environment; give it with --env ID.")
+        opened = open_env(env)
+        shown = None if given is None else load_demos(given, opened)
+    else:
+        raise ConfigError(f"{policy}: no such file; {WANTED}.")
+    try:
         if opened.spaces.image is not None:
             raise ConfigError(f"{opened.name}: observations are images; want observations of named numbers.")
-        shown = agent.demos if agent is not None else None if given is None else load_demos(given, opened)
         if shown is None:
             raise ConfigError(f"{policy} has no demonstrations; give them with --demos SET.")
         demo_data(shown, opened)  # raises if they do not fit the environment
@@ -143,16 +144,12 @@ def compared(
             if agent is not None:
                 played = agent.play("unseen", episodes, seed=seed, rules=judges, progress=advance)
             else:
-                assert env is not None
                 played = _play(policy, opened, env, episodes, seed, advance)
                 played = played if judges is None else with_rules(played, judges, opened)
-        judges = judges or (None if run is None else run.rules()) or own_rules(opened)
-        name = env or (None if agent is None else agent.env_id) or opened.name
         rows = [_flat(e, opened) for e in played]
-        return Compared(rows, flattened(shown, opened), opened.spaces, name, judges)
+        return Compared(rows, flattened(shown, opened), opened.spaces, env, judges or own_rules(opened))
     finally:
-        if opened is not None:
-            opened.close()
+        opened.close()
 
 
 def _flat(episode: Episode, env: BatchEnv) -> Episode:

@@ -1,19 +1,18 @@
 """`scopil demos`: list, show, record, generate, correct, check, export and import demonstrations; estimate how many
 suffice; read people's games of Needle Master."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from scopil.cli.options import EnvKwargs, MaxSteps, RulesOption, TrustEnv, call, env_name, option
+from scopil.cli.waiting import counting
 from scopil.config import checked_seed
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations, Episode
@@ -155,8 +154,8 @@ def record(
     from scopil.data import record as recording  # imports JAX
 
     name = env_name(env, env_kwargs, max_episode_steps)
-    with _progress("episodes", episodes) as shown:
-        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=shown)
+    with counting("episodes recorded", episodes) as advance:
+        demos = recording.record(name, expert, episodes, seed=seed, name=out.stem, progress=lambda done: advance(1))
     storage.write(demos, out)
     _print_set(demos, rules=given, trust_env=True)  # the caller has named the environment
     say(f"written: {out}")
@@ -169,22 +168,17 @@ def generate(
     out: Out,
     seed: Annotated[int, tyro.conf.arg(help="the same seed gives the same episodes", metavar="S")] = 0,
     episodes: Annotated[int, tyro.conf.arg(help="number of episodes", metavar="N")] = 40,
-    player: Annotated[
-        Literal["planner", "simulated"], option(help="a careful planner, or ten simulated players with mistakes")
-    ] = "planner",
 ) -> None:
-    """Write a Marble Maze set played by a planner or by simulated players (a second or two per episode)."""
+    """Write a Marble Maze set played by a planner (a second or two per episode)."""
     setting_id(setting)
     checked_seed(seed)
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes}; want at least 1.")
     _refuse_unwritable(out)
     from scopil_bench.marble_maze import generate as planner
-    from scopil_bench.marble_maze import simulated_players
 
-    make = simulated_players.play_set if player == "simulated" else planner.generate
-    with _progress(f"{setting} episodes", episodes) as shown:
-        demos = make(setting, seed, episodes, progress=lambda done, _: shown(done))
+    with counting("episodes played", episodes) as advance:
+        demos = planner.generate(setting, seed, episodes, progress=lambda done, total: advance(1))
     storage.write(demos, out)
     _print_set(demos)
     say(f"written: {out}")
@@ -200,29 +194,11 @@ def needle_master(
     """Write people's games of Needle Master as a set, and print how often people break each rule."""
     _refuse_unwritable(out)
     from scopil_bench.studies.needle_master import people
-    from scopil_bench.studies.needle_master.env import RULES
 
-    demos, rates = people.demonstrations_and_rates(data.absolute(), left_out)
+    demos = people.demonstrations(data.absolute(), left_out)
     storage.write(demos, out)
-    console, table = _console(), Table(box=None, pad_edge=False)
-    table.add_column("mean per game")
-    shown = ("steps", "success", "gates", "violations", *(f"violations/{rule}" for rule in RULES))
-    for column in ("games", *shown):
-        table.add_column(column.removeprefix("violations/"), justify="right", no_wrap=True)
-    for row, (games, measures) in rates.items():
-        table.add_row(row, str(games), *(f"{measures[name]:.3g}" for name in shown))
-    console.print(table)
-    console.print(f"replayed: {demos.about['replay error']}", soft_wrap=True)
+    _print_set(demos, trust_env=True)  # the caller has named the folder
     say(f"written: {out}")
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def _refuse_unwritable(out: Path) -> None:

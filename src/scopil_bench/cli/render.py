@@ -1,4 +1,4 @@
-"""`scopil render`: draw episodes of a policy, of demonstrations or of random actions as a picture or a film."""
+"""`scopil render`: draw episodes of a policy or of demonstrations as a picture or a film."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from scopil.cli.waiting import counting
 from scopil.config import checked_seed
 from scopil.data.dataset import Demonstrations
 from scopil.data.storage import library, load_demos
-from scopil.envs.naming import id_in_file, setting_id
+from scopil.envs.naming import id_in_file
 from scopil.errors import ConfigError, EnvError
 from scopil.terminal import Console, say
 from scopil_bench.images import write_gif, write_mp4, write_png
@@ -30,51 +30,37 @@ def render(
     policy: Annotated[Literal["greedy", "sampled"], tyro.conf.arg(help="how RUN chooses actions")] = "greedy",
     rules: RulesOption = None,
     fps: Annotated[float, tyro.conf.arg(help="frames per second", metavar="X")] = 12.0,
-    setting: Annotated[
-        str | None, option(help="Marble Maze: simple (default), multiple or two-modes", metavar="SETTING")
-    ] = None,
-    demos: Annotated[
-        str | None,
-        option(help="a shipped set, a file or minari:ID; by default the shipped one of --setting", metavar="NAME"),
-    ] = None,
+    demos: Annotated[str | None, option(help="a shipped set, a file or minari:ID", metavar="NAME")] = None,
     episode: Annotated[int, tyro.conf.arg(help="number of the episode in the set, from 0", metavar="K")] = 0,
-    random: Annotated[bool, option(help="random actions instead of a demonstration")] = False,
-    seed: Annotated[int, tyro.conf.arg(help="seed of the unseen starts, or of a random episode", metavar="S")] = 0,
+    seed: Annotated[int, tyro.conf.arg(help="seed of the unseen starts", metavar="S")] = 0,
     trust_env: TrustEnv = False,
 ) -> None:
     """Draw episodes with the environment's renderer. Films of a RUN show a time line per rule below the picture, red
     at violations."""
-    if out.suffix.lower() not in (".png", ".gif", ".mp4"):
+    if out.suffix.lower() not in _WRITERS:
         raise ConfigError(f"--out {out}; want a name that ends in .mp4, .gif or .png.")
     for what, value in (("episodes", episodes), ("fps", fps)):
         if value <= 0:
             raise ConfigError(f"--{what} {value:g}; want more than 0.")
     checked_seed(seed)
     if run is not None:
-        if random or demos is not None or setting is not None:
-            raise ConfigError(f"{run} is given; remove --demos, --setting and --random.")
+        if demos is not None:
+            raise ConfigError(f"{run} and --demos {demos}; want one of them.")
         if run.suffix in (".npz", ".csv", ".hdf5") or str(run) in library():
             raise ConfigError(f"{run} is a set of demonstrations; want a run. Draw the set with --demos {run}.")
         return _draw_policy(run, out, episodes, policy == "greedy", seed, rules, fps, trust_env)
-    if demos is not None and (random or setting is not None):
-        raise ConfigError("--demos names the set to draw from; remove --random and --setting.")
-    env_id = setting_id(setting or "simple")
-    if random:
-        frames = list(random_episode(env_id, seed))
-    else:
-        shown = load_demos(demos or f"marble-maze/{setting or 'simple'}-v1")
-        frames = list(demonstrated_episode(shown, episode, trust_env))
+    if demos is None:
+        raise ConfigError("nothing to draw; give a run, or a set of demonstrations with --demos NAME.")
+    frames = list(demonstrated_episode(load_demos(demos), episode, trust_env))
     _write(out, frames, fps)
     say(f"{out}: {len(frames) - 1} steps")
 
 
+_WRITERS = {".png": lambda out, frames, fps: write_png(out, frames[-1]), ".gif": write_gif, ".mp4": write_mp4}
+
+
 def _write(out: Path, frames: Sequence[np.ndarray], fps: float) -> None:
-    if out.suffix.lower() == ".png":
-        write_png(out, frames[-1])
-    elif out.suffix.lower() == ".gif":
-        write_gif(out, frames, fps)
-    else:
-        write_mp4(out, frames, fps)
+    _WRITERS[out.suffix.lower()](out, frames, fps)
 
 
 def _draw_policy(
@@ -85,16 +71,14 @@ def _draw_policy(
     from scopil.eval.rules import by_own_rules, load_rules, with_rules
     from scopil.eval.starts import UNSEEN_SEED
     from scopil.eval.tables import print_measures, rules_not_known, with_bounds
-    from scopil.loading import load_with_run
+    from scopil.loading import load
     from scopil_bench import film
 
-    agent, source = load_with_run(path, trust_env=trust_env)
-    counted = None if rules is None else load_rules(rules)
-    if rules is None and source is not None:
-        counted = source.rules()
+    agent = load(path, trust_env=trust_env)
+    counted = agent.rules_of_run() if rules is None else load_rules(rules)
     if agent.env_id is None:
         raise EnvError(f"{path} does not name its environment, so it cannot be drawn.")
-    env = _make_env(agent.env_id if source is None else source.env_name())
+    env = _make_env(agent.env_id if agent.run is None else agent.run.env_name())
     seeds = np.random.default_rng([UNSEEN_SEED, seed]).integers(2**31, size=episodes).tolist()
     console = Console()
     with counting("episodes played", episodes, console) as advance:
@@ -123,20 +107,6 @@ def demonstrated_episode(demos: Demonstrations, index: int, trust_env: bool = Fa
     yield _frame(env)
     for action in shown.actions:
         env.step(action)
-        yield _frame(env)
-    env.close()
-
-
-def random_episode(env_id: str, seed: int) -> Iterator[np.ndarray]:
-    """The frames of an episode with random actions."""
-    env = _make_env(env_id)
-    env.reset(seed=seed)
-    env.action_space.seed(seed)
-    yield _frame(env)
-    over = False
-    while not over:
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        over = terminated or truncated
         yield _frame(env)
     env.close()
 

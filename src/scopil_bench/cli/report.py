@@ -26,7 +26,7 @@ from scopil.eval.tables import NEVER, Value, measures_grid, print_measures, rule
 from scopil.terminal import Console
 from scopil.train.run import Run
 from scopil_bench import results
-from scopil_bench.planning import has_runs, is_study_folder
+from scopil_bench.planning import is_study_folder
 from scopil_bench.report.page import Block, Fold, Grid, Items, Picture, Text
 from scopil_bench.report.rule_maps import save_map
 from scopil_bench.report.study_page import StudyReport, write
@@ -72,17 +72,14 @@ def report(
     new_figure()  # raises if matplotlib is missing, before an evaluation that takes minutes
     console, folder = Console(), runs[0]
     alone = len(runs) == 1 and not (folder / "run.json").exists()
-    if alone and (is_study_folder(folder) or (folder / "results.json").exists()):
+    if alone and is_study_folder(folder):
         if out is not None:
             raise ConfigError(f"the report of {folder} is written into that folder; omit --out.")
         if rules is not None:
             raise ConfigError(f"{folder} holds a study, which has its own rules; omit --rules.")
-        from scopil_bench.studies.running import report_results, report_study
+        from scopil_bench.studies.running import report_study
 
-        if is_study_folder(folder) and (has_runs(folder) or not (folder / "results.json").exists()):
-            report_study(folder, console, trust_env)
-        else:
-            report_results(folder)  # the run folders were removed
+        report_study(folder, console, trust_env)
         console.print(f"written: {folder / 'report.html'} and report.md")
         return
     opened = [Run.open(folder, trust_env=trust_env) for folder in dict.fromkeys(runs)]

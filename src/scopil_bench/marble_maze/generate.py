@@ -10,12 +10,11 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.as_gym import FunctionalEnv
 from scopil.envs.base import EnvState
 from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.marble_maze import SETTINGS, Circle, MarbleMaze
 from scopil.envs.marble_maze.constraints import MarbleParams, min_margin
-from scopil.envs.marble_maze.physics import MarbleState
+from scopil.envs.marble_maze.physics import REACH, MarbleState
 from scopil.envs.naming import IDS
 from scopil.errors import ConfigError
 from scopil_bench.marble_maze.planner import (
@@ -107,22 +106,9 @@ def demonstrate_tray(
     """
     maze = MarbleMaze(tray)
     planner = make_planner(tray, Care(clearance=clearance, speed=speed, comfort=comfort))
-    env, made = FunctionalEnv(CompiledEnv(maze)), []
-    for key in jax.random.split(jax.random.key(seed), episodes):
-        first = maze.initial(key)
-        start = np.asarray(first.position)
-        observations, rewards = [env.reset(options={"start": start})[0]], []
-        actions, terminated = plan(planner, first), False
-        for action in actions:
-            obs, reward, terminated, _, _ = env.step(int(action))
-            observations.append(obs)
-            rewards.append(reward)
-        assert terminated, "a plan ends in the hole"
-        made.append(
-            Episode(observations=np.stack(observations), actions=actions, rewards=np.array(rewards), start=start)
-        )
+    play, starts = _player(tray), map(maze.initial, jax.random.split(jax.random.key(seed), episodes))
     return Demonstrations(
-        episodes=tuple(made),
+        episodes=tuple(_played(play, first, plan(planner, first)) for first in starts),
         observation_space=maze.observation_space,  # pyright: ignore[reportArgumentType]
         action_space=maze.action_space,  # pyright: ignore[reportArgumentType]
         name="own-tray",
@@ -196,30 +182,37 @@ def goes_both_ways(setting: str, start: np.ndarray, pairing: Pairing = PAIRING) 
 
 def replay(setting: str, planned: PlannedStart, actions: np.ndarray) -> Episode:
     """Play a plan in the environment."""
-    params, steps = SETTINGS[setting], len(actions)
-    padded = np.zeros(RECIPES[setting].care.max_steps, np.int32)  # a fixed length avoids recompilation
+    params = SETTINGS[setting]
+    episode = _played(_player_of(setting), MarbleMaze(params).initial_at(planned.start), actions)
+    if planned.side is not None:
+        path = episode.observations[:, :2] * REACH
+        side = passing_side(path, _circles(params)[0], params.hole)
+        assert side == planned.side, "a plan passes on the side it was given"
+    return episode
+
+
+def _played(play: Callable[..., Any], first: MarbleState, actions: np.ndarray) -> Episode:
+    """The episode of a plan."""
+    steps = len(actions)
+    padded = np.zeros(Care.max_steps, np.int32)  # a fixed length avoids recompilation
     padded[:steps] = actions
-    seen = _play(params)(MarbleMaze(params).initial_at(planned.start), padded)
-    first, observations, rewards, terminated, positions, costs = (np.asarray(x) for x in jax.device_get(seen))
+    begin, observations, rewards, terminated, costs = map(np.asarray, jax.device_get(play(first, padded)))
     assert terminated.argmax() == steps - 1, "a plan ends when the ball falls"
     assert not costs[:steps].any(), "a plan violates no rule after its start"
-    path = np.vstack([planned.start, positions[:steps]])
-    if planned.side is not None:
-        assert passing_side(path, _circles(params)[0], params.hole) == planned.side, (
-            "a plan passes on the side it was given"
-        )
     return Episode(
-        observations=np.vstack([first, observations[:steps]]),
+        observations=np.vstack([begin, observations[:steps]]),
         actions=actions,
         rewards=rewards[:steps],
-        terminated=True,
-        truncated=False,
-        start=planned.start,
+        start=np.asarray(first.position),
     )
 
 
 @cache
-def _play(params: MarbleParams):
+def _player_of(setting: str) -> Callable[..., Any]:
+    return _player(SETTINGS[setting])
+
+
+def _player(params: MarbleParams) -> Callable[..., Any]:
     """A function that plays a whole episode in the compiled environment."""
     compiled = CompiledEnv(MarbleMaze(params))
 
@@ -229,8 +222,8 @@ def _play(params: MarbleParams):
 
         def move(state: EnvState, given: tuple[Array, Array]):
             state, seen = compiled.advance(state, *given)
-            info = compiled.env.state_info(state.inner, params)
-            return state, (state.obs, seen.reward, seen.terminated, info["position"], info["cost"])
+            cost = compiled.env.state_info(state.inner, params)["cost"]
+            return state, (state.obs, seen.reward, seen.terminated, cost)
 
         return state.obs, *jax.lax.scan(move, state, (actions, jax.random.split(k_steps, len(actions))))[1]
 

@@ -150,10 +150,11 @@ def _reading(report: StudyReport, compared: Sequence[summary.Comparison]) -> lis
     details: list[Block] = []
     for a in report.answers:
         details += [Text(a.question), Text(a.verdict), Items(a.details)] if a.details else []
-    if compared:
-        details += [Text(COMPARED), summary.comparisons_grid(report.layout, report.results, compared)]
     if details:
         blocks.append(Fold("Evidence for the answers", details))
+    if compared:
+        grid = summary.comparisons_grid(report.layout, report.results, compared)
+        blocks.append(Fold("All comparisons", [Text(COMPARED), grid]))
     if report.method_notes:
         blocks.append(Fold("The methods", [Items(report.method_notes)]))
     if report.glossary:

@@ -24,7 +24,6 @@ class Layout(NamedTuple):
     title_of: Callable[[str], str]  # the title of a method
     source: str = ""  # of the published figures, for example "paper"
     printed: Mapping[str, Mapping[str, Mapping[str, str]]] = {}  # setting → method → measure → text
-    heading: Callable[[str, Sequence[str]], str] | None = None  # column heading in tables with published figures
     references: Mapping[str, Mapping[str, Measures]] = {}  # setting → name → means, for example of a demonstrator
     extra: Callable[[str, Results], Sequence[Block]] | None = None  # blocks to add after the last table of a setting
     links: Mapping[Cell, str] = {}  # links to the list of a method's runs on the page
@@ -95,8 +94,7 @@ def starts_grid(layout: Layout, table: Table, results: Results, starts: str, bes
             ours = ", ours" if beside else ""
             row = [f"{title}{ours}, {key.partition('/')[0]}, {size(found)}", *_cells(found, names)]
             rows.append(layout.linked(where, row))
-    heading = layout.heading if beside and layout.heading else lambda name, _: label(name)
-    return Grid(["", *(heading(n, names) for n in names)], rows, frozenset(quiet))
+    return Grid(["", *map(label, names)], rows, frozenset(quiet))
 
 
 def reference_starts(name: str, there: Collection[str]) -> str:

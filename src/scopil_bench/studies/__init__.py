@@ -15,8 +15,6 @@ _OURS = {
     "unseen": "scopil_bench.studies.unseen:STUDY",
     "rules": "scopil_bench.studies.rules.study:STUDY",
     "external": "scopil_bench.studies.external.study:STUDY",
-    "half-cheetah-wall": "scopil_bench.studies.external.half_cheetah:STUDY",
-    "lunar-lander": "scopil_bench.studies.external.lunar_lander:STUDY",
     "needle-master": "scopil_bench.studies.needle_master.study:STUDY",
     "field": "scopil_bench.studies.field:STUDY",
 }

@@ -72,7 +72,6 @@ class Published(NamedTuple):
 
     source: str  # label of the rows, such as "paper"
     printed: Mapping[str, Mapping[str, Mapping[str, str]]]
-    heading: Callable[[str, Sequence[str]], str] | None = None  # column headings used by the source
 
 
 @dataclass(frozen=True, kw_only=True)

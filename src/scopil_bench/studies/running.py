@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ def run_study(
     workers: int = 2,
     engine: Engine | None = None,
     console: Console | None = None,
+    command: str | None = None,
 ) -> StudyReport:
     """Train, evaluate and report a study. It can be stopped at any time; a second call continues it.
 
@@ -54,6 +55,7 @@ def run_study(
         workers: the number of parallel runs, one core each.
         engine: starts the runs; by default they are processes on this machine.
         console: receives progress and messages.
+        command: the command that repeats the study, for the report; by default `scopil study`.
     """
     study = find(study) if isinstance(study, str) else study
     budget, out, console = check_budget(study, budget), Path(out), console or Console()
@@ -69,13 +71,15 @@ def run_study(
     lines = {name(run): line for run in todo if (line := failed.get(run.folder))}
     options = {"--only": ",".join(only), "--seeds": str(seeds), "--budget": budget, "--out": str(out)}
     options |= {} if steps is None else {"--steps": str(steps)}
-    return write_report(study, out, command_for(study, options), lines, console)
+    return write_report(study, out, command or command_for(study, options), lines, console)
 
 
 def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyReport:
     """Write the report of the finished runs in a study's folder, without training. A study in a file is code: without
     `trust_env` it is refused unless this user made the folder and the code is unchanged."""
     note = planning.read_note(out)
+    if not any((out / "runs").glob("*/*/run.json")):  # the report would replace results.json by an empty one
+        raise ConfigError(f"{out} has no run folders; the report that was made from them stays as it is.")
     if note.source is not None and not trust_env:
         planning.refuse_foreign(out, note)
     study = find_installed(note.study) if note.source is None else find(note.source)
@@ -88,19 +92,6 @@ def command_for(study: Study, options: Mapping[str, str]) -> str:
     """The command that repeats the study."""
     words = ["scopil", "study", study.source or study.name]
     return shlex.join([*words, *(word for pair in options.items() if pair[1] for word in pair)])
-
-
-def report_results(out: Path) -> StudyReport:
-    """Write the report from results.json, without curves and episodes. It does not need the run folders."""
-    loaded = results.load(out)
-    study = find_installed(loaded.study)
-    order = {cell: i for i, cell in enumerate(study.cells())}
-    played = dict(sorted(loaded.results.items(), key=lambda item: order.get(item[0], len(order))))
-    command, layout = shlex.join(["scopil", "report", str(out)]), layout_of(study, _read_references(out))
-    timings = results.load_timings(out)
-    report = _report(study, loaded.budget, command, layout, played, missing=loaded.missing, timings=timings)
-    study_page.write(out, report)
-    return report
 
 
 def check_budget(study: Study, budget: str | None) -> str:
@@ -129,9 +120,11 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
     report = _report(
         study,
         budget,
-        command,
-        layout,
         played,
+        runs,
+        note.steps,
+        command=command,
+        layout=layout,
         missing=missing,
         timings=timings,
         views=shown,
@@ -139,35 +132,25 @@ def write_report(study: Study, out: Path, command: str, failed: Mapping[str, str
         failed=failed,
         versions=_versions([r for rs in finished.values() for r in rs]),
         tuning=_tuning(out),
-        steps=note.steps,
-        cells=list(runs),
     )
     study_page.write(out, report)
     return report
 
 
 def _report(
-    study: Study,
-    budget: str,
-    command: str,
-    layout: Layout,
-    played: Results,
-    steps: int | None = None,
-    cells: Sequence[Cell] = (),
-    **more: Any,
+    study: Study, budget: str, played: Results, cells: Iterable[Cell], steps: int | None = None, **more: Any
 ) -> StudyReport:
-    """`more` are further fields of the report."""
+    """`cells` are those with runs, finished or not; the others' expected ranges are left out. `more` are the fields of
+    the report that the study does not give."""
     ranges, targets = study.expectations(budget, played) if study.expectations else ([], [])
-    judged = set(cells) | set(played)
+    judged = set(cells)
     return StudyReport(
         title=study.title,
         about=study.about,
         question=study.question,
-        layout=layout,
         budget=budget if steps is None else f"{budget}, {steps:,} steps",
         full_budget=next(iter(study.budgets)),
         seeds=study.budgets[budget].seeds,
-        command=command,
         results=played,
         answers=study.answers(played) if study.answers else [],
         glossary=study.glossary,
@@ -204,7 +187,6 @@ def layout_of(study: Study, references: Mapping[str, Mapping[str, Measures]] | N
         title_of=study.title_of,
         source=published.source if published else "",
         printed=published.printed if published else {},
-        heading=published.heading if published else None,
         references=references or {},
         extra=study.extra_tables,
     )

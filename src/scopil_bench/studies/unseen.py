@@ -12,9 +12,9 @@ from scopil.registry import registered
 from scopil_bench.report.study_page import Answer
 from scopil_bench.studies.base import Budget, Published, Study, Task
 from scopil_bench.studies.paper import expected
-from scopil_bench.studies.paper.answers import answers, mode_tables, most_lawful
-from scopil_bench.studies.paper.modes import modes_of
-from scopil_bench.studies.paper.published import PRINTED, heading
+from scopil_bench.studies.paper.answers import answers, most_lawful
+from scopil_bench.studies.paper.modes import mode_tables, modes_of
+from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.studies.paper.study import SHORT
 from scopil_bench.summaries import Results, Table
 
@@ -78,7 +78,7 @@ STUDY = Study(
         "PPO+DGD: the same constraint on PPO. ICRL: learns a cost from the demonstrations, then avoids it.",
         "Oracles are given the true cost. They are bounds, not competitors.",
     ),
-    published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}, heading),
+    published=Published("paper", PRINTED | {f"{name}-simulated": table for name, table in PRINTED.items()}),
     expectations=partial(expected.verdicts, file=expected.UNSEEN),
     answers=questions,
     extra_tables=mode_tables,

@@ -25,7 +25,6 @@ class Compare {
     const envs = [...new Set(playable.map((r) => r.env))], allowed = new Set(playable.filter((r) => r.allowed).map((r) => r.env));
     this.env = h("select", { onchange: showErrors(() => this.choose()) }, options(envs.map((e) => [e, e]), envs.find((e) => allowed.has(e)) ?? envs[0]));
     this.allowed = allowed;
-    this.learnsCost = new Set(playable.filter((r) => r.learns_cost).map((r) => r.name));
     this.demos = h("select", {});
     this.demosField = field("Demonstrations", this.demos);
     this.policies = h("fieldset", {});
@@ -99,29 +98,16 @@ class Compare {
 
   overlays() {
     if (!this.over) return;
-    fill(this.over, options([["", "none"], ...this.names().flatMap((n) => [[`starts ${n}`, `violations of ${n} by start`], ...(this.learnsCost.has(n) ? [[`cost ${n}`, `learned cost of ${n}`]] : [])])], ""));
+    fill(this.over, options([["", "none"], ...this.names().map((n) => [n, `violations of ${n} by start`])], ""));
     this.map();
   }
 
   async map() {
-    const [kind, policy] = [this.over.value.split(" ")[0], this.over.value.slice(this.over.value.indexOf(" ") + 1)];
     const mine = (this.mapping = {});
     this.tray.under = null;
     this.overNote.textContent = "";
     this.tray.paint();
-    if (kind === "cost") await this.costMap(policy);
-    if (kind === "starts") await this.startsMap(policy, mine);
-  }
-
-  async costMap(policy) {
-    const found = await ask("cost_map", { policy });
-    const side = found.cost.length, cell = (2 * found.reach) / (side - 1);
-    this.tray.under = (context) => found.cost.forEach((row, j) => row.forEach((cost, i) => {
-      context.fillStyle = `rgba(11, 92, 148, ${0.85 * cost})`;
-      context.fillRect(-found.reach + (i - 0.5) * cell, -found.reach + (j - 0.5) * cell, cell, cell);
-    }));
-    this.overNote.textContent = "Blue: the learned cost of a ball at rest, mean over actions.";
-    this.tray.paint();
+    if (this.over.value) await this.startsMap(this.over.value, mine);
   }
 
   async startsMap(policy, mine) {

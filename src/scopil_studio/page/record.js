@@ -353,16 +353,14 @@ class Episodes {
         ? h("p", { className: "quiet" }, `${count(found.episodes.length, "episode")}, ${count(total, "step")}, ${found.env}`)
         : h("p", { className: found.problem ? "bad" : "quiet" }, found.problem ?? "This file has no episodes yet."),
       found.episodes.length ? h("div", { className: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["#", "Steps", "Reward", "Violations", "End"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", className: "text" }, "Note"), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, ["#", "Steps", "Reward", "Violations", "End"].map((t) => h("th", { scope: "col" }, t)), h("th", {}, ""))),
         h("tbody", {}, found.episodes.map((e, i) => this.row(e, i))))) : null,
       this.view);
   }
 
   row(e, i) {
-    const note = h("input", { type: "text", value: e.note, maxLength: 500, ariaLabel: `Note on episode ${i + 1}`,
-      onchange: showErrors(async () => this.list(await ask("note", { name: this.file, mark: e.mark, text: note.value }))) });
     return h("tr", {}, h("td", {}, i + 1), h("td", {}, e.steps), h("td", {}, short(e.reward)),
-      h("td", { className: e.violations ? "bad" : "" }, e.violations ?? "–"), h("td", {}, e.end), h("td", { className: "text wrap" }, note),
+      h("td", { className: e.violations ? "bad" : "" }, e.violations ?? "–"), h("td", {}, e.end),
       h("td", {}, h("button", { type: "button", className: "small", onclick: showErrors(() => this.replay(e, i)) }, "Replay"), " ",
         h("button", { type: "button", className: "small", ariaLabel: `Drop episode ${i + 1}`,
           onclick: showErrors(async () => {

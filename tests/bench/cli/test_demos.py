@@ -18,7 +18,6 @@ from scopil.envs.gym_env import compile_env
 from scopil.eval.episodes import replay
 from scopil_bench.cli import demo_checks
 from scopil_bench.marble_maze import generate as planner
-from scopil_bench.marble_maze import simulated_players
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +87,7 @@ def test_show_works_for_sets_of_other_environments(capsys):
     assert "not replayed" in out
 
 
-@pytest.mark.parametrize(
-    ("module", "function", "player"),
-    [(planner, "generate", []), (simulated_players, "play_set", ["--player", "simulated"])],
-)
-def test_generate_writes_what_was_played(module, function, player, capsys, marble, monkeypatch, here):
+def test_generate_writes_what_was_played(capsys, marble, monkeypatch, here):
     asked = []
 
     def fake(setting, seed, episodes, progress):
@@ -101,10 +96,10 @@ def test_generate_writes_what_was_played(module, function, player, capsys, marbl
             progress(i + 1, episodes)
         return marble
 
-    monkeypatch.setattr(module, function, fake)
+    monkeypatch.setattr(planner, "generate", fake)
     monkeypatch.setattr(demo_checks, "replay_env", lambda *_: None)  # shown above; compiling takes seconds
     argv = ["demos", "generate", "simple", "--seed", "5", "--episodes", "3", "--out", "deep/er/mine.npz"]
-    assert main(argv + player) == 0
+    assert main(argv) == 0
     assert asked == [("simple", 5, 3)]
     assert (here / "deep/er/mine.npz").read_bytes() == storage.to_bytes(marble)
     assert "written: deep/er/mine.npz" in printed(capsys)

@@ -1,6 +1,5 @@
 """`scopil render` draws the requested episode."""
 
-from itertools import islice
 from pathlib import Path
 
 import gymnasium as gym
@@ -11,8 +10,6 @@ from samples import marble_episodes, small_set
 from scopil.cli import main
 from scopil.data import storage
 from scopil.data.dataset import Demonstrations
-from scopil.envs.naming import IDS
-from scopil_bench.cli.render import random_episode
 
 
 @pytest.fixture(scope="module")
@@ -50,37 +47,15 @@ def test_a_demonstrated_episode_is_drawn_state_by_state(here, marble, capsys):
         assert image.n_frames == 5
 
 
-def test_a_random_episode_repeats_from_its_seed():
-    pytest.importorskip("pygame")
-    a, b, c = (list(islice(random_episode("CartPole-v1", seed), 6)) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(a[0], c[0])
-    assert not np.array_equal(a[0], a[-1])
-
-
-def test_a_random_episode_is_played_to_its_end(here, monkeypatch, capsys):
-    monkeypatch.setitem(IDS, "simple", "CartPole-v1")  # quicker to draw
-    pytest.importorskip("pygame")
-    assert main(["render", "--random", "--out", "a.png"]) == 0
-    env = gym.make("CartPole-v1")
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    steps = 1
-    while not env.step(env.action_space.sample())[2]:
-        steps += 1
-    assert capsys.readouterr().out == f"a.png: {steps} steps\n"
-
-
 def test_render_refuses(capsys, marble, here):
     storage.write(marble, "mine.npz")
     storage.write(small_set(), "other.npz")
     for options, message in (
-        (["--random", "--out", "a.bmp"], "ends in .mp4, .gif or .png"),
+        (["--demos", "mine.npz", "--out", "a.bmp"], "ends in .mp4, .gif or .png"),
         (["--demos", "mine.npz", "--episode", "3"], "episodes 0 … 2"),
         (["--demos", "mine.npz", "--episode", "-1"], "--episode -1"),
-        (["--random", "--setting", "easy"], "'easy'"),
-        (["--setting", "easy"], "'easy'"),
-        (["--demos", "mine.npz", "--random"], "remove --random and --setting"),
+        ([], "give a run"),
+        (["runs/x", "--demos", "mine.npz"], "want one of them"),
         (["--demos", "other.npz"], "cannot be drawn"),
     ):
         assert message in refused(["render", "--out", "a.png", *options], capsys)

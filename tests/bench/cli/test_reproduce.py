@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -83,10 +82,6 @@ def test_from_runs_to_the_page(untrained, tmp_path, capsys, monkeypatch):
         "runs", "study.json", "references.json", "timing.json", "report.html", "report.md", *STABLE
     }  # fmt: skip
 
-    shutil.rmtree(tmp_path / "b" / "runs")  # the report is then made from results.json, which stays
-    assert main(["report", str(tmp_path / "b")]) == 0
-    assert stable(tmp_path / "a") == stable(tmp_path / "b")
-
     wanted: dict[str, Any] = {"setting": "multiple", "method": "scopil", "measure": "steps", "source": "test"}
     for high, code in ((200, 0), (1, 1)):
         ranges = [expected.Expectation(**wanted, high=high)]
@@ -103,6 +98,14 @@ def test_another_budget_or_study_in_the_same_folder_is_refused(tmp_path, capsys)
     assert "holds study paper" in capsys.readouterr().err
     assert main(["study", "unseen", "--out", str(tmp_path)]) == 2
     assert "not study unseen" in capsys.readouterr().err
+
+
+def test_results_without_runs_are_not_replaced_by_an_empty_report(tmp_path, capsys):
+    (tmp_path / "study.json").write_text('{"study": "paper", "budget": "short"}')
+    (tmp_path / "results.json").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "has no run folders" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize(

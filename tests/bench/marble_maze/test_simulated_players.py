@@ -4,13 +4,7 @@ from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
-
-from reference.margins_numpy import margins
-from scopil.data import storage
-from scopil.envs.marble_maze import SETTINGS, MarbleMaze
-from scopil.envs.marble_maze.physics import REACH
-from scopil.errors import ConfigError
-from scopil_bench.marble_maze.simulated_players import (
+from simulated_players import (
     CROWDS,
     FLOOR,
     Habit,
@@ -23,6 +17,12 @@ from scopil_bench.marble_maze.simulated_players import (
     press,
     tilt_after,
 )
+
+from reference.margins_numpy import margins
+from scopil.data import storage
+from scopil.envs.marble_maze import SETTINGS, MarbleMaze
+from scopil.envs.marble_maze.physics import REACH
+from scopil.errors import ConfigError
 
 LEVEL, LEFT, RIGHT, UP, UP_LEFT = 0, 1, 2, 3, 4  # actions in the paper's order
 PERFECT = Habit(

@@ -4,6 +4,7 @@ Tests on the recorded games need their folder: SCOPIL_NEEDLE_MASTER_DATA, or ../
 """
 
 import os
+import re
 from pathlib import Path
 
 import gymnasium as gym
@@ -22,6 +23,7 @@ from scopil.envs.gym_env import open_env
 from scopil.envs.jax_env import CompiledEnv
 from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import replay
+from scopil.eval.measures import average, measure_all
 from scopil.eval.pictures import new_figure
 from scopil.eval.starts import unseen_starts
 from scopil_bench import planning
@@ -335,14 +337,13 @@ def test_demonstrations_are_the_environments_own_episodes(folder, env):
         np.testing.assert_allclose(episode.observations, again.observations, atol=1e-6)
 
 
-def test_the_command_writes_a_set_and_prints_rates(folder, tmp_path, capsys, monkeypatch):
+def test_the_command_writes_a_set_and_prints_violations(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     out = tmp_path / "games.npz"
     assert not main(["demos", "needle-master", str(folder), "--out", str(out), "--left-out", "2"])
     said = capsys.readouterr().out
-    assert "level 1" in said
-    assert "level 2" not in said
-    assert "median" in said
+    assert re.search(r"^violations: .*\bgate \d+", said, re.MULTILINE)
+    assert "replay error: median" in said
     demos = storage.read(out)
     assert len(demos) == 4
     assert demos.env_id is not None
@@ -430,9 +431,9 @@ def test_people_pass_gates_and_keep_out_of_deep_tissue():
 
 @needs_games
 def test_peoples_rates_in_the_environment_are_those_of_the_recordings():
-    demos, rates = people.demonstrations_and_rates(DATA)
-    games, found = rates["all"]
-    assert games == len(demos) == 37
+    played = people.read_games(DATA).episodes
+    games, found = len(played), average(measure_all(played, compiled(str(DATA))))
+    assert games == 37
     assert found["violations/bar"] * games == pytest.approx(1)
     assert found["violations/tissue"] == 0
     assert found["violations/gate"] * games == pytest.approx(3)  # one of the two gates of level 10, in each game

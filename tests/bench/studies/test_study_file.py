@@ -58,8 +58,8 @@ def test_a_file_becomes_settings_methods_and_runs(here):
 def test_a_python_file_holds_the_same(here):
     (here / "plain.py").write_text(f"STUDY = {PLAN!r}\n")
     assert read_study("plain.py").budgets["full"].seeds == 2
-    (here / "whole.py").write_text("from scopil_bench.studies.external.lunar_lander import STUDY\n")
-    assert (read_study("whole.py").name, read_study("whole.py").source) == ("lunar-lander", "whole.py")
+    (here / "whole.py").write_text("from scopil_bench.studies.external.study import STUDY\n")
+    assert (read_study("whole.py").name, read_study("whole.py").source) == ("external", "whole.py")
 
 
 @pytest.mark.parametrize(

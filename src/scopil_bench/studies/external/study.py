@@ -9,11 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
-from scopil.data.dataset import Demonstrations, Episode
-from scopil.envs.base import BatchEnv
+from scopil.data.dataset import Demonstrations
+from scopil.data.record import play_expert
 from scopil.envs.gym_env import open_env
 from scopil_bench.studies.base import Budget, Study, Task
 from scopil_bench.studies.external import half_cheetah, highway, lunar_lander
@@ -59,9 +58,8 @@ def too_fast(obs: np.ndarray, action: Any, next_obs: np.ndarray) -> float:
 def demonstrations(env_id: str, expert: Callable[[np.ndarray], int], count: int) -> Demonstrations:
     """Episodes of an expert, from starts that no evaluation uses."""
     env = open_env(env_id)
-    advance = jax.jit(env.advance_batch)
     try:
-        episodes = tuple(_episode(env, advance, expert, 10_000 + number) for number in range(count))
+        episodes = tuple(play_expert(env, env_id, expert, env.random_starts([10_000], count)))
     finally:
         env.close()
     return Demonstrations(
@@ -70,21 +68,6 @@ def demonstrations(env_id: str, expert: Callable[[np.ndarray], int], count: int)
         action_space=env.action_space,  # pyright: ignore[reportArgumentType]
         name=f"{env_id}, {expert.__name__}",
         env_id=env_id,
-    )
-
-
-def _episode(env: BatchEnv, advance: Callable[..., Any], expert: Callable[[np.ndarray], int], seed: int) -> Episode:
-    state, rows = env.reset_batch(jax.random.key(seed), 1), []
-    while not rows or not (rows[-1].terminated[0] or rows[-1].truncated[0]):
-        action = np.array([expert(env.as_given(np.asarray(state.obs[0])))], np.int32)
-        state, transition = advance(state, action, jax.random.key(len(rows)))
-        rows.append(jax.tree.map(np.asarray, transition))
-    return Episode(
-        observations=np.concatenate([rows[0].obs, *(r.next_obs for r in rows)]),
-        actions=np.concatenate([r.action for r in rows]),
-        rewards=np.concatenate([r.reward for r in rows]),
-        terminated=bool(rows[-1].terminated[0]),
-        truncated=bool(rows[-1].truncated[0]),
     )
 
 

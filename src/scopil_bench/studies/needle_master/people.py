@@ -23,7 +23,6 @@ from scopil.envs.jax_env import CompiledEnv
 from scopil.envs.naming import with_options
 from scopil.errors import DatasetError, refused_as
 from scopil.eval.episodes import cut
-from scopil.eval.measures import Measures, average, measure_all
 from scopil_bench.studies.needle_master import compiled
 from scopil_bench.studies.needle_master.env import TILE, NeedleMaster, at_level, commanded, in_tissue, tile_of
 from scopil_bench.studies.needle_master.geometry import Number
@@ -185,18 +184,11 @@ def read_games(data: str | Path, left_out: Collection[int] = (), only: Collectio
 
 def demonstrations(data: str | Path, left_out: Collection[int] = ()) -> Demonstrations:
     """The games on the levels that are not left out, as demonstrations for training."""
-    return demonstrations_and_rates(data, left_out)[0]
-
-
-def demonstrations_and_rates(
-    data: str | Path, left_out: Collection[int] = ()
-) -> tuple[Demonstrations, dict[str, tuple[int, Measures]]]:
-    """The demonstrations, and for each level and all: the number of games and their mean measures."""
     compile_cache.use()
     games, env = read_games(data, left_out), compiled(str(data), tuple(left_out))
     options = {"data": str(data)} | ({"left_out": tuple(left_out)} if left_out else {})
     middle, high, most = np.percentile(games.errors, [50, 95, 100])
-    demos = Demonstrations(
+    return Demonstrations(
         episodes=tuple(replace(episode, info={}) for episode in games.episodes),
         observation_space=env.observation_space,  # pyright: ignore[reportArgumentType]
         action_space=env.action_space,  # pyright: ignore[reportArgumentType]
@@ -208,7 +200,3 @@ def demonstrations_and_rates(
             "replay error": f"median {middle:.2g} px, 95 % {high:.2g}, largest {most:.2g} at the ends of 100 ms steps",
         },
     )
-    rows = measure_all(games.episodes, env)
-    names = [f"level {recording.level}" for recording in games.recordings]
-    groups = {name: [row for row, own in zip(rows, names) if own == name] for name in dict.fromkeys(names)}
-    return demos, {name: (len(group), average(group)) for name, group in (groups | {"all": rows}).items()}

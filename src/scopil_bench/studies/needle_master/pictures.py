@@ -1,7 +1,6 @@
 """Pictures of levels: the sheet of all levels with episodes, in matplotlib, and frames of one level, in NumPy."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,8 +99,7 @@ def frame(level: Level, state: NeedleState, drawn: Drawn | None) -> tuple[Drawn,
     return Drawn(canvas, at), image
 
 
-@lru_cache(maxsize=16)
-def _cached_background(level: Level) -> np.ndarray:
+def _background(level: Level) -> np.ndarray:
     image = np.full((int(HEIGHT) // SCALE, int(WIDTH) // SCALE, 3), PAPER, np.uint8)
     for surface in level.surfaces:
         image[_mask(np.array(surface.corners))] = DEEP if surface.deep else TISSUE
@@ -111,11 +109,6 @@ def _cached_background(level: Level) -> np.ndarray:
         for bar in bars:
             image[_mask(bar)] = INK
     return image
-
-
-def _background(level: Level) -> np.ndarray:
-    surfaces = tuple(surface._replace(corners=tuple(surface.corners)) for surface in level.surfaces)
-    return _cached_background(level._replace(surfaces=surfaces))
 
 
 def _grid() -> tuple[np.ndarray, np.ndarray]:

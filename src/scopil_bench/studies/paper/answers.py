@@ -6,9 +6,8 @@ import numpy as np
 
 from scopil.eval.tables import cell
 from scopil.registry import find
-from scopil_bench.report.page import Block, Text
 from scopil_bench.report.study_page import Answer
-from scopil_bench.report.study_tables import Layout, extra_grid, unavoidable
+from scopil_bench.report.study_tables import unavoidable
 from scopil_bench.report.summary import listed
 from scopil_bench.stats import holm, permutation_test
 from scopil_bench.studies.paper.published import PRINTED
@@ -72,15 +71,6 @@ def most_lawful(results: Results, ours: str, yardsticks: Sequence[str] = ()) -> 
         f"comparisons with other methods, significantly fewer in {sure or 'none'}{named}.",
         lines,
     )
-
-
-def mode_tables(setting: str, results: Results) -> list[Block]:
-    """Mode coverage of every method, for the Two-modes section of the report."""
-    headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
-    grid = extra_grid(Layout({}, title), results, setting, "modes", headings)
-    if grid is None:
-        return []
-    return [Text("Sampled episodes from the starts with demonstrations on both sides of the circle."), grid]
 
 
 def _each(runs: Sequence[Result], key: str = KEY) -> list[float]:
@@ -173,7 +163,11 @@ def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
             for key, p in by_key.items()
         ]
         if with_it == "scopil":
-            lines += _duals(*names, a, b)
+            share = [summarise(runs, KEY).unsafe for runs in (a, b)]
+            lines.append(
+                f"Seeds with an avoidable violation, {in_words(KEY)}: {share[0]:.0%} ({names[0]}), {share[1]:.0%} "
+                f"({names[1]})."
+            )
             p, effect = by_key[KEY], "fewer" if np.mean(_each(a)) < np.mean(_each(b)) else "more"
             verdict = f"With it there are {effect} violations, {in_words(KEY)} (p = {p:.2g})."
             if p >= SIGNIFICANT:
@@ -186,20 +180,3 @@ def _entropy(results: Results, simple: str) -> tuple[str, list[str]]:
 
 def _by_holm(comparisons: int) -> str:
     return f", corrected for {comparisons} comparisons by Holm's method" if comparisons > 1 else ""
-
-
-def _duals(with_it: str, without: str, a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Seeds with violations, and the largest λ and α. Without entropy in the constraint, λ lowers the policy's entropy
-    and α raises it, so that both may diverge."""
-    share = [summarise(runs, KEY).unsafe for runs in (a, b)]
-    lines = [
-        f"Seeds with an avoidable violation, {in_words(KEY)}: {share[0]:.0%} ({with_it}), {share[1]:.0%} ({without})."
-    ]
-    for key, sign in (("dual/lambda", "λ"), ("alpha/value", "α")):
-        high = [max(r.peaks.get(key, np.nan) for r in runs) for runs in (a, b)]
-        if np.isfinite(high).all():
-            lines.append(
-                f"The largest {sign} of any seed in the second half of training: {high[0]:.3g} ({with_it}), "
-                f"{high[1]:.3g} ({without})."
-            )
-    return lines

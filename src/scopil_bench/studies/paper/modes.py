@@ -5,7 +5,7 @@ An episode counts for a side if it reaches the hole and has no violation after i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,10 +17,12 @@ from scopil.envs.marble_maze.physics import REACH
 from scopil.errors import DatasetError, EnvError
 from scopil.eval.episodes import play
 from scopil.eval.measures import Measures, measure
+from scopil.registry import find
 from scopil_bench.marble_maze.planner import SIDES, passing_side
 
 if TYPE_CHECKING:
     from scopil_bench.studies.base import FinishedRun
+    from scopil_bench.summaries import Results
 
 PAIRS = "paired_episodes"
 EPISODES = 40  # per start; a side with probability 0.1 is missed with probability 0.015
@@ -84,6 +86,17 @@ def mode_coverage(
             path = demos.episodes[index].observations[:, :2].astype(np.float64) * REACH
             demonstrated[start, SIDES.index(passing_side(path, circle, hole))] += 1
     return Modes(played, demonstrated, episodes)
+
+
+def mode_tables(setting: str, results: "Results") -> list[Any]:
+    """Mode coverage of every method, after the tables of a setting with paired starts."""
+    from scopil_bench.report.page import Text
+    from scopil_bench.report.study_tables import Layout, extra_grid
+
+    headings = {"both": "Both sides", "divergence": "Divergence", "lawful": "Lawful episodes"}
+    grid = extra_grid(Layout({}, lambda name: find(name).title), results, setting, "modes", headings)
+    text = "Sampled episodes from the starts with demonstrations on both sides of the circle."
+    return [] if grid is None else [Text(text), grid]
 
 
 def _landmarks(env: BatchEnv) -> tuple[Circle, tuple[float, float]]:

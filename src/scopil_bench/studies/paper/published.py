@@ -1,6 +1,4 @@
-"""The paper's tables as printed, and its column headings."""
-
-from collections.abc import Sequence
+"""The paper's tables as printed."""
 
 # Mean ± deviation over ten seeds, as printed. Two errors of the paper are kept: the deviation of SCOPIL's H on Simple
 # (0.95, although that of H+C is 0.126), and the deviations of Two-modes' length and steps, which are over episodes, not
@@ -55,20 +53,3 @@ PRINTED: dict[str, dict[str, dict[str, str]]] = {  # setting → method → meas
     "multiple": _parse(_MULTIPLE),
     "two-modes": _parse(_TWO_MODES),
 }
-
-
-_HEADINGS = {"reward": "Rwd", "steps": "Steps", "length": "Length", "violations": "Viol.", "frequency": "F(viol.)"}
-
-
-def heading(name: str, names: Sequence[str]) -> str:
-    """The paper's column heading: `violations/circle` → C, `frequency/circle` → F(C); the sums are H+C or H+V+C."""
-    letters = "+".join(_letter(n) for n in names if n.startswith("violations/"))
-    if name in ("violations", "frequency") and letters:
-        return letters if name == "violations" else f"F({letters})"
-    if "/" in name:
-        return f"F({_letter(name)})" if name.startswith("frequency/") else _letter(name)
-    return _HEADINGS.get(name, name)
-
-
-def _letter(name: str) -> str:
-    return name.partition("/")[2][:1].upper()

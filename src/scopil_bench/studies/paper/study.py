@@ -3,10 +3,10 @@
 from scopil.envs.naming import IDS
 from scopil.registry import registered
 from scopil_bench.studies.base import Budget, Published, Study, Task
-from scopil_bench.studies.paper.answers import answers, mode_tables
+from scopil_bench.studies.paper.answers import answers
 from scopil_bench.studies.paper.expected import verdicts
-from scopil_bench.studies.paper.modes import modes_of
-from scopil_bench.studies.paper.published import PRINTED, heading
+from scopil_bench.studies.paper.modes import mode_tables, modes_of
+from scopil_bench.studies.paper.published import PRINTED
 from scopil_bench.summaries import SAFE, Table
 
 ABOUT = (
@@ -20,7 +20,7 @@ GLOSSARY = (
     "decisions.",
     "Violations count the states of an episode beyond a line or in a circle, the initial state included. A state that "
     "breaks two rules counts twice. The paper's tables call them H (horizontal line), V (vertical line) and C "
-    "(circle), write sums as H+C, and F(·) for the count divided by the episode's steps.",
+    "(circle), and F(·) per step.",
     "Avoidable violations leave the initial state out, because an episode may start in a circle. Unavoidable ones are "
     "those of initial states.",
     "Greedy takes the most likely action, sampled draws from the policy. The paper does not say which it used.",
@@ -81,7 +81,7 @@ STUDY = Study(
     extra=modes_of,
     glossary=GLOSSARY,
     method_notes=METHODS,
-    published=Published("paper", PRINTED, heading),
+    published=Published("paper", PRINTED),
     expectations=verdicts,
     answers=answers,
     extra_tables=mode_tables,

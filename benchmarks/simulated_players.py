@@ -1,4 +1,7 @@
-"""Simulated players: a group with different care, speed and habits that plays Marble Maze key by key.
+"""Simulated players: a group with different care, speed and habits that plays Marble Maze key by key. This script makes
+the shipped sets `marble-maze/*-simulated-v1`.
+
+    python benchmarks/simulated_players.py simple --seed 2 --out simple-simulated-v1.npz
 
 Every player has its own preferences (clearance, speed, cost of tilting). It follows plans that
 the planner makes for these preferences, and deviates from them. The keys of a step are chosen in this order:
@@ -14,10 +17,12 @@ After a deviation the player plans again. A deviation is made only if a lawful w
 px or more from every constraint. If an episode still fails, or takes too long, it is played again.
 """
 
+import argparse
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from scopil.data import storage
 from scopil.data.dataset import Demonstrations
 from scopil.envs.marble_maze import SETTINGS, MarbleMaze, physics
 from scopil.envs.marble_maze.constraints import min_margin
@@ -368,10 +374,20 @@ def play_set(setting: str, seed: int, episodes: int = 40, progress: Progress | N
             progress(len(made), episodes)
     about = {
         "seed": seed,
-        "demonstrator": "scopil_bench.marble_maze.simulated_players, a model of ten players on the true simulator",
+        "demonstrator": "benchmarks/simulated_players.py, a model of ten players on the true simulator",
         "players": [asdict(h) for h in habits],
         "played_by": turns.tolist(),
         "keys": dict(sorted(kinds.items())),
         "played_again": dict(sorted(failures.items())),
     }
     return as_set(setting, f"marble-maze/{setting}-simulated-v1", starts, made, about, crowd.pairing)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("setting", choices=CROWDS)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--episodes", type=int, default=40)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    storage.write(play_set(given.setting, given.seed, given.episodes), given.out)
