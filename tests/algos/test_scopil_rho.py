@@ -886,7 +886,7 @@ def test_the_dual_reaches_the_known_optimum_of_a_two_state_problem(monkeypatch):
         anchor=0.0, multiplier_init=0.0, multiplier_lr=0.0, log_alpha_init=float(np.log(alpha)), alpha_lr=0.0,
         entropy_split=beta,
         occupancy_init=0.0, occupancy_lr=0.02, occupancy_share=1.0, refresh_every=25, learning_rate=3e-3, num_envs=8,
-        recent=200, slots=1, matched_capacity=100,
+        recent=200, slots=1, matched_capacity=100, shield="off",
     )  # fmt: skip
     spaces = Spaces(2, DiscreteHead(2), None, ("x", "y"))
 

@@ -51,7 +51,7 @@ def test_the_log_of_a_run(tmp_path, capsys, monkeypatch):
 
 def test_warnings(monkeypatch, capsys):
     """For example of the versions that versions.json names."""
-    monkeypatch.setattr("scopil.cli._run", lambda args: warnings.warn(EVIL, stacklevel=1) or 0)
+    monkeypatch.setattr("scopil.cli._run", lambda args, own_process: warnings.warn(EVIL, stacklevel=1) or 0)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert main([]) == 0

@@ -48,7 +48,6 @@ EXCEPTIONS = {
     "__init__.py": "the public name of the type",
     "agent.py": "gives evaluations the caller's rules",
     "callbacks.py": "the same, while an agent learns",
-    "loading.py": "the rules of a run, for its evaluations",
     "train/code.py": "copies the file of the caller's rules",
     "explain.py": "writes learned constraints as a file of rules",
     "data/record.py": "records what the environment reports",

@@ -114,7 +114,8 @@ def test_reproduce_is_the_papers_study(monkeypatch):
 
 
 def test_a_folder_does_not_choose_the_file_that_is_read(here, capsys):
-    (here / "out").mkdir()
+    (here / "out" / "runs" / "task" / "sac-0").mkdir(parents=True)
+    (here / "out" / "runs" / "task" / "sac-0" / "run.json").write_text("{}")
     (here / "out" / "study.json").write_text('{"study": "x", "budget": "full", "source": "evil.py"}')
     (here / "evil.py").write_text("raise SystemError('ran')\n")
     assert main(["report", "out"]) == 2
