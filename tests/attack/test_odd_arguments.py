@@ -22,10 +22,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("seed", [LARGE, str(2**64), "-1"])
-@pytest.mark.parametrize(
-    "argv",
-    [["evaluate", "RUN"], ["demos", "generate", "simple", "--out", "a.npz"]],
-)
+@pytest.mark.parametrize("argv", [["evaluate", "RUN"], ["demos", "generate", "simple", "--out", "a.npz"]])
 def test_seeds_beyond_63_bits_are_refused_in_one_line(argv, seed, run, capsys):
     argv = [str(run) if word == "RUN" else word for word in argv]
     assert main([*argv, "--seed", seed]) == 2
