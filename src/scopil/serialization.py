@@ -97,7 +97,10 @@ def branch(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
 def as_tree(arrays: dict[str, np.ndarray], like: Any, path: Path) -> Any:
     wanted = named_leaves(like)
     if odd := sorted({name for name, _ in wanted} ^ set(arrays)):
-        raise CheckpointError(f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])}).")
+        raise CheckpointError(
+            f"{path}: holds another kind of state than wanted (differs in {', '.join(odd[:3])}). If another version of "
+            f"scopil wrote it, use that version, or train again."
+        )
     nodes = jax.tree.leaves(like, is_leaf=lambda node: isinstance(node, Replay))
     rings = {id(ring) for node in nodes if isinstance(node, Replay) for ring in (node.rows, node.pixels)}
     leaves = [_from_numpy(arrays[name], leaf, f"{path}: {name}", ring=id(leaf) in rings) for name, leaf in wanted]
