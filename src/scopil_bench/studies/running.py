@@ -78,10 +78,10 @@ def report_study(out: Path, console: Console, trust_env: bool = False) -> StudyR
     """Write the report of the finished runs in a study's folder, without training. A study in a file is code: without
     `trust_env` it is refused unless this user made the folder and the code is unchanged."""
     note = planning.read_note(out)
-    if not any((out / "runs").glob("*/*/run.json")):  # the report would replace results.json by an empty one
-        raise ConfigError(f"{out} has no run folders; the report that was made from them stays as it is.")
     if note.source is not None and not trust_env:
         planning.refuse_foreign(out, note)
+    if not any((out / "runs").glob("*/*/run.json")):  # the report would replace results.json by an empty one
+        raise ConfigError(f"{out} has no run folders; the report that was made from them stays as it is.")
     study = find_installed(note.study) if note.source is None else find(note.source)
     options = {"--budget": note.budget, "--out": str(out)}
     options |= {} if note.steps is None else {"--steps": str(note.steps)}
