@@ -154,6 +154,19 @@ def test_an_update_is_that_of_scopil_clone_on_rewards_less_the_price(end_cost, s
     assert float(metrics["occupancy/mu"]) == 5.0
 
 
+def test_the_deployed_policy_gets_its_shield_after_some_steps(begun):
+    for updates, limit in ((0, guard.UNLIMITED), (49_999, guard.UNLIMITED), (50_000, 0.3), (10**6, 0.3)):
+        state = begun._replace(
+            learner=begun.learner._replace(updates=jnp.int32(updates)),
+            guard=begun.guard._replace(limit=jnp.float32(0.3)),
+        )
+        deployed, acting = (of(state).shield for of in (scopil_rho.policy, scopil_rho.behaviour))
+        assert deployed is not None
+        assert acting is not None
+        assert float(deployed.limit) == pytest.approx(limit)
+        assert float(acting.limit) == pytest.approx(0.3)
+
+
 def test_the_policy_is_an_average_and_the_newest_actor_collects_data(begun):
     cfg, state, actors = config(), begun, []
     state = at_update(state, 0)

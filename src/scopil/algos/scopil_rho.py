@@ -187,6 +187,10 @@ class Config(scopil_clone.Config):
         default=(32, 32), about="Widths of the hidden layers of the shield's critics.", low=1
     )
     shield_first: int = setting(default=500, about="Gradient steps before the shield is used.", low=0)
+    # Early critics block lawful actions. While learning this costs time; a deployed policy would break rules.
+    shield_deployed: int = setting(
+        default=50_000, about="Gradient steps before the deployed policy is behind the shield.", low=0
+    )
     one_way: float = setting(
         default=0.9,
         about="A component drifts one way if its net change over an episode exceeds this share of its range.",
@@ -246,9 +250,10 @@ class State(NamedTuple):
 
 
 class Shielded(eqx.Module):
-    """Which policies are behind the shield: the setting, as a part of the state."""
+    """Which policies are behind the shield: the settings, as a part of the state."""
 
     which: str = eqx.field(static=True)
+    deployed: int = eqx.field(static=True)  # gradient steps before the deployed policy is
 
 
 # --- before training --------------------------------------------------------------------------------------------------
@@ -302,7 +307,7 @@ def init(key: PRNGKey, spaces: Spaces, cfg: Config) -> State:
         guard=guard.new_guard(jax.random.fold_in(key, 1), spaces, cfg.shield_hidden),
         anchor=learner.actor.params,
         patience=jnp.int32(occupancy.NEVER),
-        shield=Shielded(cfg.shield),
+        shield=Shielded(cfg.shield, cfg.shield_deployed),
     )
 
 
@@ -600,15 +605,18 @@ def update(state: State, data: Data, cfg: Config, key: PRNGKey) -> tuple[State, 
 
 def policy(state: State) -> Policy:
     """The averaged policy, behind the shield that it has learned with."""
-    return shielded(state, scopil_clone.policy(state.learner), state.shield.which == "always")
+    pi, which = scopil_clone.policy(state.learner), state.shield
+    limit = jnp.where(state.learner.updates >= which.deployed, state.guard.limit, guard.UNLIMITED)
+    return shielded(pi, state.guard._replace(limit=limit)) if which.which == "always" else pi
 
 
 def behaviour(state: State) -> Policy:
-    return shielded(state, sac.policy(state.learner), state.shield.which != "off")
+    pi = sac.policy(state.learner)
+    return pi if state.shield.which == "off" else shielded(pi, state.guard)
 
 
-def shielded(state: State, pi: Policy, behind: bool) -> Policy:
-    return Policy(pi.normaliser, pi.network, pi.head, guard.shield(state.guard)) if behind else pi
+def shielded(pi: Policy, watched: Guard) -> Policy:
+    return Policy(pi.normaliser, pi.network, pi.head, guard.shield(watched))
 
 
 def stops(state: State) -> Bool[Array, " N"]:
